@@ -68,7 +68,8 @@ impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
         Ledger::new(Adding::Beside(None))
     }
 
-    /// Returns the number of places in memory here; some places may be counted more than once.
+    /// Returns the number of rows held here: sums and buffered samples, so a place may be counted more than once. Sums
+    /// that a thread holds are not included.
     pub fn len(&self) -> usize {
         let settled = match &self.adding {
             Adding::Here(sums) => sums.0.len(),

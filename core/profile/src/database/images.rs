@@ -16,7 +16,7 @@ use crate::{DatabaseError, ImageId, error::IoContext};
 
 use super::{Database, Writer};
 
-/// Size of the largest image that is given back, in bytes.
+/// Size of the largest image that is returned, in bytes.
 const IMAGE_BYTES_MAX: u64 = 2 << 30;
 /// zstd's fastest useful level: images are written once, while sampling goes on.
 const LEVEL: i32 = 1;

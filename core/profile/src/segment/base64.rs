@@ -1,4 +1,4 @@
-//! Standard base64 with padding (RFC 4648 §4), for the one binary value that Parquet wants as text.
+//! Standard base64 with padding (RFC 4648 §4), for the one binary value that Parquet needs as text.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -14,7 +14,8 @@ pub(super) fn encode(bytes: &[u8]) -> String {
     text
 }
 
-/// `None` for anything that [`encode`] would not write, save stray bits under the padding.
+/// Decodes a text; returns `None` for any text that [`encode`] would not write, except for stray bits under the
+/// padding.
 pub(super) fn decode(text: &str) -> Option<Vec<u8>> {
     if !text.len().is_multiple_of(4) {
         return None;

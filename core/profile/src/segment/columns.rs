@@ -1,4 +1,4 @@
-//! The columns of a segment, once for writer and reader.
+//! The columns of a segment, shared by the writer and the reader.
 
 use std::sync::{Arc, LazyLock};
 
@@ -20,7 +20,7 @@ pub(super) const PATH: &str = "path";
 pub(super) const THREAD: &str = "thread";
 pub(super) const CGROUP: &str = "cgroup";
 pub(super) const CPU: &str = "cpu";
-/// Stands in the column where the CPU is not known.
+/// Value in the CPU column that means that the CPU is not known.
 pub(super) const NO_CPU: u32 = u32::MAX;
 pub(super) const BURST: &str = "burst";
 pub(super) const TO_IMAGE: &str = "to_image";
@@ -33,7 +33,7 @@ pub(super) const DEVIATION_PPM: &str = "deviation_ppm";
 /// The columns that every segment has, in the order of the file.
 pub(super) static SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| schema(DimensionSet::NONE));
 
-/// Those, and after them the columns of dimensions.
+/// Returns the columns that every segment has, followed by the columns of the given dimensions.
 pub(super) fn schema(dimensions: DimensionSet) -> TypePtr {
     let mut columns = vec![
         text(IMAGE),
@@ -80,8 +80,9 @@ pub(super) static COUNTS_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
     Arc::new(Type::group_type_builder("counts").with_fields(columns).build().expect("a fixed schema"))
 });
 
-/// How they are encoded: texts, counts and instances by dictionary and run length, offsets as differences (they ascend
-/// within an image's application), all of it through zstd, whose dearer levels find nothing more in that.
+/// The encodings of the columns. Texts, counts and instances use a dictionary and run lengths; offsets are stored as
+/// differences, since they ascend within an image's application. All columns are compressed by zstd, whose slower
+/// levels do not shrink them further.
 pub(super) static PROPERTIES: LazyLock<WriterPropertiesPtr> = LazyLock::new(|| {
     let zstd = Compression::ZSTD(ZstdLevel::try_new(1).expect("a valid level"));
     let offset = ColumnPath::from(OFFSET);
@@ -91,7 +92,7 @@ pub(super) static PROPERTIES: LazyLock<WriterPropertiesPtr> = LazyLock::new(|| {
         .set_dictionary_enabled(true)
         .set_column_dictionary_enabled(offset.clone(), false)
         .set_column_encoding(offset, Encoding::DELTA_BINARY_PACKED)
-        // One minimum and maximum for each column: enough to skip a segment, and nothing of it lies outside the footer.
+        // One minimum and maximum for each column is enough to skip a segment, and only the footer contains them.
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true);
     Arc::new(properties.build())

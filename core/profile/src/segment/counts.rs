@@ -1,4 +1,5 @@
-//! Execution counts ⇄ the bytes of a Parquet file beside the segments; the same metadata, checksum and guards.
+//! Execution counts ⇄ the bytes of a Parquet file beside the segments, with the same metadata, checksum and checks as a
+//! segment.
 
 use parquet::{
     data_type::{Int32Type, Int64Type},
@@ -26,7 +27,7 @@ use super::{
 pub struct CountSegment {
     /// The epoch it belongs to.
     pub epoch: EpochId,
-    /// Its number, as a segment's.
+    /// Number of the file, stored like the range of a segment.
     pub range: SegmentRange,
     /// The counts, in the order of the file. A key may come more than once: add them up ([`ExecutionCount::sum`]).
     pub counts: Vec<ExecutionCount>,
@@ -87,7 +88,7 @@ fn read(bytes: &[u8], verify: bool) -> Result<CountSegment, SegmentError> {
     if read as u64 == rows { Ok(segment) } else { Err(short("rows")) }
 }
 
-/// Where the columns stand in the file.
+/// Positions of our columns in the file.
 struct Columns {
     image: usize,
     offset: usize,
@@ -114,7 +115,7 @@ impl Columns {
         })
     }
 
-    /// Adds a row group's counts; returns how many rows it has.
+    /// Adds the counts of a row group and returns how many rows it has.
     fn read_group(
         &self,
         group: &dyn RowGroupReader,
@@ -192,12 +193,12 @@ mod tests {
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
             if let Ok(read) = read_counts(&bytes) {
-                // Only what neither the checksum nor the reader looks at may change.
+                // Only bytes that neither the checksum nor the reader examines may change.
                 prop_assert_eq!(read.counts, counts);
             }
         }
 
-        /// Behind the checksum lies whatever a hostile writer put there.
+        /// The checksum does not protect against a hostile writer, so anything may follow it.
         #[test]
         fn hostile_bytes_never_panic(counts in prop::collection::vec(count(), 1..6), changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)) {
             let mut bytes = encode_counts(&epoch(), SegmentRange::one(1), &counts).unwrap();

@@ -1,4 +1,4 @@
-//! A Parquet file → counts; the bytes may be anything.
+//! Decodes a Parquet file to counts. The bytes are untrusted.
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
@@ -19,31 +19,32 @@ use super::{
 };
 use crate::{CpuId, Dimension, DimensionSet, DimensionValues, Event, ImageId, ImageOffset, SampleKey};
 
-/// Size of the largest footer that is parsed, in bytes: its lists cost more in memory than in the file.
+/// Size of the largest footer that is parsed, in bytes. The lists in a footer take more memory than space in the file.
 const MAX_FOOTER_BYTES: u64 = 192 << 20;
-/// Row groups that a file may have.
+/// Limit of the row groups in a file.
 const MAX_ROW_GROUPS: usize = 4096;
-/// Values that are decoded at a time.
+/// Number of values that are decoded at a time.
 const BATCH_ROWS: usize = 64 << 10;
 
-/// Reads one segment, whole. For hostile bytes: an error that says what is wrong, never a panic.
+/// Reads one segment completely. Hostile bytes return an error that says what is wrong, and never panic.
 pub fn read_segment(bytes: &[u8]) -> Result<Segment, SegmentError> {
     read_owned(bytes.to_vec())
 }
 
-/// The same without the checksum, which keeps a fuzzer from what lies behind it. For tests alone.
+/// Reads one segment without verifying its checksum, which would keep a fuzzer from reaching the code after it. For
+/// tests alone.
 #[doc(hidden)]
 pub fn read_segment_unverified(bytes: &[u8]) -> Result<Segment, SegmentError> {
     contain(|| read(bytes.to_vec().into(), false))
 }
 
-/// [`read_segment`] without the copy.
+/// Reads one segment like [`read_segment`], without copying the bytes.
 pub(crate) fn read_owned(bytes: Vec<u8>) -> Result<Segment, SegmentError> {
     contain(|| read(bytes.into(), true))
 }
 
-/// Makes a panic of the Parquet crate an error: it asserts on some malformed files. We share no state with it across
-/// calls, so that its panic is but another way of telling that the file is bad.
+/// Converts a panic of the Parquet crate to an error, because that crate asserts on some malformed files. We share no
+/// state with it across calls, so a panic only means that the file is malformed.
 pub(super) fn contain<T>(read: impl FnOnce() -> Result<T, SegmentError>) -> Result<T, SegmentError> {
     std::panic::catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -67,7 +68,8 @@ fn read(bytes: Bytes, verify: bool) -> Result<Segment, SegmentError> {
     if segment.rows.len() as u64 == rows { Ok(segment) } else { Err(short("rows")) }
 }
 
-/// A file whose sizes, pages and, if asked for, checksum are in order; its metadata and its rows.
+/// Opens a file after checking its sizes, its pages and, if requested, its checksum; returns its metadata and its
+/// reader.
 pub(super) fn open(
     bytes: Bytes,
     verify: bool,
@@ -91,7 +93,7 @@ pub(super) fn short(what: &str) -> SegmentError {
     SegmentError::Parquet(format!("it holds another number of {what} than its footer says"))
 }
 
-/// Parquet's end: the footer, its length in 4 bytes, `PAR1`.
+/// Checks the end of a Parquet file: the footer, its length in 4 bytes, and `PAR1`.
 fn check_footer(bytes: &[u8]) -> Result<(), SegmentError> {
     let Some((rest, &[a, b, c, d, b'P', b'A', b'R', b'1'])) = bytes.split_last_chunk::<8>() else {
         return Err(SegmentError::Parquet("its end is missing: truncated, or another kind of file".into()));
@@ -102,7 +104,7 @@ fn check_footer(bytes: &[u8]) -> Result<(), SegmentError> {
     page_walk::check_footer(footer.ok_or_else(|| SegmentError::Parquet("its footer is cut off".into()))?)
 }
 
-/// Where our columns stand in the file's.
+/// Positions of our columns in the file.
 pub(super) struct Columns {
     pub(super) image: usize,
     pub(super) event: usize,
@@ -134,7 +136,7 @@ impl Columns {
         })
     }
 
-    /// Which dimensions there are columns of.
+    /// Returns the dimensions that have columns.
     pub(super) fn dimensions(&self) -> DimensionSet {
         let columns =
             [(Dimension::Thread, self.thread), (Dimension::Cpu, self.cpu), (Dimension::Cgroup, self.cgroup)];
@@ -163,7 +165,7 @@ impl Columns {
         self.read_dimensions(group, &mut rows[first..])
     }
 
-    /// Completes the keys of a row group by what was kept of threads, groups and CPUs.
+    /// Adds the values of threads, control groups and CPUs to the keys of a row group.
     fn read_dimensions(
         &self,
         group: &dyn RowGroupReader,
@@ -190,7 +192,7 @@ impl Columns {
     }
 }
 
-/// The last row's values where they are the same, as in most rows.
+/// Returns the values of the last row if they are equal, as they are in most rows; otherwise the new ones.
 pub(super) fn shared(
     last: &mut Option<Arc<DimensionValues>>,
     values: DimensionValues,
@@ -219,7 +221,7 @@ pub(super) fn find_column(
     }
 }
 
-/// A text column, equal texts made into one cheap-to-clone value.
+/// Reads a text column; equal texts become one value that is cheap to clone.
 pub(super) fn texts<T: Clone>(
     group: &dyn RowGroupReader,
     column: usize,

@@ -1,4 +1,4 @@
-//! Counts → a Parquet file.
+//! Encodes counts as a Parquet file.
 
 use std::collections::HashMap;
 
@@ -17,10 +17,11 @@ use crate::{
     path_to_text,
 };
 
-/// Rows of a row group: what a reader decodes at a time.
+/// Number of rows in a row group, which a reader decodes at a time.
 const ROW_GROUP_ROWS: usize = 1 << 20;
 
-/// The file's bytes. Rows are sorted by image, event, application, instance, dimensions and offset; zero counts are left out.
+/// Returns the bytes of a file. Rows are sorted by image, event, application, instance, dimensions and offset; counts
+/// of zero are left out.
 pub(crate) fn encode(
     epoch: &EpochId,
     range: SegmentRange,
@@ -57,7 +58,7 @@ fn sorted(counts: &Counts) -> Vec<(&SampleKey, u64)> {
     rows
 }
 
-/// Those that any key has.
+/// Returns the dimensions that occur in any key.
 fn dimensions<'k>(keys: impl Iterator<Item = &'k SampleKey>) -> DimensionSet {
     let sets = keys.filter_map(|key| key.dimensions.as_ref()).map(|values| values.set());
     sets.fold(DimensionSet::NONE, DimensionSet::union)
@@ -110,7 +111,7 @@ fn cgroup(key: &SampleKey) -> &str {
     key.dimensions.as_ref().and_then(|values| values.cgroup.as_deref()).unwrap_or_default()
 }
 
-/// A text column: equal neighbours share their bytes.
+/// Writes a text column; equal neighbours share their bytes.
 pub(super) fn texts<'a, R>(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     rows: &'a [R],

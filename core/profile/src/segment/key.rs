@@ -1,25 +1,25 @@
-//! What a segment's rows are sorted by before their place, by numbers of texts.
+//! The part of a row that precedes the offset in a segment's order, with texts as numbers.
 
 use std::cmp::Ordering;
 
 use super::{SampleRun, SegmentError, columns::NO_CPU, names::Names};
 use crate::{CpuId, DimensionValues};
 
-/// All of a row but its offset and its count; texts are numbers of [`Names`].
+/// All fields of a row except its offset and its count; texts are numbers of [`Names`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     pub(super) image: u32,
     pub(super) event: u32,
     pub(super) app: u32,
     pub(super) instance: u32,
-    /// Where the segment has such columns.
+    /// The thread's name. Like the other dimensions it is `None` if the segment has no such column.
     pub(super) thread: Option<u32>,
     pub(super) cgroup: Option<u32>,
     pub(super) cpu: Option<u32>,
 }
 
 impl Key {
-    /// What a run's rows share.
+    /// Returns the key that all rows of a run share.
     pub(super) fn of(run: &SampleRun<'_>, names: &mut Names) -> Result<Key, SegmentError> {
         let values = run.dimensions.as_deref();
         let thread = values.and_then(|v| v.thread.as_deref());
@@ -35,7 +35,7 @@ impl Key {
         })
     }
 
-    /// The order of a segment's rows.
+    /// Compares keys in the order of a segment's rows.
     pub(super) fn order(&self, other: &Key, names: &Names) -> Ordering {
         if self == other {
             return Ordering::Equal;
@@ -54,7 +54,7 @@ impl Key {
             .then_with(|| self.cpu.cmp(&other.cpu))
     }
 
-    /// What is kept of threads, groups and CPUs.
+    /// Returns the values of the dimensions, if there are any.
     pub(super) fn dimensions(&self, names: &Names) -> Option<DimensionValues> {
         if (self.thread, self.cgroup, self.cpu) == (None, None, None) {
             return None;

@@ -1,8 +1,9 @@
-//! Segments → one segment, row by row: what a collector that must stay small compacts with.
+//! Merges segments into one segment, row by row, for compaction by a collector whose memory must stay small.
 //!
-//! Enters: the bytes of segments, oldest first. Leaves: the bytes of one that holds their sum. In memory are the files
-//! themselves, a batch of rows of each, and a row group on its way out; never all rows. Segments are sorted, so their
-//! merge is; a foreign one that is not makes rows that come twice, which readers add up.
+//! Enters: the bytes of segments, oldest first. Leaves: the bytes of one segment that holds their sum. Memory holds the
+//! files themselves, a batch of rows of each, and one row group that is being written; never all rows. Segments are
+//! sorted, so the result of the merge is sorted too. A foreign segment that is not sorted gives keys that occur twice;
+//! readers add them up.
 
 use std::{cmp::Ordering, collections::BTreeMap};
 
@@ -12,8 +13,8 @@ use super::{
 };
 use crate::{DimensionSet, EpochId, ImageId, ImageOffset, ImageRecord, database::SegmentRange};
 
-/// The bytes of the segment that holds what `parts` do, oldest first: of records for one image the newest counts, with
-/// the symbols of all.
+/// Returns the bytes of a segment that holds the sum of `parts`, oldest first. Of several records for one image the
+/// newest is kept, with the symbols of all.
 pub(crate) fn merge_segments(
     epoch: &EpochId,
     range: SegmentRange,
@@ -41,7 +42,7 @@ fn merge_rows(parts: &[Opened], writer: &mut Output) -> Result<(), SegmentError>
     heap.retain(|cursor| cursor.row().is_some());
     heap.sort_by(|a, b| a.order(b, names));
     let mut pending: Option<Row> = None;
-    // Its first cursor has the least row: of many parts few are compared for each row.
+    // The first cursor of the heap has the least row. With many parts, only few cursors are compared for each row.
     while let Some(least) = heap.first_mut() {
         let row = least.row().expect("only cursors with a row are in the heap");
         match &mut pending {
@@ -59,7 +60,8 @@ fn merge_rows(parts: &[Opened], writer: &mut Output) -> Result<(), SegmentError>
     pending.map_or(Ok(()), |done| writer.take(done))
 }
 
-/// Puts the first cursor where it belongs: those at 2n + 1 and 2n + 2 have no lesser row than the one at n.
+/// Moves the first cursor to its place in the heap: the cursors at 2n + 1 and 2n + 2 never have a lesser row than the
+/// cursor at n.
 fn sink_first(heap: &mut [Cursor<'_>], names: &Names) {
     let mut at = 0;
     loop {
@@ -73,7 +75,7 @@ fn sink_first(heap: &mut [Cursor<'_>], names: &Names) {
     }
 }
 
-/// A row; its texts are numbers of the output's names.
+/// A row whose texts are numbers of the output's names.
 #[derive(Clone, Copy)]
 struct Row {
     key: Key,
@@ -88,10 +90,10 @@ impl Output {
     }
 }
 
-/// Goes through a segment's rows one by one.
+/// Iterates over the rows of a segment.
 struct Cursor<'p> {
     readers: Readers<'p>,
-    /// The run that the next row is in, and where; `None` at the end.
+    /// The run that contains the next row, and its rows that remain; `None` at the end.
     run: Option<(Key, std::ops::Range<usize>)>,
 }
 
@@ -102,7 +104,7 @@ impl<'p> Cursor<'p> {
         Ok(Cursor { readers, run })
     }
 
-    /// Of the rows that come next, in a segment's order; every cursor that is compared has one.
+    /// Compares the next rows in the order of a segment; every cursor that is compared has a next row.
     fn order(&self, other: &Self, names: &Names) -> Ordering {
         let order = |(a, b): (Row, Row)| a.key.order(&b.key, names).then_with(|| a.offset.cmp(&b.offset));
         self.row().zip(other.row()).map_or(Ordering::Equal, order)
@@ -175,7 +177,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(64))]
 
-        /// The merge is the sum, sorted, each key once.
+        /// The merge is the sum, it is sorted, and each key occurs once.
         #[test]
         fn merges_add_up(parts in prop::collection::vec(
             prop::collection::vec(((0_u8..3, 0_u8..2, 0_u8..3, 0_u32..3, 0_u64..6), 1_u64..9), 0..2000), 2..5)
@@ -210,7 +212,7 @@ mod tests {
         assert_eq!(merged.images, [record("i1", "/new")]);
     }
 
-    /// What is kept of threads, CPUs and groups survives; a segment without meets one with.
+    /// Values of threads, CPUs and groups survive, also if a segment with dimensions is merged with one without.
     #[test]
     fn dimensions_are_merged_like_the_rest_of_a_key() {
         let with = |offset, thread: Option<&str>, cpu, cgroup: Option<&str>| {

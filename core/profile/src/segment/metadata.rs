@@ -1,4 +1,4 @@
-//! The key-value metadata of a segment: what it is, its image records, and the checksum over both and the data.
+//! The key-value metadata of a segment: its identity, its image records, and the checksum over them and the data.
 
 use std::io::Read;
 
@@ -14,10 +14,10 @@ pub(super) const APPENDS: &str = "dwell.appends";
 pub(super) const IMAGES: &str = "dwell.images";
 pub(super) const CHECKSUM: &str = "dwell.blake3";
 
-/// Image records may take this much once unpacked, in bytes: a kernel's every symbol takes 20 MiB.
+/// Size limit of the unpacked image records, in bytes. All symbols of a kernel take 20 MiB.
 const MAX_IMAGES_BYTES: u64 = 128 << 20;
 
-/// The metadata as texts, in the order in which the checksum takes them.
+/// The metadata as texts, in the order in which the checksum covers them.
 pub(super) struct Metadata {
     pub(super) epoch: String,
     pub(super) appends: String,
@@ -33,7 +33,7 @@ impl Metadata {
         Ok(Metadata { epoch: epoch.0.clone(), appends: range.to_string(), images: pack_images(images)? })
     }
 
-    /// Reads all but the checksum; tells foreign and newer files apart from damaged ones.
+    /// Reads all metadata except the checksum. The errors distinguish foreign and newer files from damaged ones.
     pub(super) fn of_file(file: &FileMetaData) -> Result<Self, SegmentError> {
         let version = value(file, VERSION)?;
         let found: u32 =
@@ -57,7 +57,7 @@ impl Metadata {
         unpack_images(&self.images)
     }
 
-    /// `<length of the data>:<BLAKE3 of the data and this metadata>`: what `CHECKSUM` holds.
+    /// Returns `<length of the data>:<BLAKE3 of the data and this metadata>`, the value of `CHECKSUM`.
     pub(super) fn checksum(&self, data: &[u8]) -> String {
         let mut hasher = blake3::Hasher::new();
         hasher.update(data);
@@ -74,7 +74,7 @@ impl Metadata {
         if self.checksum(data) == stored { Ok(()) } else { Err(SegmentError::Checksum) }
     }
 
-    /// What the footer holds of it.
+    /// Returns the metadata as the footer stores it.
     pub(super) fn key_values(&self, checksum: String) -> Vec<KeyValue> {
         [
             (VERSION, SEGMENT_VERSION.to_string()),
@@ -98,7 +98,8 @@ fn malformed(key: &'static str, why: impl ToString) -> SegmentError {
     SegmentError::Metadata { key, why: why.to_string() }
 }
 
-/// Base64 of the zstd of JSON: Parquet's values are texts, and 2,000 kernel symbols are 120 KB as plain JSON.
+/// Packs image records as base64 of zstd of JSON: values in Parquet are texts, and 2,000 kernel symbols take 120 KB as
+/// plain JSON.
 fn pack_images(images: &[ImageRecord]) -> Result<String, SegmentError> {
     let json = serde_json::to_vec(images).map_err(|e| malformed(IMAGES, e))?;
     SegmentError::limit("image records in bytes", json.len() as u64, MAX_IMAGES_BYTES)?;

@@ -1,7 +1,7 @@
-//! One segment: counts and image records ⇄ the bytes of a Parquet file. No file system here.
+//! One segment: counts and image records ⇄ the bytes of a Parquet file. This module does not access the file system.
 //!
-//! `FORMAT.md` has the columns and the key-value metadata. Reading takes hostile bytes: it returns an error, never
-//! panics, and its memory is bounded by [`MAX_SEGMENT_BYTES`] and [`MAX_SEGMENT_ROWS`].
+//! `FORMAT.md` describes the columns and the key-value metadata. Input may be hostile: reading returns an error and
+//! never panics, and [`MAX_SEGMENT_BYTES`] and [`MAX_SEGMENT_ROWS`] bound its memory.
 
 mod base64;
 mod columns;
@@ -41,69 +41,69 @@ use crate::{EpochId, ImageRecord, SampleKey, database::SegmentRange};
 pub const SEGMENT_VERSION: u32 = 1;
 /// Size of the largest file that is read, in bytes.
 pub const MAX_SEGMENT_BYTES: u64 = 256 << 20;
-/// Rows that a segment may have.
+/// Number of rows that a segment may have.
 pub const MAX_SEGMENT_ROWS: usize = 8 << 20;
-/// Size of an image's id, an event's or an application's name, in bytes.
+/// Size limit of an image's id, an event's name or an application's name, in bytes.
 const MAX_TEXT_BYTES: usize = 4096;
 
-/// A segment's contents.
+/// The contents of a segment.
 #[derive(Debug)]
 pub struct Segment {
-    /// Which epoch it belongs to.
+    /// The epoch that the segment belongs to.
     pub epoch: EpochId,
-    /// Which of that epoch's appends it holds.
+    /// The appends of that epoch that the segment holds.
     pub range: SegmentRange,
-    /// What was known of the images when the samples were taken.
+    /// What was known about the images when the samples were taken.
     pub images: Vec<ImageRecord>,
-    /// Samples by key. A key may come more than once: add them up.
+    /// Samples by key. If a key occurs more than once, its counts must be added up.
     pub rows: Vec<(SampleKey, u64)>,
 }
 
-/// Why bytes are not a segment, or counts cannot become one.
+/// The reason why bytes are not a segment, or counts cannot be encoded as one.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum SegmentError {
-    /// The Parquet layer found it malformed.
+    /// The Parquet crate found the file malformed.
     #[error("not a readable Parquet file: {0}")]
     Parquet(String),
-    /// The Parquet layer stumbled over its own assumptions (it is not ours, and hostile input can do that).
+    /// The Parquet crate panicked: hostile input can violate its assumptions.
     #[error("not a readable Parquet file: the decoder gave up: {0}")]
     Decoder(String),
-    /// A Parquet file, but none of ours.
+    /// The file is a Parquet file, but was not written by Dwell.
     #[error("a Parquet file, but no segment of Dwell's: its metadata has no `{0}`")]
     Foreign(&'static str),
-    /// Written by a newer Dwell.
+    /// The segment was written by a newer Dwell.
     #[error("segment version {found}, this dwell reads up to {SEGMENT_VERSION}")]
     Newer {
-        /// The version it names.
+        /// The version that the file names.
         found: u32,
     },
-    /// The bytes are not those that were written.
+    /// The bytes differ from those that were written.
     #[error("its checksum does not match: the file is damaged")]
     Checksum,
-    /// A part of the metadata cannot be understood.
+    /// A part of the metadata is malformed.
     #[error("its metadata `{key}` is malformed: {why}")]
     Metadata {
-        /// The key.
+        /// The key of that metadata.
         key: &'static str,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// A column is missing or of another type.
+    /// A column is missing or has another type.
     #[error("its column `{column}` {why}")]
     Column {
-        /// The column.
+        /// Name of the column.
         column: &'static str,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// Larger than a segment may be.
+    /// Something exceeds its limit.
     #[error("too large: {what} {found}, the limit is {limit}")]
     TooLarge {
-        /// What was measured.
+        /// The thing that is too large.
         what: &'static str,
-        /// How much there is.
+        /// Its size or number.
         found: u64,
-        /// How much there may be.
+        /// The limit.
         limit: u64,
     },
 }

@@ -1,6 +1,7 @@
-//! Texts of segments by number, each once: rows are compared and counted by numbers.
+//! The texts of segments by number; each text is stored once, and rows are compared and counted by numbers.
 //!
-//! Enters: texts, or bytes of a file that claim to be some. Leaves: their numbers. Never here: what is no text, or too long for one.
+//! Enters: texts, or untrusted bytes of a file. Leaves: their numbers. Never here: bytes that are not UTF-8, or a text
+//! that is too long.
 
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use rustc_hash::FxHashMap;
 
 use super::{MAX_TEXT_BYTES, SegmentError};
 
-/// The texts.
+/// A table of distinct texts and their numbers.
 #[derive(Default)]
 pub(super) struct Names {
     texts: Vec<Arc<str>>,
@@ -16,7 +17,7 @@ pub(super) struct Names {
 }
 
 impl Names {
-    /// The number of a text.
+    /// Returns the number of a text, adding the text if it is new.
     pub(super) fn intern(&mut self, text: &str) -> Result<u32, SegmentError> {
         if let Some(&number) = self.by_text.get(text) {
             return Ok(number);
@@ -28,13 +29,13 @@ impl Names {
         Ok(number)
     }
 
-    /// The same of bytes.
+    /// Returns the number of a text that is given as bytes; an error if they are not UTF-8.
     pub(super) fn intern_bytes(&mut self, bytes: &[u8]) -> Result<u32, SegmentError> {
         let text = std::str::from_utf8(bytes);
         self.intern(text.map_err(|e| SegmentError::Parquet(format!("text that is none: {e}")))?)
     }
 
-    /// The text of a number that was given out.
+    /// Returns the text of a number that this table returned before.
     pub(super) fn text(&self, number: u32) -> &Arc<str> {
         &self.texts[number as usize]
     }

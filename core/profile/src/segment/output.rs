@@ -1,7 +1,7 @@
-//! A segment on its way out, row by row.
+//! Writes a segment row by row.
 //!
-//! Enters: rows in the order of a segment, their keys by number. Leaves: the segment's bytes. In memory are its bytes and a row
-//! group; never all rows.
+//! Enters: rows in the order of a segment, with keys by number. Leaves: the segment's bytes. Memory holds these bytes
+//! and one row group; never all rows.
 
 use parquet::{
     data_type::Int64Type,
@@ -21,27 +21,28 @@ use super::{
     runs::RunColumn,
 };
 
-/// Rows of a row group that is written: 16 bytes each in memory.
+/// Number of rows in a row group that is written; each takes 16 bytes of memory.
 pub(super) const ROW_GROUP_ROWS: usize = 1 << 16;
-/// A row group's dictionaries have so many bytes, and a key's more at most: a reader wants no larger pages.
+/// A row group ends when its dictionaries exceed this size, in bytes. They exceed it by one key at most, since readers
+/// refuse large pages.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// The segment.
+/// A segment that is being written.
 pub(super) struct Output {
     file: SerializedFileWriter<Vec<u8>>,
     columns: Vec<ColumnDescPtr>,
-    /// Of images by id.
+    /// Paths of images, by image id.
     paths: FxHashMap<String, String>,
     dimensions: DimensionSet,
-    /// The texts of its keys.
+    /// The texts of the keys.
     pub(super) names: Names,
-    /// What the last rows are of, and of how many the columns of the key do not know yet.
+    /// The key of the last rows; `pending` is the number of its rows that are not yet in the columns of the key.
     key: Option<Key>,
     pending: usize,
     group: Group,
 }
 
-/// A row group on its way out.
+/// A row group that is being written.
 #[derive(Default)]
 struct Group {
     images: RunColumn,
@@ -54,7 +55,7 @@ struct Group {
     threads: RunColumn,
     cpus: RunColumn,
     cgroups: RunColumn,
-    /// Bytes in the dictionaries.
+    /// Size of the texts in the dictionaries, in bytes.
     text_bytes: usize,
 }
 
@@ -75,7 +76,7 @@ impl Output {
         })
     }
 
-    /// The rows that follow are of this.
+    /// Sets the key of the rows that follow.
     pub(super) fn begin(&mut self, key: Key) -> Result<(), SegmentError> {
         if self.key == Some(key) {
             return Ok(());
@@ -85,7 +86,7 @@ impl Output {
         if self.group.text_bytes > TEXT_BYTES_MAX { self.write_group() } else { Ok(()) }
     }
 
-    /// A row of what was begun.
+    /// Adds a row with the current key.
     pub(super) fn push(&mut self, offset: u64, count: u64) -> Result<(), SegmentError> {
         debug_assert!(self.key.is_some());
         self.pending += 1;
@@ -98,7 +99,7 @@ impl Output {
         self.write_group()
     }
 
-    /// Tells the columns of the key how many rows it has.
+    /// Adds the pending rows to the columns of the key.
     fn settle(&mut self) -> Result<(), SegmentError> {
         let Some(key) = self.key.filter(|_| self.pending > 0) else { return Ok(()) };
         let rows = std::mem::take(&mut self.pending);
@@ -124,7 +125,7 @@ impl Output {
         Ok(())
     }
 
-    /// All its rows are settled.
+    /// Writes the row group; all its rows must be settled.
     fn write_group(&mut self) -> Result<(), SegmentError> {
         debug_assert_eq!(self.pending, 0);
         let group = std::mem::take(&mut self.group);
@@ -151,7 +152,7 @@ impl Output {
         Ok(())
     }
 
-    /// The bytes.
+    /// Returns the bytes of the segment.
     pub(super) fn finish(mut self, metadata: &Metadata) -> Result<Vec<u8>, SegmentError> {
         self.settle()?;
         if !self.group.offsets.is_empty() {
@@ -165,7 +166,8 @@ impl Output {
     }
 }
 
-/// A column of offsets or counts; the writer, told the least and the greatest, need not look for them.
+/// Writes a column of offsets or counts. The least and the greatest value are passed to the writer, so that it need not
+/// search for them.
 fn numbers(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, values: &[i64]) -> Result<(), SegmentError> {
     let least = values.iter().min_by_key(|value| **value as u64);
     let greatest = values.iter().max_by_key(|value| **value as u64);

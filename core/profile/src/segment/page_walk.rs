@@ -1,24 +1,24 @@
-//! Judges a file's claims about its own sizes before the Parquet crate allocates by them.
+//! Checks the sizes that a file claims before the Parquet crate allocates memory by them.
 //!
-//! That crate (60.1) trusts a dictionary page's number of values, a page's uncompressed size and the lengths within a
-//! page header: a few hostile bytes make it ask for tens of gigabytes, and a failed allocation is nothing that
-//! `catch_unwind` could catch.
+//! The crate (60.1) trusts the number of values of a dictionary page, the uncompressed size of a page and the lengths
+//! in a page header. A few hostile bytes can therefore make it allocate tens of gigabytes, and `catch_unwind` cannot
+//! catch a failed allocation.
 
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 
 use super::{MAX_SEGMENT_ROWS, SegmentError, thrift};
 
-/// Size of a page when unpacked, in bytes. The writer's are about 1 MiB.
+/// Limit of the unpacked size of a page, in bytes. The writer's pages take about 1 MiB.
 const MAX_PAGE_BYTES: i64 = 64 << 20;
-/// Size of all pages when unpacked, in bytes.
+/// Limit of the unpacked size of all pages, in bytes.
 const MAX_UNPACKED_BYTES: u64 = 1 << 30;
 
-/// Checks that the footer is one that the Parquet crate reads in bounded time and memory.
+/// Checks that the Parquet crate can read the footer in bounded time and memory.
 pub(super) fn check_footer(footer: &[u8]) -> Result<(), SegmentError> {
     thrift::walk(footer, &mut |_, _| {}).map(|_| ()).ok_or_else(|| malformed("footer"))
 }
 
-/// Checks all pages of all columns. Linear in the number of pages.
+/// Checks all pages of all columns, in time linear in the number of pages.
 pub(super) fn check_pages(bytes: &[u8], footer: &ParquetMetaData) -> Result<(), SegmentError> {
     let mut unpacked = 0;
     for group in footer.row_groups() {
@@ -46,7 +46,7 @@ fn check_column(bytes: &[u8], column: &ColumnChunkMetaData, unpacked: &mut u64) 
     Ok(())
 }
 
-/// What a page's header claims.
+/// The claims of a page header.
 #[derive(Default)]
 struct Page {
     packed_bytes: i64,
@@ -57,7 +57,7 @@ struct Page {
 }
 
 impl Page {
-    /// Field ids are those of `PageHeader` in parquet.thrift.
+    /// Notes a field; field ids are those of `PageHeader` in parquet.thrift.
     fn note(&mut self, path: &[u64], value: i64) {
         match path {
             [2] => self.unpacked_bytes = value,
@@ -69,13 +69,13 @@ impl Page {
         }
     }
 
-    /// The size of the page's body in the file.
+    /// Checks the claims and returns the size of the page's body in the file.
     fn check(&self) -> Result<usize, SegmentError> {
         let fits = (0..=MAX_PAGE_BYTES).contains(&self.unpacked_bytes)
             && (0..=MAX_SEGMENT_ROWS as i64).contains(&self.values)
-            // Texts and numbers in a dictionary take four bytes at least.
+            // A text or a number takes at least four bytes in a dictionary.
             && (0..=self.unpacked_bytes / 4).contains(&self.dictionary_values)
-            // Our columns have no levels.
+            // Our columns have no definition or repetition levels.
             && self.levels_bytes == 0;
         let body = usize::try_from(self.packed_bytes).ok().filter(|_| fits);
         body.ok_or_else(|| malformed("page header"))

@@ -1,6 +1,7 @@
-//! Path bursts ⇄ the bytes of a Parquet file beside the segments; the same metadata, checksum and guards.
+//! Path bursts ⇄ the bytes of a Parquet file beside the segments, with the same metadata, checksum and checks as a
+//! segment.
 //!
-//! A row is a transfer; a row with a count of 0 opens each burst and holds its first and last place.
+//! Each row is a transfer. A row with a count of 0 begins each burst and holds its first and last place.
 
 use std::collections::BTreeMap;
 
@@ -26,15 +27,15 @@ use super::{
 /// A file of path bursts.
 #[derive(Debug)]
 pub struct PathSegment {
-    /// Which epoch it belongs to.
+    /// The epoch that the file belongs to.
     pub epoch: EpochId,
-    /// Its number, as a segment's.
+    /// Number of the file, stored like the range of a segment.
     pub range: SegmentRange,
     /// The bursts, by number.
     pub bursts: Vec<PathBurst>,
 }
 
-/// The file's bytes.
+/// Encodes a file.
 pub(crate) fn encode_paths(
     epoch: &EpochId,
     range: SegmentRange,
@@ -76,13 +77,14 @@ fn rows_of(burst: &PathBurst) -> impl Iterator<Item = Row<'_>> {
     std::iter::once(opening).chain(transfers)
 }
 
-/// Reads a file of path bursts, whole. For hostile bytes: an error that says what is wrong, never a panic. Transfers of
-/// a burst that no row opens are left out.
+/// Reads a file of path bursts completely. Hostile bytes return an error that says what is wrong, and never panic.
+/// Transfers of a burst without a first row are left out.
 pub fn read_paths(bytes: &[u8]) -> Result<PathSegment, SegmentError> {
     contain(|| read(bytes, true))
 }
 
-/// The same without the checksum, which keeps a fuzzer from what lies behind it. For tests alone.
+/// Reads a file of path bursts without verifying its checksum, which would keep a fuzzer from reaching the code after
+/// it. For tests alone.
 #[doc(hidden)]
 pub fn read_paths_unverified(bytes: &[u8]) -> Result<PathSegment, SegmentError> {
     contain(|| read(bytes, false))
@@ -103,7 +105,7 @@ fn read(bytes: &[u8], verify: bool) -> Result<PathSegment, SegmentError> {
     Ok(PathSegment { epoch: metadata.epoch(), range: metadata.range()?, bursts })
 }
 
-/// Where the columns stand in the file.
+/// Positions of our columns in the file.
 struct Columns {
     burst: usize,
     image: usize,
@@ -126,7 +128,7 @@ impl Columns {
         })
     }
 
-    /// Adds a row group's bursts; how many rows it has.
+    /// Adds the bursts of a row group and returns how many rows it has.
     fn read_group(
         &self,
         group: &dyn RowGroupReader,
@@ -197,7 +199,7 @@ mod tests {
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
             if let Ok(read) = read_paths(&bytes) {
-                // Only what neither the checksum nor the reader looks at may change.
+                // Only bytes that neither the checksum nor the reader examines may change.
                 prop_assert_eq!(read.bursts.len(), 1.min(bursts.len()));
             }
         }

@@ -1,6 +1,7 @@
-//! The rows of a segment, run by run.
+//! Reads the rows of a segment run by run.
 //!
-//! Enters: a row group. Leaves: runs of rows that differ by place and count alone, their keys by number. Never here: all rows.
+//! Enters: a row group. Leaves: runs of rows that differ only in offset and count, with their keys by number. Never
+//! here: all rows.
 
 use std::ops::Range;
 
@@ -21,18 +22,18 @@ use super::{
     runs::RunReader,
 };
 
-/// Offsets and counts that are decoded at a time.
+/// Number of offsets and counts that are decoded at a time.
 const BATCH_ROWS: usize = 1 << 10;
 
-/// Goes through a segment's rows.
+/// Iterates over the rows of a segment.
 pub(super) struct Readers<'p> {
     part: &'p Opened,
     columns: Columns,
     next_group: usize,
     group: Option<Group>,
-    /// How many rows the groups have up to here.
+    /// Number of rows in the row groups up to the current one.
     rows: usize,
-    /// Offsets and counts that were decoded; those before `at` are done with.
+    /// Offsets and counts that are decoded; those before `at` have been returned already.
     batch: Vec<(ImageOffset, u64)>,
     at: usize,
 }
@@ -48,7 +49,7 @@ struct Group {
     cpu: Option<RunReader>,
     offset: ColumnReaderImpl<Int64Type>,
     count: ColumnReaderImpl<Int64Type>,
-    /// Rows that are not decoded yet.
+    /// Number of rows that are not decoded yet.
     left: usize,
 }
 
@@ -58,7 +59,7 @@ impl<'p> Readers<'p> {
         Ok(Readers { part, columns, next_group: 0, group: None, rows: 0, batch: Vec::new(), at: 0 })
     }
 
-    /// The key of the next rows, and where they are in [`Readers::rows`]; `None` at the end.
+    /// Returns the key of the next rows, and their range for [`Readers::rows`]; `None` at the end.
     pub(super) fn next(&mut self, names: &mut Names) -> Result<Option<(Key, Range<usize>)>, SegmentError> {
         if self.at == self.batch.len() && !self.fill()? {
             return Ok(None);
@@ -70,12 +71,12 @@ impl<'p> Readers<'p> {
         Ok(Some((key, start..self.at)))
     }
 
-    /// The rows of the last run.
+    /// Returns the rows of the last run.
     pub(super) fn rows(&self, run: Range<usize>) -> &[(ImageOffset, u64)] {
         &self.batch[run]
     }
 
-    /// Decodes offsets and counts; `false` at the end.
+    /// Decodes the next offsets and counts; returns `false` at the end.
     fn fill(&mut self) -> Result<bool, SegmentError> {
         while self.group.as_ref().is_none_or(|group| group.left == 0) {
             if self.next_group == self.part.file.num_row_groups() {
@@ -124,7 +125,8 @@ impl Group {
         Ok(())
     }
 
-    /// The key of the next rows, and of how many, `rows` at most; they are passed over.
+    /// Returns the key of the next rows and their number, which is at most `rows`, and skips these rows in the columns
+    /// of the key.
     fn key(&mut self, mut rows: usize, names: &mut Names) -> Result<(Key, usize), SegmentError> {
         let mut value = |column: &mut RunReader| -> Result<u32, SegmentError> {
             let (value, length) = column.peek(names)?.ok_or_else(|| decode::short("values"))?;

@@ -1,10 +1,12 @@
-//! Columns whose values come in long runs (images, events, applications, …), written and read run by run.
+//! Columns whose values occur in long runs (images, events, applications, …), written and read run by run.
 //!
-//! Enters: values by number (of a text in [`Names`], or the value itself) with how often they come. Leaves: a column's pages,
-//! and back. Never here: a value for each row, which the Parquet crate's own readers and writers make of such columns.
+//! Enters: values as numbers (of a text in [`Names`], or the value itself) with the lengths of their runs. Leaves: the
+//! pages of a column; and the reverse. Never here: one value for each row, which the Parquet crate's own readers and
+//! writers produce for such columns.
 //!
-//! The pages are Parquet's: a dictionary, and pages of `RLE_DICTIONARY`. Each of ours holds runs alone; others' may have
-//! packed groups too, or values as they are (`PLAIN`), as Dwell's before had.
+//! The pages are standard Parquet: a dictionary, and pages with `RLE_DICTIONARY`. Pages that we write contain only
+//! runs. Pages of other writers, and of earlier versions of Dwell, may also contain bit-packed groups or plain values
+//! (`PLAIN`).
 
 use bytes::Bytes;
 use parquet::{
@@ -27,21 +29,21 @@ use rustc_hash::FxHashMap;
 use super::{SegmentError, names::Names};
 
 const ZSTD_LEVEL: i32 = 3;
-/// Bits of an index at most.
+/// Limit of the number of bits of an index.
 const INDEX_BITS_MAX: u32 = 32;
 
-/// A column on its way out.
+/// A column that is being written.
 #[derive(Default)]
 pub(super) struct RunColumn {
-    /// The dictionary, and where a value is in it.
+    /// The dictionary; `places` is the position of each value in it.
     values: Vec<u32>,
     places: FxHashMap<u32, u32>,
-    /// Places in the dictionary, each with the length of its run.
+    /// Positions in the dictionary, each with the length of its run.
     runs: Vec<(u32, usize)>,
 }
 
 impl RunColumn {
-    /// A value that comes `length` times; whether the dictionary did not have it.
+    /// Appends a value that occurs `length` times. Returns whether the value was new to the dictionary.
     pub(super) fn push(&mut self, value: u32, length: usize) -> bool {
         let fresh = self.values.len() as u32;
         let place = *self.places.entry(value).or_insert(fresh);
@@ -55,7 +57,7 @@ impl RunColumn {
         place == fresh
     }
 
-    /// Writes it as the next column of a row group, which `column` describes.
+    /// Writes the column as the next one of a row group; `column` describes it.
     pub(super) fn write(
         &self,
         group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
@@ -107,7 +109,8 @@ impl RunColumn {
         Ok(())
     }
 
-    /// The dictionary as `PLAIN` has texts: each after its length; the least and the greatest.
+    /// Returns the dictionary as `PLAIN` encodes texts, each preceded by its length, and the least and the greatest
+    /// text.
     fn texts(&self, names: &Names) -> (Vec<u8>, Statistics) {
         let texts = || self.values.iter().map(|value| names.text(*value).as_bytes());
         let mut plain = Vec::new();
@@ -126,7 +129,7 @@ impl RunColumn {
         (plain, Statistics::int32(number(least), number(greatest), None, Some(0), false))
     }
 
-    /// A data page: how many bits an index has, then for each run twice its length and its index.
+    /// Returns a data page: the number of bits of an index, then for each run twice its length and its index.
     fn indices(&self) -> Vec<u8> {
         let bits = u32::BITS - (self.values.len() as u32).saturating_sub(1).leading_zeros();
         let mut bytes = vec![bits as u8];
@@ -148,18 +151,18 @@ fn packed(bytes: &[u8]) -> Result<Bytes, SegmentError> {
     Ok(packed.map_err(|e| SegmentError::Parquet(e.to_string()))?.into())
 }
 
-/// A column of a row group on its way in.
+/// Reads a column of a row group.
 pub(super) struct RunReader {
     pages: Box<dyn PageReader>,
     is_text: bool,
-    /// The dictionary: numbers of texts, or values.
+    /// The dictionary: numbers of texts, or the values themselves.
     values: Vec<u32>,
-    /// Runs of the page, the next one last.
+    /// The runs of the current page that remain, in reverse order: the next one is last.
     runs: Vec<(u32, usize)>,
 }
 
 impl RunReader {
-    /// Of a column that was found in order: of texts, or of numbers of 32 bits.
+    /// Opens a column of texts or of 32-bit numbers, whose type the caller has checked.
     pub(super) fn new(group: &dyn RowGroupReader, column: usize) -> Result<Self, SegmentError> {
         let is_text = group.metadata().column(column).column_type() == Physical::BYTE_ARRAY;
         Ok(RunReader {
@@ -170,7 +173,7 @@ impl RunReader {
         })
     }
 
-    /// The value of the next rows, and of how many at least; `None` at the end.
+    /// Returns the value of the next rows and for how many rows at least it holds; `None` at the end.
     pub(super) fn peek(&mut self, names: &mut Names) -> Result<Option<(u32, usize)>, SegmentError> {
         while self.runs.is_empty() {
             let Some(page) = self.pages.get_next_page()? else { return Ok(None) };
@@ -180,7 +183,7 @@ impl RunReader {
         Ok(self.runs.last().copied())
     }
 
-    /// Passes over rows of the run that [`RunReader::peek`] told of.
+    /// Skips rows of the run that [`RunReader::peek`] returned.
     pub(super) fn pass(&mut self, rows: usize) {
         let run = self.runs.last_mut().expect("peek found a run");
         run.1 -= rows;
@@ -209,7 +212,7 @@ impl RunReader {
         }
     }
 
-    /// Values as they are.
+    /// Reads plain values.
     fn plain(
         &self,
         bytes: &[u8],
@@ -228,7 +231,7 @@ impl RunReader {
         Ok(())
     }
 
-    /// Indices into the dictionary: runs, and groups of eight packed as bits.
+    /// Reads indices into the dictionary: runs, and bit-packed groups of eight.
     fn indexed(&mut self, bytes: &[u8], count: usize) -> Result<(), SegmentError> {
         let mut rest = bytes;
         let bits = u32::from(split(&mut rest, 1)?[0]);
@@ -289,12 +292,12 @@ fn varint(rest: &mut &[u8]) -> Result<u64, SegmentError> {
     Err(malformed())
 }
 
-/// Up to 8 bytes as a number.
+/// Returns up to 8 bytes as a little-endian number.
 fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
-/// `bits` bits from bit `at` on, of which the lowest comes first.
+/// Returns the `bits` bits from bit `at` on, least significant bit first.
 fn bits_at(bytes: &[u8], at: usize, bits: u32) -> u64 {
     let end = (at + bits as usize).div_ceil(8);
     little_endian(&bytes[at / 8..end]) >> (at % 8) & ((1 << bits) - 1)
@@ -321,7 +324,7 @@ mod tests {
     use super::*;
     use crate::segment::{columns, decode::values};
 
-    /// The image and the instance of the segments' own columns.
+    /// Returns a schema with the image and the instance columns of segments.
     fn schema() -> Arc<Type> {
         let fields = columns::SCHEMA.get_fields();
         let columns = vec![fields[0].clone(), fields[5].clone()];
@@ -336,7 +339,7 @@ mod tests {
         "größer".repeat(value as usize % 3) + &value.to_string()
     }
 
-    /// Runs as a column of texts and a column of numbers.
+    /// Writes runs as a column of texts and a column of numbers.
     fn ours(runs: &[(u32, usize)]) -> Vec<u8> {
         let (mut names, mut file) = (Names::default(), file());
         let (mut texts, mut numbers) = (RunColumn::default(), RunColumn::default());
@@ -352,7 +355,7 @@ mod tests {
         file.into_inner().unwrap()
     }
 
-    /// The same by the Parquet crate's writer, value by value.
+    /// Writes the same columns with the Parquet crate's writer, value by value.
     fn theirs(runs: &[(u32, usize)]) -> Vec<u8> {
         let rows = || runs.iter().flat_map(|(value, length)| std::iter::repeat_n(*value, *length));
         let mut file = file();
@@ -369,7 +372,7 @@ mod tests {
         file.into_inner().unwrap()
     }
 
-    /// What [`RunReader`] makes of a column, value by value; each two runs differ.
+    /// Returns the values that [`RunReader`] reads from a column; two successive runs differ.
     fn read(bytes: Vec<u8>, column: usize, names: &mut Names) -> Result<Vec<u32>, SegmentError> {
         let file = SerializedFileReader::new(Bytes::from(bytes))?;
         let mut reader = RunReader::new(&*file.get_row_group(0)?, column)?;

@@ -1,7 +1,7 @@
-//! Rows in and out of a segment run by run, for profiles that are larger than what a reader wants to hold.
+//! Writes and reads the rows of a segment run by run, for profiles that are too large to be held in memory.
 //!
-//! Enters: rows in the order of a segment; or a segment whose checksum is right. Leaves: a segment's bytes; or its rows. Never
-//! here: all rows at once.
+//! Enters: rows in the order of a segment; or a segment whose checksum has been verified. Leaves: the bytes of a
+//! segment; or its rows. Never here: all rows at once.
 
 use std::sync::Arc;
 
@@ -21,25 +21,25 @@ use super::{
     readers::Readers,
 };
 
-/// Rows of a segment that differ by place and count alone; a run of them may be handed over in several parts.
+/// Rows of a segment that differ only in offset and count. A run may be passed in several parts.
 #[derive(Clone, Copy, Debug)]
 pub struct SampleRun<'a> {
-    /// The image the sampled instructions lie in.
+    /// The image that contains the sampled instructions.
     pub image: &'a ImageId,
-    /// What was sampled.
+    /// The event that was sampled.
     pub event: &'a Event,
-    /// The application.
+    /// The application, by the name of its executable.
     pub app: &'a Arc<str>,
-    /// Its how-many-th execution.
+    /// Number of this execution of the application in the epoch, from 1; 0 if executions are not kept apart.
     pub instance: u32,
-    /// Thread, CPU and control group, where they were kept.
+    /// Thread, CPU and control group, if they were kept.
     pub dimensions: &'a Option<Arc<DimensionValues>>,
-    /// Where in the image, and how many samples; at least one.
+    /// Offsets in the image with their numbers of samples; at least one row.
     pub rows: &'a [(ImageOffset, u64)],
 }
 
 impl SampleRun<'_> {
-    /// Rows as a run has them: in order, those of one place added up.
+    /// Sorts rows by offset and adds up those with the same offset, as a run requires.
     pub fn put_in_order(rows: &mut Vec<(ImageOffset, u64)>) {
         rows.sort_by_key(|(offset, _)| *offset);
         rows.dedup_by(|next, sum| {
@@ -49,7 +49,7 @@ impl SampleRun<'_> {
         });
     }
 
-    /// What the samples of a row are counted by.
+    /// Returns the key of the row with this offset.
     pub fn key(&self, offset: ImageOffset) -> SampleKey {
         SampleKey {
             image: self.image.clone(),
@@ -62,7 +62,7 @@ impl SampleRun<'_> {
     }
 }
 
-/// Hands each run of rows to `sink`. After an error some of them were.
+/// Passes each run of rows to `sink`. On an error some runs have been passed already.
 pub(crate) fn each_run(part: &Opened, sink: &mut dyn FnMut(SampleRun<'_>)) -> Result<(), SegmentError> {
     contain(|| {
         let (mut readers, mut names, mut texts) = (Readers::new(part)?, Names::default(), Texts::default());
@@ -82,8 +82,8 @@ pub(crate) fn each_run(part: &Opened, sink: &mut dyn FnMut(SampleRun<'_>)) -> Re
     })
 }
 
-/// The sums of a segment's rows, read run by run without the checksum, which keeps a fuzzer from what lies behind it. For
-/// tests alone.
+/// Returns the sums of a segment's rows, read run by run without verifying the checksum, which would keep a fuzzer from
+/// reaching the code after it. For tests alone.
 #[doc(hidden)]
 pub fn sum_runs_unverified(bytes: &[u8]) -> Result<Counts, SegmentError> {
     let mut counts = Counts::default();
@@ -96,7 +96,7 @@ pub fn sum_runs_unverified(bytes: &[u8]) -> Result<Counts, SegmentError> {
     Ok(counts)
 }
 
-/// The texts of the last run, most of which the next one has too.
+/// The texts of the last run; the next run shares most of them.
 #[derive(Default)]
 struct Texts {
     image: Option<(u32, ImageId)>,
@@ -121,7 +121,8 @@ impl Texts {
     }
 }
 
-/// The bytes of a segment with the rows that `hand_out` gives its argument, which come in its order, each key once.
+/// Returns the bytes of a segment with the rows that `hand_out` passes to its argument, in a segment's order and each
+/// key once.
 pub(crate) fn encode_runs(
     epoch: &EpochId,
     range: SegmentRange,
@@ -143,7 +144,7 @@ pub(crate) fn encode_runs(
 }
 
 impl Output {
-    /// With these it has so many rows.
+    /// Appends a run; `rows` is the number of rows including it.
     fn take_run(&mut self, run: &SampleRun<'_>, rows: usize) -> Result<(), SegmentError> {
         SegmentError::limit("rows", rows as u64, MAX_SEGMENT_ROWS as u64)?;
         let key = Key::of(run, &mut self.names)?;

@@ -1,5 +1,5 @@
-//! Segments as bytes: what comes back, what the fixtures of `test-fixtures/profiles` read as, and what bytes that mean
-//! harm do. `UPDATE_EXPECT=1` writes the fixtures that are missing (its README says when to).
+//! Tests of segments as bytes: what is written is read again, the fixtures of `test-fixtures/profiles` are read as
+//! before, and hostile bytes do no harm. `UPDATE_EXPECT=1` writes missing fixtures (their README says when to do that).
 
 use std::{fmt::Write, path::PathBuf, sync::Arc};
 
@@ -15,7 +15,7 @@ fn key(image: &str, event: &str, offset: u64, app: &str, instance: u32) -> Sampl
     SampleKey { image, event, offset, app: Arc::from(app), instance, dimensions: None }
 }
 
-/// A small segment with everything in it.
+/// Returns a small segment that uses every feature.
 fn sample() -> Vec<u8> {
     let symbol = ImageSymbol { offset: ImageOffset(64), size_bytes: 32, name: "do_syscall_64".into() };
     let image = |id: &str, kind, path: &str, symbols| ImageRecord {
@@ -44,7 +44,7 @@ fn sample() -> Vec<u8> {
     encode(&EpochId("20261121T110131Z-5f3a9c".into()), range, &counts, &images).unwrap()
 }
 
-/// The columns with other metadata, or with none.
+/// Returns a file with the segment's columns and other metadata, or none.
 fn with_metadata(metadata: &[(&str, &str)]) -> Vec<u8> {
     let mut file =
         SerializedFileWriter::new(Vec::new(), columns::SCHEMA.clone(), columns::PROPERTIES.clone()).unwrap();
@@ -54,18 +54,19 @@ fn with_metadata(metadata: &[(&str, &str)]) -> Vec<u8> {
     file.into_inner().unwrap()
 }
 
-/// A copy with `new` at the place of the first `old`.
+/// Returns a copy in which `new` replaces the first `old`.
 fn patched(bytes: &[u8], old: &[u8], new: &[u8]) -> Vec<u8> {
     let at = bytes.windows(old.len()).position(|w| w == old).expect("a known place");
     [&bytes[..at], new, &bytes[at + old.len()..]].concat()
 }
 
-/// A file whose footer is `footer`.
+/// Returns a file with this footer.
 fn with_footer(footer: &[u8]) -> Vec<u8> {
     [b"PAR1", footer, &(footer.len() as u32).to_le_bytes(), b"PAR1"].concat()
 }
 
-/// Every fixture and how it is made. A fixture that is there is not made again: it stands for what older versions wrote.
+/// Returns every fixture with the bytes that it is made of. An existing fixture is never made again, because it stands
+/// for what older versions wrote.
 fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
     let good = sample();
     let mut flipped = good.clone();
@@ -78,15 +79,15 @@ fn fixtures() -> Vec<(&'static str, Vec<u8>)> {
         ("foreign.parquet", with_metadata(&[])),
         ("empty.parquet", vec![]),
         ("magic-alone.parquet", b"PAR1PAR1".to_vec()),
-        // The first page's header: type 2 (dictionary), then its size unpacked. 2^30 bytes of it.
+        // The header of the first page: type 2 (dictionary), then its unpacked size, which is set to 2^30 bytes.
         ("huge-page.parquet", huge_page(&good)),
         ("huge-dictionary.parquet", huge_dictionary(&good)),
-        // 2^31 truth values in a list take no bytes and a reader's evening.
+        // A list of 2^31 booleans takes no bytes, but reading it takes hours.
         ("endless-list.parquet", with_footer(&[0x09, 0x7e, 0xf1, 0xff, 0xff, 0xff, 0xff, 0x07, 0])),
     ]
 }
 
-/// zigzag varints of Thrift: field 1 (type 2), field 2 (size unpacked), both i32.
+/// Patches the unpacked size, a zigzag varint of Thrift: field 1 (type 2), field 2 (unpacked size), both i32.
 fn huge_page(good: &[u8]) -> Vec<u8> {
     let size_at = 4 + 3;
     assert_eq!(good[4..size_at], [0x15, 4, 0x15], "the first page's header");
@@ -95,7 +96,8 @@ fn huge_page(good: &[u8]) -> Vec<u8> {
     patched(good, old, &[&[0x15, 4, 0x15][..], &[0xff; 4][..length.min(5) - 1], &[0x0f]].concat())
 }
 
-/// The dictionary page's header: field 7 a struct, its field 1 the number of values: made 2^20 where 3 fit.
+/// Patches the header of the dictionary page: field 7 is a struct whose field 1 is the number of values. It becomes
+/// 2^20, where 3 would fit.
 fn huge_dictionary(good: &[u8]) -> Vec<u8> {
     patched(good, &[0x4c, 0x15, 6], &[0x4c, 0x15, 0x80, 0x80, 0x80, 1])
 }
@@ -127,7 +129,7 @@ fn check_fixtures(expect: Expect) {
     expect.assert_eq(&text);
 }
 
-/// For each: what a reader is told, then what it would be told without the checksum.
+/// Checks for each fixture the result of reading it, and then the result without verifying the checksum.
 #[test]
 fn fixtures_read_as_ever() {
     check_fixtures(expect![[r#"
@@ -193,7 +195,7 @@ fn each_single_changed_byte_is_found() {
     for at in 0..good.len() {
         let mut bad = good.clone();
         bad[at] ^= 0x55;
-        // Some bytes of the footer mean nothing to us (who wrote it, statistics); what is read must be right.
+        // Some bytes of the footer are not used (writer, statistics); what is read must be right.
         if let Ok(segment) = read_segment(&bad) {
             assert_eq!(segment.rows, want, "byte {at}");
         }
@@ -203,7 +205,7 @@ fn each_single_changed_byte_is_found() {
     }
 }
 
-/// Image, event, offset, application, instance; count.
+/// Each row is image, event, offset, application, instance; count.
 #[test]
 fn what_older_versions_wrote_is_read_alike_as_rows_and_as_runs() {
     let bytes = std::fs::read(folder().join("v1.parquet")).unwrap();
@@ -237,7 +239,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1500, ..ProptestConfig::default() })]
 
-    /// Behind the checksum, where a file that was made to do harm would get.
+    /// Mutates the bytes without verifying the checksum, as a hostile writer could.
     #[test]
     fn mutated_fixtures_neither_panic_nor_swell(
         which in 0usize..10,

@@ -1,16 +1,16 @@
-//! Walks structures of Thrift's compact protocol, in which Parquet spells its footer and page headers, without building
-//! anything: so that sizes can be judged before the Parquet crate allocates by them.
+//! Walks structures in Thrift's compact protocol, which Parquet uses for its footer and page headers, without building
+//! anything, so that sizes can be checked before the Parquet crate allocates memory by them.
 //!
-//! Stricter than the protocol where Parquet has no use for it: no maps, no sets, no lists of truth values, fields in
-//! ascending order, short lists, shallow nesting. What passes here is read the same way by the Parquet crate.
+//! It is stricter than the protocol where Parquet does not need more: no maps, no sets, no lists of booleans, fields in
+//! ascending order, short lists, shallow nesting. The Parquet crate reads everything that passes here in the same way.
 
-/// How deep structures may nest. Parquet's go to 6.
+/// Limit of the nesting of structures. Parquet uses up to 6 levels.
 const MAX_DEPTH: usize = 12;
-/// Elements that a list may have: row groups, columns, key-value pairs.
+/// Limit of the elements of a list: row groups, columns, key-value pairs.
 const MAX_LIST: u64 = 65_536;
 
-/// Walks one structure, telling `visit` each whole number with the path of field ids that leads to it (a list's
-/// elements have their list's path). Returns what follows the structure; `None` where it is malformed.
+/// Walks one structure and calls `visit` for each integer with the path of field ids that leads to it (the elements of
+/// a list have the path of the list). Returns the bytes after the structure; `None` if it is malformed.
 pub(super) fn walk<'a>(bytes: &'a [u8], visit: &mut dyn FnMut(&[u64], i64)) -> Option<&'a [u8]> {
     let mut walker = Walker { rest: bytes, path: Vec::with_capacity(MAX_DEPTH), visit };
     walker.structure()?;
@@ -40,7 +40,7 @@ impl Walker<'_, '_> {
                 0 => u64::try_from(self.int()?).ok()?,
                 delta => last_id + delta,
             };
-            // Ids are 16 bits wide.
+            // Field ids are 16 bits wide.
             if id <= last_id || id > 0x7fff {
                 return None;
             }
@@ -52,7 +52,7 @@ impl Walker<'_, '_> {
 
     fn value(&mut self, kind: u8) -> Option<()> {
         match kind {
-            // A field's truth value is in its type.
+            // The type of a boolean field contains its value.
             1 | 2 => Some(()),
             3 => self.skip(1),
             4..=6 => {
@@ -95,7 +95,7 @@ impl Walker<'_, '_> {
                 return Some(value);
             }
         }
-        // A tenth byte holds the topmost bit alone.
+        // A tenth byte holds only the topmost bit.
         let byte = self.byte()?;
         (byte <= 1).then_some(value | u64::from(byte) << 63)
     }
@@ -137,7 +137,7 @@ mod tests {
     fn what_parquet_never_writes_is_refused() {
         check(&[0x15], expect!["rest None"]);
         check(&[0x18, 100, 0], expect!["rest None"]);
-        // A list of 2^31 truth values takes no bytes and for ever.
+        // A list of 2^31 booleans takes no bytes, but reading it takes very long.
         check(&[0x19, 0xf1, 0xff, 0xff, 0xff, 0xff, 7, 0], expect!["rest None"]);
         check(&[0x1b, 1, 0x55, 0, 0], expect!["rest None"]);
         check(&[0x1c; 64], expect!["rest None"]);
