@@ -1,10 +1,12 @@
-//! An event as a perf.data file describes it: `perf_event_attr`, its ids, its name.
+//! Events as a perf.data file describes them: `perf_event_attr`, ids and names.
 //!
-//! Enters: the bytes of a `perf_event_attr`. Leaves: what its samples hold, and the name that perf has for it. Never here: a sample.
+//! Enters: the bytes of a `perf_event_attr`. Leaves: which fields the event's samples have, and perf's name for the
+//! event. Never here: a sample.
 //!
-//! Why this is ours: linux-perf-data refuses a whole file for a type, an event or a clock that it does not know, drops the bits of
-//! `read_format` that are newer than it is (PERF_FORMAT_LOST of Linux 6.0 is: each group read is then a word short of what the
-//! record has), and takes the flags of big-endian machines, which number bits from the other end, for others.
+//! Dwell has its own parser because linux-perf-data has three limits. It refuses a whole file for one type, event or
+//! clock that it does not know. It drops bits of `read_format` that are newer than it is, such as PERF_FORMAT_LOST of
+//! Linux 6.0, so each group that it reads is one word shorter than in the record. It also misreads the flags of
+//! big-endian machines, which number bits from the other end.
 //!
 //! The layout: `struct perf_event_attr` in `include/uapi/linux/perf_event.h` of Linux.
 
@@ -16,34 +18,34 @@ use rustc_hash::FxHashMap;
 
 use super::fields::{half_at, word_at};
 
-/// The size of the first `perf_event_attr`, of Linux 2.6.32, and of those that do not tell.
+/// Size of the first `perf_event_attr`, of Linux 2.6.32; also assumed if an attribute does not report its size.
 pub const BYTES_MIN: usize = 64;
 const PERF_TYPE_RAW: u32 = 4;
-/// PERF_FORMAT_LOST.
+/// The bit PERF_FORMAT_LOST of `read_format`.
 pub const READ_LOST: u64 = 1 << 4;
 
 /// An event that was sampled.
 #[derive(Clone, Debug)]
 pub struct Attribute {
-    /// What the parser of records wants to know of it.
+    /// The attribute in the form that the parser of records needs.
     pub attr: PerfEventAttr,
-    /// `read_format`, with bits that the parser does not know.
+    /// The field `read_format`, including bits that the parser does not know.
     pub read_format: u64,
-    /// What it counts, as numbers: `type` and `config`.
+    /// The numbers `type` and `config`, which say what is counted.
     pub counter: (u32, u64),
-    /// The ids that its records bear.
+    /// The ids that the event's records contain.
     pub ids: Vec<u64>,
-    /// perf's name for it.
+    /// The event's name, as perf spells it.
     pub name: String,
 }
 
 impl Attribute {
-    /// Reads one; also how many bytes it takes of those given. `None` where there are too few.
+    /// Parses an attribute and returns it with its size in bytes; `None` if there are too few bytes.
     pub fn parse(bytes: &[u8], little_endian: bool) -> Option<(Attribute, usize)> {
         let size = half_at(bytes, 4, little_endian)? as usize;
         let size = if size == 0 { BYTES_MIN } else { size };
         let bytes = bytes.get(..size).filter(|_| size >= BYTES_MIN)?;
-        // A field that a kernel before it did not have is zero.
+        // A field that older kernels did not have is zero.
         let word = |at| word_at(bytes, at, little_endian).unwrap_or(0);
         let half = |at| half_at(bytes, at, little_endian).unwrap_or(0);
         let (kind, config, flags) = (half(0), word(8), word(40));
@@ -78,13 +80,13 @@ impl Attribute {
     }
 }
 
-/// Numbers of events by the ids that their records bear.
+/// Returns the numbers of events by the ids that their records contain.
 pub fn by_id(attributes: &[Attribute]) -> FxHashMap<u64, u16> {
     let all = (0..).zip(attributes);
     all.flat_map(|(event, attribute)| attribute.ids.iter().map(move |id| (*id, event))).collect()
 }
 
-/// The name of what is counted where nothing but the numbers tells.
+/// Returns the name of what is counted if only numbers are known.
 fn counted(kind: u32, config: u64) -> String {
     const HARDWARE: [&str; 10] = [
         "cycles",
@@ -124,7 +126,7 @@ fn counted(kind: u32, config: u64) -> String {
         Some(format!("{}-{access}", CACHES.get(byte(0))?))
     };
     let name = match kind {
-        // Above is the unit that counts, of processors that have several.
+        // The upper half names the counting unit, on processors that have several.
         0 => known(&HARDWARE, config & u64::from(u32::MAX)),
         1 => known(&SOFTWARE, config),
         2 => Some(format!("tracepoint {config}")),
@@ -136,7 +138,7 @@ fn counted(kind: u32, config: u64) -> String {
     name.unwrap_or_else(|| format!("type {kind} config {config:#x}"))
 }
 
-/// perf's modifiers for what an event leaves out, `:u` and the like, by its rules: what is usual is not said.
+/// Returns perf's modifiers for what an event excludes, such as `:u`. As in perf, the usual case has no modifier.
 fn modifiers(flags: AttrFlags) -> String {
     let counts = |left_out| !flags.contains(left_out);
     let parts = [
@@ -164,7 +166,7 @@ fn modifiers(flags: AttrFlags) -> String {
 mod tests {
     use super::*;
 
-    /// A `perf_event_attr` of 136 bytes.
+    /// Returns a `perf_event_attr` of 136 bytes.
     fn bytes(kind: u32, config: u64, read_format: u64, flags: u64) -> Vec<u8> {
         let mut bytes = vec![0; 136];
         bytes[..4].copy_from_slice(&kind.to_le_bytes());
@@ -204,7 +206,7 @@ mod tests {
     fn flags_of_big_endian_machines_count_from_the_other_end() {
         let mut swapped = vec![0; 64];
         swapped[7] = 64;
-        // sample_id_all is bit 18 of the flags: counted from the other end it is in the third byte.
+        // sample_id_all is bit 18 of the flags; counted from the other end it is in the third byte.
         swapped[42] = 0x20;
         let (attribute, _) = Attribute::parse(&swapped, false).unwrap();
         assert_eq!(attribute.attr.flags, AttrFlags::SAMPLE_ID_ALL);

@@ -1,17 +1,17 @@
-//! The code between the branches of stacks: how straight lines went through it.
+//! Decodes the code between the branches of stacks, to find which conditional branches were not taken.
 //!
-//! Enters: the images that stacks led through, sums by target. Leaves: one path burst. Never here: a frequency.
-//! Cost: one decoding for each run of code.
+//! Enters: the images that stacks led through, and sums of branches by target. Leaves: one path burst. Never here: a
+//! frequency. Cost: one decoding for each run of code.
 
 use std::collections::BTreeMap;
 
 use dwell_image::{Image, ImageAddress, fall_throughs};
 use dwell_profile::{BranchSums, ImageKind, ImageOffset, ImageRecord, PathBurst};
 
-/// As much code as that is decoded.
+/// Limit of the code that is decoded, in bytes.
 const DECODED_BYTES_MAX: u64 = 64 << 20;
 
-/// All stacks as one burst; `records` are the images of the targets.
+/// Returns all stacks as one burst; `records` are the images of the targets.
 pub fn burst(stacks: BranchSums<u32>, records: &BTreeMap<u32, ImageRecord>) -> Option<PathBurst> {
     let file = |target: u32| records.get(&target).filter(|r| r.kind == ImageKind::File);
     let mut room = DECODED_BYTES_MAX;
@@ -31,14 +31,15 @@ pub fn burst(stacks: BranchSums<u32>, records: &BTreeMap<u32, ImageRecord>) -> O
     stacks.burst(1, decode, |target| file(target).map(|r| r.id.clone()))
 }
 
-/// The image, if it is the one that was sampled.
+/// Opens the image if it is the one that was sampled.
 fn open(record: &ImageRecord) -> Option<Image> {
     let image = Image::open(&record.path).ok()?;
     let id = record.id.build_id();
     (id.is_none() || image.build_id() == id.as_ref()).then_some(image)
 }
 
-/// Offsets of each conditional branch from `start` up to before `end`, with those of what comes next.
+/// Returns the offset of each conditional branch from `start` to `end` (exclusive), with the offset of the instruction
+/// after it.
 fn not_taken(image: &Image, start: u64, end: u64) -> Vec<(u64, u64)> {
     let Some(address) = image.address_of(ImageOffset(start)) else { return Vec::new() };
     let offset = |a: ImageAddress| start + (a.0 - address.0);

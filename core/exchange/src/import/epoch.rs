@@ -1,6 +1,6 @@
-//! What becomes of a perf.data file's own words: the epoch's record, events' names, notes.
+//! Builds an epoch's metadata from what a perf.data file reports: the record, names of events, notes.
 //!
-//! Enters: everything that the file told. Leaves: an epoch without its samples. Never here: samples, files.
+//! Enters: everything that the file reported. Leaves: an epoch without its samples. Never here: samples, files.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use linux_perf_data::linux_perf_event_reader::{PerfEventAttr, PerfEventType, Sof
 use super::{ImportFile, imported::ImportedProfile};
 
 impl ImportedProfile {
-    /// Why there are no samples; `None` where nothing tells of any.
+    /// Returns the reason why there are no samples; `None` if none is known.
     pub(super) fn why_empty(&self) -> Option<String> {
         let stat = "perf stat record wrote it, which counts without sampling".to_owned();
         let aux = "perf inject --itrace makes samples of its AUX data".to_owned();
@@ -23,7 +23,7 @@ impl ImportedProfile {
         (!why.is_empty()).then_some(why)
     }
 
-    /// Records that were not taken in, by cause.
+    /// Describes the records that were left out, by cause.
     fn left_out(&self) -> impl Iterator<Item = String> {
         let causes = [
             (self.unreadable, "records could not be read and were left out"),
@@ -33,7 +33,7 @@ impl ImportedProfile {
         causes.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"))
     }
 
-    /// What the file lacks, and what was left out.
+    /// Returns notes on what the file lacks and what was left out.
     pub(super) fn notes(&self) -> Vec<String> {
         let cut = self.cut.as_ref().map(|why| format!("{why}: what it holds up to there was imported"));
         let mut notes: Vec<String> = cut.into_iter().chain(self.left_out()).collect();
@@ -62,7 +62,7 @@ impl ImportedProfile {
         notes
     }
 
-    /// The epoch.
+    /// Returns the epoch's metadata.
     pub(super) fn epoch(
         &self,
         request: &ImportFile,
@@ -127,7 +127,7 @@ impl ImportedProfile {
     }
 }
 
-/// The event by the name that perf, or the text of another tool, has for it.
+/// Returns the event for the name that perf, or the text of another tool, has for it.
 pub fn event_of(name: &str) -> Event {
     if name.is_empty() { Event::named("event") } else { Event::named(name) }
 }

@@ -1,6 +1,6 @@
-//! Bytes read as `import` reads a file's, for fuzzing and what it found.
+//! Reads any bytes as `import` reads a file, for fuzzing and for the replay of its findings.
 //!
-//! Enters: any bytes. Leaves: nothing. Never here: a panic, whatever they are; a database.
+//! Enters: any bytes. Leaves: nothing. Never here: a panic, whatever the bytes are; a database.
 
 use std::io::Cursor;
 
@@ -14,10 +14,11 @@ use super::{
     perf_data, pprof, script,
 };
 
-/// A compressed file becomes that large at most.
+/// Limit of the unpacked size of a compressed file, in bytes.
 const UNPACKED_BYTES_MAX: u64 = 1 << 24;
 
-/// A perf.data file or stream, compressed or not, branch stacks and all; a folder of it and once more its records.
+/// Reads bytes as a perf.data file or stream, compressed or not, with branch stacks; then as a folder that consists of
+/// the file and its records once more.
 pub fn perf_data(bytes: &[u8]) {
     let mut unpacked = Vec::new();
     let packing = Packing::of(bytes);
@@ -33,17 +34,17 @@ pub fn perf_data(bytes: &[u8]) {
     }
 }
 
-/// The text of `perf script`.
+/// Reads bytes as the text of `perf script`.
 pub fn perf_script(bytes: &[u8]) {
     with_locator(|locator| script::read(bytes, locator));
 }
 
-/// A profile of pprof's.
+/// Reads bytes as a profile of pprof.
 pub fn pprof(bytes: &[u8]) {
     with_locator(|locator| pprof::read(bytes, locator));
 }
 
-/// Reads, and makes an epoch's rows of what was read.
+/// Calls `read` and turns what it read into the rows of an epoch.
 fn with_locator(read: impl FnOnce(&Locator<'_>) -> Result<ImportedProfile, String>) {
     let request = ImportFile::default();
     let locator = Locator::new(&request, None, None);

@@ -1,7 +1,7 @@
-//! What a perf.data file tells beside its records: the machine, the command, build ids.
+//! The features of a perf.data file: what it reports besides records, such as the machine, the command and build IDs.
 //!
-//! Enters: the bytes of its features' sections, or of the records that stand for them in a stream. Leaves: texts and build ids.
-//! Never here: more memory than those bytes; a refusal, since all of it may be missing.
+//! Enters: the bytes of the sections of features, or of the records that replace them in a stream. Leaves: texts and
+//! build IDs. Never here: more memory than those bytes; an error, since every feature may be missing.
 //!
 //! The format: `tools/perf/Documentation/perf.data-file-format.txt` of Linux.
 
@@ -16,7 +16,7 @@ use super::{
     fields::{half_at, word_at},
 };
 
-/// Numbers of features.
+/// The numbers of the features, as perf defines them.
 const BUILD_IDS: u32 = 2;
 const HOST: u32 = 3;
 const RELEASE: u32 = 4;
@@ -30,7 +30,7 @@ const STAT: u32 = 19;
 const SAMPLE_TIME: u32 = 21;
 const FOLDER: u32 = 24;
 const SIMPLEPERF: u32 = 129;
-/// Those that are read; others may be large.
+/// The features that are read; other ones may be large.
 pub const WANTED: [u32; 13] = [
     BUILD_IDS,
     HOST,
@@ -46,70 +46,70 @@ pub const WANTED: [u32; 13] = [
     FOLDER,
     SIMPLEPERF,
 ];
-/// PERF_RECORD_MISC_BUILD_ID_SIZE.
+/// The flag PERF_RECORD_MISC_BUILD_ID_SIZE: the record contains the length of the build ID.
 const HAS_LENGTH: u16 = 1 << 15;
 const BUILD_ID_BYTES: usize = 20;
 
-/// Sections by number.
+/// The sections of features, by number.
 #[derive(Debug, Default)]
 pub struct Features {
     sections: FxHashMap<u32, Vec<u8>>,
-    /// Records of build ids in a stream.
+    /// The records of build IDs in a stream.
     build_id_records: Vec<u8>,
     little_endian: bool,
 }
 
 impl Features {
-    /// None yet.
+    /// Returns a set without features.
     pub fn new(little_endian: bool) -> Self {
         Features { little_endian, ..Features::default() }
     }
 
-    /// Takes in a section.
+    /// Adds a section.
     pub fn insert(&mut self, number: u32, section: Vec<u8>) {
         self.sections.insert(number, section);
     }
 
-    /// Takes in a record PERF_RECORD_HEADER_BUILD_ID, with its header.
+    /// Adds a record PERF_RECORD_HEADER_BUILD_ID, including its header.
     pub fn insert_build_id(&mut self, record: &[u8]) {
         self.build_id_records.extend_from_slice(record);
     }
 
-    /// The host's name.
+    /// Returns the name of the host.
     pub fn host(&self) -> Option<String> {
         self.text(HOST)
     }
 
-    /// The kernel's release.
+    /// Returns the release of the kernel.
     pub fn release(&self) -> Option<String> {
         self.text(RELEASE)
     }
 
-    /// The architecture as `uname -m` has it.
+    /// Returns the architecture, as `uname -m` prints it.
     pub fn arch(&self) -> Option<String> {
         self.text(ARCH)
     }
 
-    /// The model's name, then vendor, family, model, stepping; missing ones are empty or are not there.
+    /// Returns the model's name, then vendor, family, model and stepping. Missing values are empty or left out.
     pub fn cpu(&self) -> Vec<String> {
         let id = self.text(CPU_ID).unwrap_or_default();
         let name = self.text(CPU_DESCRIPTION).unwrap_or_default();
         std::iter::once(name).chain(id.split(',').map(str::to_owned)).collect()
     }
 
-    /// How many processors were online.
+    /// Returns how many processors were online.
     pub fn cpus(&self) -> Option<u32> {
         half_at(self.sections.get(&CPUS)?, 4, self.little_endian)
     }
 
-    /// The time from the first sample to the last.
+    /// Returns the time from the first sample to the last.
     pub fn took(&self) -> Option<Duration> {
         let section = self.sections.get(&SAMPLE_TIME)?;
         let [first_ns, last_ns] = [0, 8].map(|at| word_at(section, at, self.little_endian));
         Some(Duration::from_nanos(last_ns?.saturating_sub(first_ns?)))
     }
 
-    /// perf's own command line.
+    /// Returns perf's own command line.
     pub fn command(&self) -> Vec<String> {
         let Some(section) = self.sections.get(&COMMAND) else { return Vec::new() };
         let Some(count) = half_at(section, 0, self.little_endian) else { return Vec::new() };
@@ -117,22 +117,22 @@ impl Features {
         std::iter::from_fn(|| self.next_text(&mut rest)).take(count as usize).collect()
     }
 
-    /// Whether simpleperf wrote the file, which ends no rounds.
+    /// Returns whether simpleperf wrote the file. It does not mark the ends of rounds.
     pub fn is_simpleperf(&self) -> bool {
         self.sections.contains_key(&SIMPLEPERF)
     }
 
-    /// Whether `perf stat record` wrote the file, which takes no samples.
+    /// Returns whether `perf stat record` wrote the file. It takes no samples.
     pub fn is_stat(&self) -> bool {
         self.sections.contains_key(&STAT)
     }
 
-    /// Whether the records are in files beside this one: `perf record --threads`.
+    /// Returns whether the records are in files beside this one, as `perf record --threads` writes them.
     pub fn is_folder(&self) -> bool {
         self.sections.contains_key(&FOLDER)
     }
 
-    /// Build ids by what they are of.
+    /// Returns build IDs, each with what it identifies.
     pub fn build_ids(&self) -> Vec<(DsoKey, BuildId)> {
         let section = self.sections.get(&BUILD_IDS).map(Vec::as_slice).unwrap_or_default();
         let records = |mut rest| std::iter::from_fn(move || self.next_build_id(&mut rest)).flatten();
@@ -140,7 +140,7 @@ impl Features {
         all.into_iter().collect()
     }
 
-    /// Names and ids, as the file has them, for each attribute.
+    /// Sets the name and the ids of each attribute to those that the file reports.
     pub fn name_events(&self, attributes: &mut [Attribute]) {
         let descriptions = self.event_descriptions().unwrap_or_default();
         let by_id = by_id(attributes);
@@ -162,7 +162,7 @@ impl Features {
         }
     }
 
-    /// What HEADER_EVENT_DESC says of each event; `None` where it is cut off.
+    /// Returns the name and the ids of each event from HEADER_EVENT_DESC; `None` if the section is truncated.
     fn event_descriptions(&self) -> Option<Vec<(String, Vec<u64>)>> {
         let section = self.sections.get(&EVENTS)?;
         let little_endian = self.little_endian;
@@ -182,7 +182,8 @@ impl Features {
         Some(events)
     }
 
-    /// Names of events in simpleperf's texts: pairs of key and value, each ended by a zero.
+    /// Returns the names of events from simpleperf's meta information: pairs of key and value, each terminated by a
+    /// zero.
     fn simpleperf_events(&self) -> Vec<String> {
         let Some(section) = self.sections.get(&SIMPLEPERF) else { return Vec::new() };
         let mut texts = section.split(|byte| *byte == 0);
@@ -199,7 +200,7 @@ impl Features {
         self.next_text(&mut self.sections.get(&number)?.as_slice())
     }
 
-    /// A text with its length before it, ended by a zero.
+    /// Reads a text that is preceded by its length and terminated by a zero.
     fn next_text(&self, rest: &mut &[u8]) -> Option<String> {
         let bytes = half_at(rest, 0, self.little_endian)? as usize;
         let (text, after) = rest[4..].split_at_checked(bytes)?;
@@ -207,7 +208,7 @@ impl Features {
         Some(until_zero(text))
     }
 
-    /// The next record of a build id; `Some(None)` for one of nothing that is known.
+    /// Reads the next record of a build ID; `Some(None)` if it identifies nothing that is known.
     fn next_build_id(&self, rest: &mut &[u8]) -> Option<Option<(DsoKey, BuildId)>> {
         const ID_AT: usize = 12;
         const PATH_AT: usize = 36;
@@ -221,7 +222,7 @@ impl Features {
         let id = &record[ID_AT..ID_AT + BUILD_ID_BYTES];
         let length = match misc & HAS_LENGTH != 0 {
             true => usize::from(record[ID_AT + BUILD_ID_BYTES]).min(BUILD_ID_BYTES),
-            // Without a length it is one of 20 bytes, or a shorter one with zeros in words behind it.
+            // Without a length, a build ID has 20 bytes, or fewer bytes followed by zeros up to 20.
             false => id.chunks(4).rposition(|word| word != [0; 4]).map_or(0, |last| 4 * (last + 1)),
         };
         let path = record[PATH_AT..].split(|byte| *byte == 0).next().unwrap_or_default();
@@ -230,7 +231,7 @@ impl Features {
     }
 }
 
-/// The text up to a zero.
+/// Returns the text before the first zero byte.
 pub fn until_zero(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()
 }

@@ -1,6 +1,7 @@
-//! What a file told becomes an epoch: images are located, sums become whole samples.
+//! Converts what was read of a profile to an epoch: images are located, and sums become whole samples.
 //!
-//! Enters: everything that was read. Leaves: the epoch, its images, its rows in the order of a segment. Never here: records.
+//! Enters: everything that was read. Leaves: the epoch, its images, and its rows in the order of a segment. Never here:
+//! records.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -45,7 +46,8 @@ impl ImportedProfile {
             if is_named && note.is_none() {
                 note = self.is_another(&mut record, slot.target, locator);
             }
-            // Where the profile does not say where the kernel begins, its names are more certain than those of its symbols.
+            // If the profile does not report where the kernel begins, its own names are more reliable than those from
+            // the kernel's symbols.
             if record.kind == ImageKind::Kernel && (!is_named || self.kernel.text().is_some()) {
                 match self.kernel_names(request) {
                     Ok(names) => record.symbols = names.under(&offsets(&sums, slot.target)),
@@ -85,7 +87,7 @@ impl ImportedProfile {
         Gathered { epoch, images, rows: Rows::new(groups, sums, self.events), burst, missing, samples }
     }
 
-    /// Slots by what their rows are counted by in the database, in its order.
+    /// Groups slots by the database's key without the offset, in the order of the database.
     fn groups(
         &mut self,
         sums: &Settled<Slot>,
@@ -150,8 +152,8 @@ impl ImportedProfile {
         }
     }
 
-    /// Whether the file here is another build than the one that the profile names places of, where no build id tells; the record
-    /// is of a file that is not here then.
+    /// Returns a note if the file on this machine is another build than the one whose places the profile names. This
+    /// check is for files without a build ID. In that case `record` becomes that of a file that was not found.
     fn is_another(&self, record: &mut ImageRecord, target: u32, locator: &Locator<'_>) -> Option<String> {
         let Target::File(named) = &self.targets[target as usize] else { return None };
         if named.build_id.is_some() || agrees(&locator.open(named)?, &self.names.of(target)) {
@@ -168,10 +170,11 @@ impl ImportedProfile {
     }
 }
 
-/// So many places are compared with what an image says of them.
+/// Number of places whose names are compared with those of the image.
 const COMPARED_MAX: usize = 500;
 
-/// Whether most of the named places are in procedures of these names; spellings may differ in parameters.
+/// Returns whether at least half of the named places are in procedures with these names; spellings may differ in
+/// parameters.
 fn agrees(image: &Image, places: &ImagePlaces) -> bool {
     let is_called = |place: &ImagePlace| {
         let address = image.address_of(place.offset)?;
@@ -186,13 +189,14 @@ fn agrees(image: &Image, places: &ImagePlaces) -> bool {
     2 * compared.iter().filter(|same| **same).count() >= compared.len()
 }
 
-/// Whether one name is the other, or it with parameters.
+/// Returns whether the names are equal, or one is the other followed by parameters.
 fn is_alike(a: &str, b: &str) -> bool {
     let (short, long) = if a.len() < b.len() { (a, b) } else { (b, a) };
     long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(['(', '<', '@', '[']))
 }
 
-/// Targets with at least this share of an event's time: debug information is large, and what is cold is seldom read by line.
+/// Least share of an event's time for which debug information is fetched: debug information is large, and cold code is
+/// rarely read line by line.
 const HOT_SHARE: f64 = 0.005;
 
 fn hottest(sums: &Settled<Slot>) -> BTreeSet<u32> {
@@ -207,21 +211,21 @@ fn hottest(sums: &Settled<Slot>) -> BTreeSet<u32> {
     by_target.into_iter().filter(|((event, _), sum)| is_hot(*event, *sum)).map(|((_, t), _)| t).collect()
 }
 
-/// Every image that has rows, once.
+/// Returns the records of all images that have rows, each image once.
 fn images(records: BTreeMap<u32, ImageRecord>, jit: BTreeMap<ImageId, ImageRecord>) -> Vec<ImageRecord> {
     let mut images = jit;
-    // A file may have been mapped by several paths.
+    // A file may have been mapped through several paths.
     ImageRecord::absorb_all(&mut images, records.into_values().filter(|r| r.id.as_str() != "jit"));
     images.into_values().collect()
 }
 
-/// Image, event, application and instance.
+/// The key of a group: image, event, application and instance.
 type GroupKey = (ImageId, Event, Arc<str>, u32);
 
-/// A slot's number, its event's number, and which of its places lie elsewhere in the image.
+/// Number of a slot, number of its event, and the places that are elsewhere in the image.
 type GroupSlot = (usize, u16, Option<Arc<Moved>>);
 
-/// What one run of rows is of.
+/// The slots whose rows have the same key except for the offset.
 struct Group {
     image: ImageId,
     event: Event,
@@ -230,26 +234,26 @@ struct Group {
     slots: Vec<GroupSlot>,
 }
 
-/// Rows of a group that are worth adding up before it is complete.
+/// Least number of a group's rows that are added up before the group is complete.
 const ROWS_SETTLED_MIN: usize = 1 << 14;
 
-/// A group and its rows, of which so many were handed out.
+/// A group whose rows have been partly passed on, and how many of them.
 struct Begun {
     group: Group,
     rows: Vec<(ImageOffset, u64)>,
     handed_out: usize,
 }
 
-/// The rows of an epoch: periods over the mean one, as whole samples. What rounding takes from one place it gives to the
-/// next, so that their sum is unchanged.
+/// Iterates over the rows of an epoch. Each row has the sum of its periods divided by the mean period, as a whole
+/// number of samples. The remainder of rounding at one place is carried to the next, so that the total is unchanged.
 pub(super) struct Rows {
-    /// Those to come.
+    /// The groups that follow.
     groups: std::vec::IntoIter<Group>,
-    /// The one that was too large for a segment's rest.
+    /// The group that did not fit completely into the last segment.
     begun: Option<Begun>,
     sums: Settled<Slot>,
     events: Vec<EventTally>,
-    /// By event: the sum of periods up to here.
+    /// Sum of periods of the rows before, by event.
     before: Vec<u128>,
 }
 
@@ -263,7 +267,8 @@ impl Rows {
         self.begun.is_none() && self.groups.as_slice().is_empty()
     }
 
-    /// Hands out so many rows, run by run, or all that are left. What a segment has no room for is the next one's first run.
+    /// Passes at most `rows_max` rows to `sink`, run by run. A run that does not fit completely continues in the next
+    /// segment.
     pub(super) fn hand_out(&mut self, rows_max: usize, sink: &mut dyn FnMut(SampleRun<'_>)) {
         let mut room = rows_max;
         while room > 0
@@ -286,10 +291,11 @@ impl Rows {
         Some(Begun { group, rows, handed_out: 0 })
     }
 
-    /// Adds the group's slots up.
+    /// Returns the rows of a group, added up over its slots.
     fn rows(&mut self, group: &Group) -> Vec<(ImageOffset, u64)> {
         let mut rows = Vec::new();
-        // Executions of a program are sampled at much the same places: added up on the way they take a fraction of the room.
+        // Different executions of a program are sampled at much the same places, so adding up early needs only a
+        // fraction of the memory.
         let mut room = ROWS_SETTLED_MIN;
         for (number, event, moved) in &group.slots {
             let event = usize::from(*event);
@@ -330,7 +336,7 @@ mod tests {
 
     use super::*;
 
-    /// Rows of as many groups as there are numbers of places, one period each.
+    /// Returns the rows of one group for each number in `places`; a group has that many places, with one period each.
     fn rows(places: &[u64]) -> Rows {
         let mut sums = Ledger::default();
         for (number, places) in (0..).zip(places) {
@@ -349,7 +355,7 @@ mod tests {
         Rows::new((0..places.len()).map(group).collect(), sums.finish(), vec![tally])
     }
 
-    /// As `i0:0-2 i1:0-0`: which rows each segment has, of so many at most.
+    /// Describes the rows of each segment of at most `rows_max` rows, as in `i0:0-2 i1:0-0`.
     fn segments(places: &[u64], rows_max: usize) -> Vec<String> {
         let mut rows = rows(places);
         let mut segments = Vec::new();

@@ -1,6 +1,7 @@
-//! Reads a profile of any format that is known: by its first bytes, not by its name.
+//! Reads a profile of any known format, recognized by its first bytes and not by its name.
 //!
-//! Enters: a file to import. Leaves: an epoch's parts, or what is wrong with the file. Never here: a format's details.
+//! Enters: a file to import. Leaves: the parts of an epoch, or what is wrong with the file. Never here: details of a
+//! format.
 
 use std::io::BufReader;
 
@@ -36,7 +37,7 @@ pub fn gather(
             let header = header::read(&mut file).map_err(bad)?;
             let in_parts = is_folder || header.features.is_folder();
             let more = if in_parts { source::parts(&folder).map_err(io)? } else { Vec::new() };
-            // What the parser gets wrong must not end a session: its panic is an error of the file.
+            // A bug of the parser must not end a session: its panic becomes an error about the file.
             let parse = std::panic::AssertUnwindSafe(|| parse(file, &header, more, request));
             let told = std::panic::catch_unwind(parse);
             told.unwrap_or_else(|_| Err("its parser gave up on it".to_owned())).map_err(bad)?
@@ -51,7 +52,7 @@ pub fn gather(
     Ok(told.finish(request, &locator, now))
 }
 
-/// What is no perf.data file, but may be the text of `perf script` or a profile of pprof's; else the source again.
+/// Reads the text of `perf script` or a profile of pprof; returns the source if it is neither.
 fn others(source: Source, locator: &Locator<'_>) -> Result<Result<ImportedProfile, String>, Source> {
     let start = &source.start;
     if header::is_perf_data(start) {
@@ -62,7 +63,7 @@ fn others(source: Source, locator: &Locator<'_>) -> Result<Result<ImportedProfil
         () if script::is_text(start) && !start.starts_with(b"\n") => {
             Ok(script::read(BufReader::new(source.file), locator))
         }
-        // A profile that is not compressed is known by the tag of its first field alone.
+        // A profile that is not compressed is recognized only by the tag of its first field.
         () if was_gzip || pprof::is_pprof(start) => {
             let why = |why| if was_gzip { format!("gzip packed no perf.data file, and {why}") } else { why };
             Ok(pprof::read(source.file, locator).map_err(why))

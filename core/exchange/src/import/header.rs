@@ -1,11 +1,13 @@
-//! What a perf.data file says before its records: where they lie, which events it has.
+//! The part of a perf.data file before its records: where the records are, and which events it has.
 //!
-//! Enters: a file. Leaves: its events, its features, where its records are, or what is wrong with it. Never here: the records of
-//! samples, whose sizes are held against the file when they are read; an allocation that the file's length does not bear.
+//! Enters: a file. Leaves: its events, its features and the position of its records, or what is wrong with the file.
+//! Never here: records of samples, whose sizes are checked when they are read; an allocation larger than the length of
+//! the file justifies.
 //!
-//! A file has a header, records, sections of features. In a stream (`perf record -o -`) all is a record, and some are followed
-//! by bytes that are none. linux-perf-data stops at the first record that is not an attribute or a feature; names of events
-//! (PERF_RECORD_EVENT_UPDATE) and build ids come later.
+//! A file has a header, records and sections of features. In a stream (`perf record -o -`) everything is a record, and
+//! some records are followed by bytes that are not records. The header is read here because linux-perf-data stops at
+//! the first record that is neither an attribute nor a feature, while names of events (PERF_RECORD_EVENT_UPDATE) and
+//! build IDs come later.
 //!
 //! The format: `tools/perf/Documentation/perf.data-file-format.txt` of Linux.
 
@@ -21,33 +23,33 @@ use super::{
     tracing::tracepoints,
 };
 
-/// A file of perf's, before its records.
+/// A perf.data file without its records.
 #[derive(Debug)]
 pub struct Header {
-    /// Whether integers have their low bytes first.
+    /// Whether integers are little-endian.
     pub little_endian: bool,
-    /// Where the records begin.
+    /// Position of the first record.
     pub start: u64,
-    /// How many bytes of them there are at most.
+    /// Limit of the size of all records, in bytes.
     pub data_bytes: u64,
-    /// Whether the header promised more.
+    /// Whether the file is shorter than its header says.
     pub cut: bool,
-    /// The events, at least one, each with a name of its own.
+    /// The events; there is at least one, and their names differ.
     pub attributes: Vec<Attribute>,
-    /// What else it tells.
+    /// What the file reports besides events and records.
     pub features: Features,
 }
 
 impl Header {
-    /// The order of bytes, as the parser of records has it.
+    /// Returns the byte order as the parser of records expects it.
     pub fn endian(&self) -> Endianness {
         if self.little_endian { Endianness::LittleEndian } else { Endianness::BigEndian }
     }
 }
 
-/// Records that have bytes behind them, which their size leaves out.
+/// Type of a record that is followed by more bytes, which its size does not include.
 pub const TRACING_DATA: u32 = 66;
-/// Its body's first word tells how many bytes of AUX data follow the record.
+/// Type of a record whose first body word is the number of bytes of AUX data that follow it.
 pub const AUXTRACE: u32 = 71;
 
 const ATTRIBUTE: u32 = 64;
@@ -56,25 +58,25 @@ const BUILD_ID: u32 = 67;
 const EVENT_UPDATE: u32 = 78;
 const FEATURE: u32 = 80;
 const RECORD_HEADER_BYTES: usize = 8;
-/// PERF_EVENT_UPDATE__NAME.
+/// Value of PERF_EVENT_UPDATE__NAME.
 const UPDATE_NAME: u64 = 2;
 const TRACEPOINT: u32 = 2;
 
-/// Before Linux 2.6.39 the magic did not tell the order of bytes.
+/// The magic numbers. Before Linux 2.6.39 they did not identify the byte order.
 const MAGICS: [(&[u8; 8], Option<bool>); 3] =
     [(b"PERFILE2", Some(true)), (b"2ELIFREP", Some(false)), (b"PERFFILE", None)];
 const STREAM_HEADER_BYTES: u64 = 16;
 const FILE_HEADER_BYTES: usize = 104;
 const SECTION_BYTES: usize = 16;
-/// A section of a feature that is larger is left out: they are texts and lists.
+/// Size limit of the section of a feature, in bytes. Features are texts and lists; a larger section is left out.
 const FEATURE_BYTES_MAX: u64 = 64 << 20;
 
-/// Whether a file that begins so is one of perf's.
+/// Returns whether a file that begins with these bytes is a perf.data file.
 pub fn is_perf_data(start: &[u8]) -> bool {
     MAGICS.iter().any(|(magic, _)| start.starts_with(*magic))
 }
 
-/// Reads everything but records.
+/// Reads everything except records.
 pub fn read(file: &mut (impl Read + Seek)) -> Result<Header, String> {
     let length = file.seek(SeekFrom::End(0)).map_err(|e| e.to_string())?;
     let mut walk = Walk { reader: BufReader::new(file), at: length, length, little_endian: true };
@@ -91,7 +93,8 @@ pub fn read(file: &mut (impl Read + Seek)) -> Result<Header, String> {
     Ok(header)
 }
 
-/// Records must tell their event before it is known how to read them.
+/// Checks that the records of all events have the event's id at the same position, since the id must be read before the
+/// event is known.
 fn check_ids(attributes: &[Attribute]) -> Result<(), String> {
     let [first, others @ ..] = attributes else { return Err("it has no events".to_owned()) };
     if attributes.len() > usize::from(u16::MAX) {
@@ -111,7 +114,7 @@ fn check_ids(attributes: &[Attribute]) -> Result<(), String> {
     }
 }
 
-/// Numbers events of one name, as perf lists them one after the other: `cpu-clock`, `cpu-clock#2`.
+/// Numbers events that have the same name, in the order in which perf lists them: `cpu-clock`, `cpu-clock#2`.
 fn tell_apart(attributes: &mut [Attribute]) {
     let mut seen: FxHashMap<String, u32> = FxHashMap::default();
     for attribute in attributes {
@@ -147,7 +150,7 @@ impl<R: Read + Seek> Walk<R> {
         if start > self.length {
             return Err("its records begin behind its end".to_owned());
         }
-        // A recorder that was killed had not yet written the size, nor what names events and images.
+        // If the recorder was killed, it had not yet written the size, nor the names of events and images.
         let mut cut = size == 0 || end > self.length;
         let data_bytes = if cut { self.length - start } else { size };
         let features = if cut { self.no_features() } else { self.features(end, &features, &mut cut) };
@@ -156,7 +159,7 @@ impl<R: Read + Seek> Walk<R> {
         Ok(Header { little_endian, start, data_bytes, cut, attributes, features })
     }
 
-    /// The attributes, each followed by where its ids are.
+    /// Reads the attributes, each followed by the position of its ids.
     fn attributes(&mut self, (offset, size): (u64, u64), each: u64) -> Result<Vec<Attribute>, String> {
         if !(SECTION_BYTES as u64 + 1..=1 << 16).contains(&each) {
             return Err(format!("its attributes claim {each} bytes each"));
@@ -166,7 +169,7 @@ impl<R: Read + Seek> Walk<R> {
         let section = offset.checked_add(size).filter(|end| *end <= self.length).ok_or_else(not_there)?;
         let mut attributes = Vec::new();
         let mut at = offset;
-        // No event shares its ids with another.
+        // No two events share ids, so all ids together cannot exceed the file's length.
         let mut room = self.length;
         while at + each <= section && attributes.len() <= usize::from(u16::MAX) {
             let bytes = self.bytes(at, each).ok_or("an attribute is cut off")?;
@@ -187,8 +190,8 @@ impl<R: Read + Seek> Walk<R> {
         Features::new(self.little_endian)
     }
 
-    /// Sections of features: a table of them lies behind the records. Those that are not there are left out: a file that was
-    /// cut off behind its records has all samples.
+    /// Reads the sections of features, whose table follows the records. Missing sections are left out, because a file
+    /// that is truncated after its records still has all samples.
     fn features(&mut self, table: u64, numbers: &[u32], cut: &mut bool) -> Features {
         let mut features = self.no_features();
         let table = self.bytes(table, (numbers.len() * SECTION_BYTES) as u64);
@@ -204,7 +207,7 @@ impl<R: Read + Seek> Walk<R> {
         features
     }
 
-    /// Looks at every record of a stream, but reads those only that tell of events and features.
+    /// Walks all records of a stream, but reads only those about events and features.
     fn stream(&mut self) -> Result<Header, String> {
         let little_endian = self.little_endian;
         let mut stream = Stream::new(little_endian);
@@ -230,7 +233,7 @@ impl<R: Read + Seek> Walk<R> {
         Ok(Header { little_endian, start, data_bytes, cut: false, attributes, features })
     }
 
-    /// That many bytes; `None` where the file does not have them.
+    /// Returns `count` bytes at `at`; `None` if the file does not have them.
     fn bytes(&mut self, at: u64, count: u64) -> Option<Vec<u8>> {
         at.checked_add(count).filter(|end| *end <= self.length)?;
         let mut bytes = vec![0; usize::try_from(count).ok()?];
@@ -240,7 +243,7 @@ impl<R: Read + Seek> Walk<R> {
 
     fn fill(&mut self, at: u64, bytes: &mut [u8]) -> Option<()> {
         at.checked_add(bytes.len() as u64).filter(|end| *end <= self.length)?;
-        // Within the buffer this is an addition.
+        // A relative seek within the buffer only moves a position.
         let forward = at.wrapping_sub(self.at) as i64;
         self.reader.seek_relative(forward).ok()?;
         self.at = at;
@@ -254,13 +257,13 @@ impl<R: Read + Seek> Walk<R> {
     }
 }
 
-/// A record's size, as its header has it.
+/// Returns the size of a record from its header.
 pub fn record_bytes(head: &[u8], little_endian: bool) -> usize {
     let size = head.get(6..8).and_then(|b| b.first_chunk()).copied().unwrap_or_default();
     usize::from(if little_endian { u16::from_le_bytes(size) } else { u16::from_be_bytes(size) })
 }
 
-/// How many bytes follow a record that are none of its own.
+/// Returns how many bytes follow a record that its size does not include.
 pub fn payload_bytes(kind: u32, body: &[u8], little_endian: bool) -> u64 {
     match kind {
         TRACING_DATA => half_at(body, 0, little_endian).map_or(0, u64::from),
@@ -269,7 +272,7 @@ pub fn payload_bytes(kind: u32, body: &[u8], little_endian: bool) -> u64 {
     }
 }
 
-/// What the records of a stream tell of events and features.
+/// What the records of a stream report about events and features.
 struct Stream {
     attributes: Vec<Attribute>,
     features: Features,
@@ -287,7 +290,7 @@ impl Stream {
         matches!(kind, ATTRIBUTE | EVENT_TYPE | TRACING_DATA | BUILD_ID | AUXTRACE | EVENT_UPDATE | FEATURE)
     }
 
-    /// Takes in a record, with what follows it.
+    /// Processes a record and the bytes that follow it.
     fn take(&mut self, kind: u32, record: &[u8], payload: &[u8]) {
         let body = &record[RECORD_HEADER_BYTES..];
         match kind {
@@ -322,11 +325,11 @@ fn words(bytes: &[u8], little_endian: bool) -> Vec<u64> {
     bytes.chunks_exact(8).filter_map(|word| word_at(word, 0, little_endian)).collect()
 }
 
-/// Names of events that a stream tells apart from its attributes.
+/// Names of events that a stream reports separately from its attributes.
 #[derive(Default)]
 struct Names {
     by_id: FxHashMap<u64, String>,
-    /// Of tracepoints, by number: before Linux 3.12.
+    /// Names of tracepoints by number, for perf before Linux 3.12.
     by_config: FxHashMap<u64, String>,
 }
 

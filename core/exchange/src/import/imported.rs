@@ -1,7 +1,8 @@
-//! What was read of a profile, whatever its format: sums of samples by target, and what is known of processes and the kernel.
+//! What was read of a profile, independent of its format: sums of samples by target, and what is known about processes
+//! and the kernel.
 //!
-//! Enters: mappings, samples and names, as a format's reader finds them. Leaves: sums, tallies and remarks, of which `finish` makes
-//! an epoch. Never here: bytes of a format, files.
+//! Enters: mappings, samples and names, as the reader of a format finds them. Leaves: sums, tallies and remarks, from
+//! which `finish` makes an epoch. Never here: bytes of a format, files.
 
 use std::time::Duration;
 
@@ -20,33 +21,33 @@ use super::{
     space::Spaces,
 };
 
-/// What is sampled: a file, or what stands for one.
+/// What a sample belongs to: a file, or what is treated like one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Target {
     File(Named),
     Vdso,
-    /// Memory of no file, which this process mapped: it may have been inherited from a parent.
+    /// Memory without a file that this process mapped. The sampled process may have inherited it from that parent.
     Anonymous(Pid),
-    /// Code that was generated in a process, or in the one that mapped its memory before it was born.
+    /// Code that was generated in a process, or in the process that mapped its memory before the fork.
     Jit {
         process: Pid,
         owner: Pid,
     },
     Kernel,
     Module(usize),
-    /// What a profile names by itself, in an image of this path, without addresses.
+    /// Places that the profile names without addresses, in an image with this path.
     Numbered(Vec<u8>),
-    /// An image that is no file, as another profile recorded it.
+    /// An image that is not a file, as another profile recorded it.
     Recorded(ImageId, ImageKind, Box<str>),
     Other(&'static str),
 }
 
-/// An event's tallies.
+/// The numbers of samples of an event.
 #[derive(Clone, Debug, Default)]
 pub(super) struct EventTally {
     pub samples: u64,
     pub lost: u64,
-    /// Of PERF_RECORD_LOST_SAMPLES.
+    /// Samples that PERF_RECORD_LOST_SAMPLES reports as lost.
     pub lost_samples: u64,
     pub throttled: u64,
     pub unknown: u64,
@@ -67,7 +68,7 @@ pub(super) struct ImportedProfile {
     pub(super) kernel_target: Option<u32>,
     pub(super) kallsyms: Option<Kallsyms>,
     pub(super) kernel_names: Option<Reading>,
-    /// Sums of periods.
+    /// Sums of periods by slot and offset.
     pub(super) sums: Ledger<Slot>,
     pub(super) stacks: BranchSums<u32>,
     pub(super) names: Names,
@@ -78,21 +79,21 @@ pub(super) struct ImportedProfile {
     pub arch: Option<String>,
     pub command: Vec<String>,
     pub cpus: u32,
-    /// From the first sample to the last, where the file says it.
+    /// Time from the first sample to the last, if the file reports it.
     pub took: Option<Duration>,
     pub branch_stacks: u64,
     pub call_chains: u64,
     pub aux_records: u64,
     pub unreadable: u64,
-    /// Samples that bear the id of no event.
+    /// Number of samples whose id belongs to no event.
     pub strangers: u64,
-    /// Samples of events whose counters another event's sample told: `perf record -e '{a,b}:S'`.
+    /// Number of samples that were derived from the counters in another event's sample: `perf record -e '{a,b}:S'`.
     pub members: u64,
-    /// Whether it counts without sampling.
+    /// Whether the profile has counts but no samples.
     pub(super) is_stat: bool,
-    /// Why records are missing at its end.
+    /// Why records are missing at the end of the file.
     pub cut: Option<String>,
-    /// What else one must know.
+    /// Other remarks for the user.
     pub remarks: Vec<String>,
 }
 
@@ -127,8 +128,8 @@ impl ImportedProfile {
         self.spaces.map(pid, mapping, file_name);
     }
 
-    /// The place that a profile names without saying where it is, in an image of that path; `within`: how far it is from where
-    /// its procedure begins.
+    /// Returns target and number of a place that a profile names without an address, in an image with this path.
+    /// `within` is its distance from the start of its procedure.
     pub(super) fn numbered(&mut self, path: &[u8], frames: Vec<NamedFrame>, within: u64) -> (u32, u64) {
         let target = self.intern(Target::Numbered(path.to_vec()));
         let number = self.names.number(target, &frames, within);
@@ -156,7 +157,7 @@ impl ImportedProfile {
         target
     }
 
-    /// Target and offset of an address in a process; `None` where nothing is mapped.
+    /// Returns target and offset of an address in a process; `None` if nothing is mapped there.
     pub(super) fn user_place(&mut self, pid: Pid, pc: u64) -> Option<(u32, u64)> {
         let mapping = self.spaces.find(pid, pc)?;
         let (target, offset) = (mapping.target.0, mapping.offset_of(pc));
@@ -167,7 +168,7 @@ impl ImportedProfile {
         })
     }
 
-    /// Target and offset of an address in the kernel; `None` where no mapping tells.
+    /// Returns target and offset of an address in the kernel; `None` if no mapping reports it.
     pub(super) fn kernel_place(&mut self, pc: u64) -> Option<(u32, u64)> {
         Some(match self.kernel.place(pc)? {
             (None, offset) => (self.kernel_target(), offset),
@@ -175,7 +176,7 @@ impl ImportedProfile {
         })
     }
 
-    /// Counts a sample at a place, by target and offset; at its address, as unknown, where there is none.
+    /// Counts a sample at a target and offset; without a place it is counted as unknown, at its address.
     pub(super) fn count(
         &mut self,
         event: usize,
@@ -187,7 +188,7 @@ impl ImportedProfile {
         self.count_many(event, execution, place, pc, period, 1);
     }
 
-    /// The same of `samples` with `periods` in all.
+    /// Counts `samples` samples at a place, with `periods` in all, like `count`.
     pub(super) fn count_many(
         &mut self,
         event: usize,
@@ -210,13 +211,14 @@ impl ImportedProfile {
         self.sums.add(Slot { target, execution, event: event as u16 }, hint, offset, periods);
     }
 
-    /// Looks which names of the kernel's functions could be the right ones, as far as the profile tells before its records.
+    /// Chooses a possible source for the names of the kernel's functions, from what the profile reports before its
+    /// records.
     pub(super) fn look_for_kallsyms(&mut self, request: &ImportFile) {
         let kernel = self.build_id(&DsoKey::Kernel);
         self.kallsyms = Kallsyms::choose(request.kallsyms.as_deref(), kernel, self.release.as_deref());
     }
 
-    /// Begins to read them.
+    /// Starts to read the names of the kernel's functions.
     fn read_kallsyms(&mut self) {
         self.kernel_names = self.kallsyms.clone().map(Kallsyms::read);
     }
@@ -236,7 +238,7 @@ impl ImportedProfile {
     }
 }
 
-/// A process by the number that a record has.
+/// Returns the process with the number in a record.
 pub(super) fn pid_of(number: i32) -> Pid {
     Pid(number as u32)
 }

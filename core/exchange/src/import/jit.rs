@@ -1,8 +1,9 @@
-//! Names of code that was generated: from the perf maps that programs write for perf.
+//! Names of generated code, from the perf maps that programs write for perf.
 //!
-//! Enters: which addresses of which process were sampled, and when. Leaves: the names of those addresses. Never here: more memory than
-//! sampled addresses call for, whatever a map says. A map is believed as perf believes it (a file of ours or root's), if its times
-//! fit the profile's: a process of the same number may have left it.
+//! Enters: which addresses of which process were sampled, and when. Leaves: the names of those addresses. Never here:
+//! more memory than the sampled addresses need, whatever a map contains. As perf does, we trust a map only if its file
+//! belongs to us or to root. Its times must also fit the profile's, because an earlier process with the same number may
+//! have left it.
 
 use std::{
     collections::BTreeSet,
@@ -24,28 +25,30 @@ use super::{
     slot::offsets,
 };
 
-/// Where maps are looked for, and when the profile was taken.
+/// Where maps are searched, and when the profile was taken.
 pub struct PerfMaps<'a> {
     request: &'a ImportFile,
-    /// When the first and the last sample was taken, where that is known.
+    /// Times of the first and the last sample, if they are known.
     taken: (Option<SystemTime>, Option<SystemTime>),
 }
 
-/// How far clocks of files are behind.
+/// How far the times of files may be behind.
 const SLACK: Duration = Duration::from_secs(2);
-/// A longer line is none of a map's.
+/// Limit of a line in bytes. A longer line is not part of a perf map.
 const LINE_BYTES_MAX: u64 = 64 << 10;
-/// So many names are given to addresses, one after the other: maps grow, and code is generated anew at the same address.
+/// Limit of the names that are given to addresses. An address may get several names one after the other, because maps
+/// grow and code is generated anew at the same address.
 const NAMED_MAX: u64 = 1 << 24;
 
 impl<'a> PerfMaps<'a> {
-    /// Maps for a profile that was written then, and took so long.
+    /// Returns the maps for a profile that was written at this time and took this long.
     pub fn new(request: &'a ImportFile, written: Option<SystemTime>, took: Option<Duration>) -> Self {
         let first = written.zip(took).and_then(|(written, took)| written.checked_sub(took));
         PerfMaps { request, taken: (first, written) }
     }
 
-    /// The map of a process: beside the profile, or where programs write it. `is_born`: the process began while it was sampled.
+    /// Returns the map of a process: beside the profile, or where programs write maps. `is_born` says that the process
+    /// began while it was sampled.
     pub fn find(&self, pid: Pid, is_born: bool) -> Option<PathBuf> {
         let name = format!("perf-{pid}.map");
         let beside = self.request.path.parent().map(|folder| folder.join(&name));
@@ -59,7 +62,8 @@ impl<'a> PerfMaps<'a> {
         there.into_iter().find(|path| is_ours(path).is_some_and(|meta| self.is_of_then(&meta, is_born)))
     }
 
-    /// Whether a map was begun before the profile was written, and where its process was born in the profile, not left by another.
+    /// Returns whether a map was begun before the profile was written and, if its process began within the profile, was
+    /// not left by an earlier process.
     fn is_of_then(&self, meta: &Metadata, is_born: bool) -> bool {
         let (first, written) = self.taken;
         let later = |time: std::io::Result<SystemTime>, than: Option<SystemTime>| {
@@ -73,7 +77,7 @@ impl<'a> PerfMaps<'a> {
     }
 }
 
-/// A file that we or root wrote.
+/// Returns the metadata of a file that belongs to us or to root.
 fn is_ours(path: &Path) -> Option<Metadata> {
     let meta = std::fs::symlink_metadata(path).ok().filter(Metadata::is_file)?;
     let own = std::fs::metadata("/proc/self").ok()?.uid();
@@ -81,8 +85,8 @@ fn is_ours(path: &Path) -> Option<Metadata> {
 }
 
 impl ImportedProfile {
-    /// Names the generated code that was sampled by the maps of its processes, where the profile itself does not; the targets of such
-    /// code.
+    /// Names the sampled generated code by the maps of its processes, unless the profile itself names it. Returns the
+    /// targets of such code.
     pub(super) fn name_jit_code(
         &mut self,
         maps: &PerfMaps<'_>,
@@ -97,7 +101,7 @@ impl ImportedProfile {
             if self.names.has(target) {
                 continue;
             }
-            // What was generated before a fork is in the parent's map.
+            // Code that was generated before a fork is in the parent's map.
             let found = [process, owner].into_iter().find_map(|pid| maps.find(pid, self.spaces.is_born(pid)));
             match found.map(|map| (name(&mut self.names, target, &offsets(sums, target), &map), map)) {
                 Some((Ok(()), _)) => {}
@@ -117,7 +121,7 @@ impl ImportedProfile {
     }
 }
 
-/// Names the sampled addresses (ascending) of a target by a map. What the map says last holds.
+/// Names the sampled addresses (ascending) of a target by a map. Later entries of the map replace earlier ones.
 pub fn name(names: &mut Names, target: u32, addresses: &[u64], map: &Path) -> std::io::Result<()> {
     let mut found: Vec<Option<(u64, Box<str>)>> = vec![None; addresses.len()];
     let (mut map, mut line, mut left) = (BufReader::new(File::open(map)?), Vec::new(), NAMED_MAX);
@@ -139,7 +143,7 @@ pub fn name(names: &mut Names, target: u32, addresses: &[u64], map: &Path) -> st
     Ok(())
 }
 
-/// `START SIZE name`, in hexadecimal digits; the name may have spaces.
+/// Parses `START SIZE name`, with hexadecimal numbers; the name may contain spaces.
 fn entry(line: &str) -> Option<(u64, u64, &str)> {
     let (start, rest) = line.trim().split_once(' ')?;
     let (size, name) = rest.trim_start().split_once(' ')?;

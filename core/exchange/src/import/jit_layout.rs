@@ -1,7 +1,8 @@
-//! Where the generated code of an application's processes lies in the application's one image.
+//! The layout of the generated code of all processes of an application in the application's one image.
 //!
-//! Enters: sampled addresses of each process with their names. Leaves: offsets in the image `jit:APP` (FORMAT.md): the address, where no
-//! other code of the application is there. Never here: two names for one offset, since processes may have other code at one address.
+//! Enters: sampled addresses of each process with their names. Leaves: offsets in the image `jit:APP` (FORMAT.md). The
+//! offset is the address, unless other code of the application has that offset. Never here: two names for one offset,
+//! since processes may have different code at one address.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -13,28 +14,28 @@ use rustc_hash::FxHashMap;
 
 use super::names::Names;
 
-/// Offsets below are addresses; no process has code at higher ones.
+/// Offsets below this are addresses; no process has code at higher ones.
 const ADDRESSES_BELOW: u64 = 1 << 57;
-/// From here on code lies whose address was taken: so many bytes for each procedure.
+/// Procedures whose address was taken are placed from this offset on, each in a range of fixed size.
 const MOVED_FROM: u64 = 1 << 62;
 const MOVED_BYTES: u64 = 1 << 32;
-/// From here on code without a name lies, at its address, which other code has too.
+/// Code without a name whose address is taken by other code is placed from this offset on, at its address.
 const NAMELESS_FROM: u64 = 1 << 63;
 
-/// Offsets of sampled addresses that are elsewhere in the image.
+/// Offsets of sampled addresses that differ from the address, by address.
 pub type Moved = FxHashMap<u64, u64>;
 
-/// An application's image, while code is put into it.
+/// The image of an application while code is added to it.
 #[derive(Default)]
 struct Layout {
-    /// Whose code lies at an address; `None`: code without a name.
+    /// The procedure that occupies an address; `None` for code without a name.
     taken: FxHashMap<u64, Option<Procedure>>,
-    /// Where the procedures begin that were moved.
+    /// Starts of the procedures that were moved.
     moved: BTreeMap<Procedure, u64>,
     places: Vec<ImagePlace>,
 }
 
-/// A procedure is told apart by its name.
+/// A procedure, identified by its name.
 type Procedure = Arc<str>;
 
 /// The images of generated code.
@@ -45,7 +46,7 @@ pub struct JitImages {
 }
 
 impl JitImages {
-    /// Puts the sampled addresses of a target into its application's image.
+    /// Adds the sampled addresses of a target to its application's image.
     pub fn add(&mut self, app: &Arc<str>, target: u32, addresses: &[u64], names: &Names) {
         let layout = self.layouts.entry(app.clone()).or_default();
         let mut moved = Moved::default();
@@ -58,17 +59,17 @@ impl JitImages {
         self.moved.insert((app.clone(), target), Arc::new(moved));
     }
 
-    /// What lies elsewhere of a target; `None` where all of it is at its address, or it is no generated code.
+    /// Returns the moved addresses of a target; `None` if it is not generated code, or none of it was moved.
     pub fn moved(&self, app: &Arc<str>, target: u32) -> Option<Arc<Moved>> {
         self.moved.get(&(app.clone(), target)).filter(|moved| !moved.is_empty()).cloned()
     }
 
-    /// The id of an application's image.
+    /// Returns the id of an application's image.
     pub fn id(app: &str) -> ImageId {
         ImageId::named(&format!("jit:{app}"))
     }
 
-    /// The images' records.
+    /// Returns the records of the images.
     pub fn records(self) -> BTreeMap<ImageId, ImageRecord> {
         let record = |(app, layout): (Arc<str>, Layout)| {
             let mut record = ImageRecord::new(JitImages::id(&app), ImageKind::Jit, "//anon");
@@ -80,7 +81,7 @@ impl JitImages {
 }
 
 impl Layout {
-    /// The offset of the code at an address.
+    /// Returns the offset of the code at an address, placing the code if necessary.
     fn put(&mut self, address: u64, place: Option<&ImagePlace>) -> u64 {
         let procedure =
             place.and_then(ImagePlace::procedure).map(|frame: &NamedFrame| frame.function.clone());

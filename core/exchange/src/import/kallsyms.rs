@@ -1,7 +1,8 @@
-//! The names of the kernel's procedures: from the file that was named, else from this machine where it runs the same kernel.
+//! The names of the kernel's procedures, from the file that the user named, or from this machine if it runs the same
+//! kernel.
 //!
-//! Enters: what a file tells of its kernel. Leaves: the names, or why there are none. Never here: samples. They are read by a
-//! thread while the records are, since the kernel takes its time to write them.
+//! Enters: what a profile reports about its kernel. Leaves: the names, or why there are none. Never here: samples. A
+//! thread reads the names while the records are read, since the kernel takes long to write them.
 
 use std::{
     fs::File,
@@ -13,21 +14,22 @@ use std::{
 use dwell_attribution::{KernelSymbols, Modules, read_kernel};
 use dwell_profile::{BuildId, ImageSymbol};
 
-/// Where the names are, and what else must hold for them to be right.
+/// Source of the names, and the condition under which they are right.
 #[derive(Clone, Debug)]
 pub struct Kallsyms {
     path: PathBuf,
-    /// Whether the kernel that runs here must lie where the sampled one did: it is not known by a build id.
+    /// Whether the running kernel must be at the address of the sampled one, because no build ID identifies the sampled
+    /// kernel.
     by_address: bool,
 }
 
-/// The kernel's symbols of code, and where its text begins.
+/// The kernel's code symbols, and the address of its text.
 pub struct KernelNames {
     text: Option<u64>,
     symbols: KernelSymbols,
 }
 
-/// A longer name is cut.
+/// A longer name is truncated to this many characters.
 const NAME_CHARACTERS_MAX: usize = 1000;
 
 impl KernelNames {
@@ -50,15 +52,15 @@ impl KernelNames {
     }
 }
 
-/// Names that are being read.
+/// Names that are being read by a thread.
 pub struct Reading {
     of: Kallsyms,
     thread: JoinHandle<io::Result<KernelNames>>,
 }
 
 impl Kallsyms {
-    /// Chooses whose names could be the right ones: a file that was asked for, else the kernel that runs here, if it is the sampled
-    /// one by its build id or, where the profile has none, by its release.
+    /// Chooses a possible source of the names: the file that the user named, or else the running kernel if it is the
+    /// sampled one by its build ID or, if the profile has no build ID, by its release.
     pub fn choose(asked: Option<&Path>, kernel: Option<&BuildId>, release: Option<&str>) -> Option<Self> {
         let here = |by_address| Kallsyms { path: "/proc/kallsyms".into(), by_address };
         match (asked, kernel) {
@@ -68,7 +70,7 @@ impl Kallsyms {
         }
     }
 
-    /// Begins to read the names.
+    /// Starts to read the names.
     pub fn read(self) -> Reading {
         let path = self.path.clone();
         let thread = std::thread::spawn(move || {
@@ -78,11 +80,12 @@ impl Kallsyms {
     }
 }
 
-/// Why there are no names where the sampled kernel is another one.
+/// Message for the case that the sampled kernel is not the running one.
 pub const IS_ELSEWHERE: &str = "the kernel's procedures have no names: it is not the kernel that runs here; --kallsyms names its symbols";
 
 impl Reading {
-    /// Waits for the names, or returns why there are none. `text`: where the sampled kernel's text begins, if that is known.
+    /// Waits for the names, or returns why there are none. `text` is the address of the sampled kernel's text, if it is
+    /// known.
     pub fn join(self, text: Option<u64>) -> Result<KernelNames, String> {
         let Reading { of, thread } = self;
         let failed =

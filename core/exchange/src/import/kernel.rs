@@ -1,21 +1,21 @@
 //! The kernel's address space as a profile's records report it.
 //!
-//! Enters: the kernel's own mappings. Leaves: in which image an address lies. Never here: symbols.
+//! Enters: the kernel's own mappings. Leaves: the image of an address. Never here: symbols.
 
 /// The kernel and its modules, as far as they are known.
 #[derive(Debug, Default)]
 pub struct KernelSpace {
-    /// Address of `_text`, and of what comes after the kernel.
+    /// Address of `_text`, and the first address after the kernel.
     text: Option<(u64, u64)>,
-    /// First address, the one after the last, and name.
+    /// The modules: first address, first address after the module, and name.
     modules: Vec<(u64, u64, String)>,
 }
 
-/// An address in the kernel: a module by its index, or the kernel itself, and the offset in it.
+/// A place in the kernel: the index of a module, or `None` for the kernel itself, and the offset in it.
 pub type KernelPlace = (Option<usize>, u64);
 
 impl KernelSpace {
-    /// Takes in a mapping of the kernel's: `[kernel.kallsyms]_text`, `[module]`, `/lib/modules/…/module.ko.xz`.
+    /// Adds a mapping of the kernel: `[kernel.kallsyms]_text`, `[module]`, `/lib/modules/…/module.ko.xz`.
     pub fn map(&mut self, path: &str, start: u64, length: u64, page_offset: u64) {
         let end = start.saturating_add(length);
         if path.starts_with("[kernel.kallsyms]")
@@ -33,7 +33,7 @@ impl KernelSpace {
         }
     }
 
-    /// Where an address lies; `None` where nothing tells.
+    /// Returns the place of an address; `None` if no mapping contains it.
     pub fn place(&self, address: u64) -> Option<KernelPlace> {
         let module = self.modules.iter().position(|m| (m.0..m.1).contains(&address));
         if let Some(module) = module {
@@ -43,18 +43,18 @@ impl KernelSpace {
         (text..end).contains(&address).then(|| (None, address - text))
     }
 
-    /// The address of `_text`.
+    /// Returns the address of `_text`, if it is known.
     pub fn text(&self) -> Option<u64> {
         self.text.map(|(text, _)| text)
     }
 
-    /// A module's name.
+    /// Returns the name of a module.
     pub fn module(&self, index: usize) -> &str {
         &self.modules[index].2
     }
 }
 
-/// A module's name, by its path or as `[module]`.
+/// Returns the name of a module from its path or from `[module]`.
 pub fn module_name(path: &str) -> String {
     let file = path.rsplit('/').next().unwrap_or(path);
     file.split(".ko").next().unwrap_or(file).trim_matches(['[', ']']).replace('-', "_")

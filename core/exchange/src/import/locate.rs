@@ -1,8 +1,8 @@
-//! Which image a mapped file is, and where it can be found here.
+//! Finds which image a mapped file is, and where it is on this machine.
 //!
-//! Enters: a path and, where the file told it, a build id. Leaves: an image record, and a word about what is missing. Never
-//! here: samples. Where a build id is known nothing else is believed; where none is, the file at the path must be older than
-//! the profile.
+//! Enters: a path and, if the profile reports it, a build ID. Leaves: an image record, and a note about what is
+//! missing. Never here: samples. If a build ID is known, only the build ID identifies a file. If none is known, the
+//! file at the path must be older than the profile.
 
 use std::{
     os::unix::ffi::OsStrExt,
@@ -19,13 +19,13 @@ use crate::{Artifact, Debuginfod};
 /// A mapped file as a record names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Named {
-    /// Its path on the machine that was sampled.
+    /// The file's path on the machine that was sampled.
     pub path: Vec<u8>,
-    /// Its build id, where the file tells it.
+    /// The file's build ID, if the profile reports it.
     pub build_id: Option<BuildId>,
 }
 
-/// Finds files here.
+/// Finds files on this machine.
 pub struct Locator<'a> {
     request: &'a ImportFile,
     debuginfod: Option<&'a Debuginfod>,
@@ -34,7 +34,7 @@ pub struct Locator<'a> {
 }
 
 impl<'a> Locator<'a> {
-    /// For a profile that was last written then.
+    /// Returns a locator for a profile that was last written at this time.
     pub fn new(
         request: &'a ImportFile,
         debuginfod: Option<&'a Debuginfod>,
@@ -43,12 +43,12 @@ impl<'a> Locator<'a> {
         Locator { request, debuginfod, written }
     }
 
-    /// When the profile was last written.
+    /// Returns when the profile was last written.
     pub fn written(&self) -> Option<SystemTime> {
         self.written
     }
 
-    /// The image's record, and what one must know of it.
+    /// Returns the image's record, and a note for the user if there is one.
     pub fn locate(&self, named: &Named) -> (ImageRecord, Option<String>) {
         let path = PathBuf::from(std::ffi::OsStr::from_bytes(&named.path));
         let mut candidates: Vec<PathBuf> = self.under_root(&path).into_iter().chain([path.clone()]).collect();
@@ -64,7 +64,7 @@ impl<'a> Locator<'a> {
         Some(root.join(path.strip_prefix("/").unwrap_or(path)))
     }
 
-    /// What `perf inject --jit` wrote, where it was moved together with the profile.
+    /// Returns a file that `perf inject --jit` wrote, if it was moved together with the profile.
     fn beside(&self, path: &Path) -> Option<PathBuf> {
         let name = path.file_name().filter(|name| name.as_bytes().starts_with(b"jitted-"))?;
         Some(self.request.path.parent()?.join(name))
@@ -93,7 +93,7 @@ impl<'a> Locator<'a> {
         if self.debuginfod.is_some_and(|d| d.fetch(id, Artifact::Executable).is_some()) {
             return (record, None);
         }
-        // A file that is no image of a kind that is read has no build id to compare.
+        // A file that is not an image of a supported kind has no build ID to compare.
         let unsupported = |p: &PathBuf| match Image::open(p) {
             Err(e @ ImageError::Unsupported(_)) => Some(e.to_string()),
             _ => None,
@@ -107,18 +107,18 @@ impl<'a> Locator<'a> {
         (record, Some(format!("{}: {why} (build id {hex})", path.display())))
     }
 
-    /// Whether somebody may be asked for what is not here.
+    /// Returns whether missing files may be requested from a server.
     pub fn may_fetch(&self) -> bool {
         self.debuginfod.is_some()
     }
 
-    /// The image itself, if it is here.
+    /// Opens the image if it is on this machine.
     pub fn open(&self, named: &Named) -> Option<Image> {
         let (record, missing) = self.locate(named);
         if missing.is_some() { None } else { Image::open(self.place(&record)?).ok() }
     }
 
-    /// Has the debug information of a located image fetched, unless it is here.
+    /// Fetches the debug information of a located image, unless it is on this machine.
     pub fn fetch_debug_info(&self, record: &ImageRecord) {
         let (Some(debuginfod), Some(id)) = (self.debuginfod, record.id.build_id()) else { return };
         let Some(Ok(mut image)) = self.place(record).map(Image::open) else { return };
@@ -134,7 +134,7 @@ impl<'a> Locator<'a> {
         }
     }
 
-    /// Where a located image lies: at its path, or by build id in a folder.
+    /// Returns where a located image is: at its path, or in a folder by build ID.
     fn place(&self, record: &ImageRecord) -> Option<PathBuf> {
         let Some(id) = record.id.build_id() else { return Some(record.path.clone()) };
         let hex = id.to_string();
@@ -152,7 +152,7 @@ impl<'a> Locator<'a> {
         };
         let modified = meta.modified().ok();
         let newer = modified.zip(self.written).is_some_and(|(file, profile)| file > profile);
-        // A copy of a folder has other times.
+        // The files in a copied folder have other times.
         if newer && Some(found) != self.beside(path).as_ref() {
             let id = ImageId::named(&format!("file:{}", path.display()));
             let note =

@@ -1,4 +1,4 @@
-//! `import FILE`: an epoch out of a perf.data file.
+//! `import FILE` makes an epoch of a profile.
 //!
 //! The way of a sample: [`source`] (which file? [`packed`]?) → [`header`] (which events?) → [`records`] (in order) → [`perf_data`] (what they say) → [`sample`] (its fields) → [`space`]
 //! (process → mapping) → [`Ledger`](dwell_profile::Ledger) (sums; [`BranchSums`](dwell_profile::BranchSums) of branch stacks) → [`locate`] (mapping → image) → [`finish`] (rows) → the database.
@@ -38,7 +38,7 @@ use serde::Serialize;
 
 use crate::{Debuginfod, ExchangeError, Fetched, Limits};
 
-/// What to import.
+/// The arguments of an import.
 #[derive(Clone, Debug, Default)]
 pub struct ImportFile {
     /// The file, or the folder of `perf record --threads`; `-` is standard input.
@@ -47,58 +47,63 @@ pub struct ImportFile {
     pub symfs: Option<PathBuf>,
     /// Folders with images or debug information by build id.
     pub debug_dirs: Vec<PathBuf>,
-    /// Who is asked for images, and for the debug information of the hottest, that are not here; by default nobody.
+    /// The servers that are asked for missing images and for the debug information of the hottest ones; none by
+    /// default.
     pub servers: Servers,
-    /// Where perf keeps copies of the images that it sampled, as `.build-id/ab/cdef…/elf`: `~/.debug`.
+    /// The folder where perf keeps copies of the images that it sampled, as `.build-id/ab/cdef…/elf`: `~/.debug`.
     pub perf_cache: Option<PathBuf>,
-    /// The kernel's symbols, as /proc/kallsyms spells them; this machine's where it runs the same kernel.
+    /// A file with the kernel's symbols, in the format of /proc/kallsyms; by default those of this machine are used if
+    /// it runs the same kernel.
     pub kallsyms: Option<PathBuf>,
-    /// The core clock, which makes cycles of nanoseconds.
+    /// The core clock in Hz, which converts nanoseconds to cycles.
     pub clock_hz: Option<f64>,
-    /// The epoch's name.
+    /// The name of the new epoch.
     pub name: Option<String>,
 }
 
-/// debuginfod's servers.
+/// Servers of debuginfod.
 #[derive(Clone, Debug, Default)]
 pub struct Servers {
-    /// Their URLs, in the order in which they are asked.
+    /// The URLs of the servers, in the order in which they are asked.
     pub urls: Vec<String>,
-    /// The folder in which what they send is kept: give it to whoever reads the epoch as a folder with debug information.
+    /// The folder in which files from servers are stored. Readers of the epoch should use it as a folder with debug
+    /// information.
     pub cache: PathBuf,
-    /// How long to wait, how much to take.
+    /// Limits of time and size.
     pub limits: Limits,
 }
 
-/// What came of it; `dwell import --json`.
+/// The result of an import, printed by `dwell import --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Imported {
-    /// Version of this answer's shape.
+    /// Version of the structure of this answer.
     pub schema: u32,
     /// The new epoch's id.
     pub epoch: EpochId,
-    /// Samples of the file that are stored.
+    /// Number of samples that were stored.
     pub samples: u64,
-    /// What the file lacks, and what had to be left out.
+    /// Notes on what the file lacks and what was left out.
     pub notes: Vec<String>,
-    /// What servers sent.
+    /// The files that servers sent.
     pub fetched: Vec<Fetched>,
 }
 
-/// Everything of an epoch, before it is stored.
+/// All parts of an epoch before it is stored.
 struct Gathered {
     epoch: Epoch,
     images: Vec<ImageRecord>,
     rows: finish::Rows,
-    /// Branch stacks.
+    /// The branch stacks as a burst.
     burst: Option<PathBurst>,
-    /// Which images are not here. Not among the epoch's notes: whoever reads it looks again, and may find them.
+    /// Notes on images that are not on this machine. They are not stored in the epoch, because a reader searches again
+    /// and may find them.
     missing: Vec<String>,
-    /// Samples that the file has. Its events have more where one of a group told of the others.
+    /// Number of samples in the file. The events have more if a sample of a group reported the counters of other
+    /// events.
     samples: u64,
 }
 
-/// Rows of one segment: a half of what a segment may hold.
+/// Number of rows in one segment: half of what a segment may hold.
 const ROWS: usize = dwell_profile::MAX_SEGMENT_ROWS / 2;
 
 /// Stores a perf.data file (of a file, a folder or a pipe, compressed or not) as an epoch of its own.

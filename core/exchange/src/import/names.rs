@@ -1,51 +1,52 @@
-//! The names that a profile itself gives to places: they hold where the image is not on this machine.
+//! The names that a profile itself gives to places. They are used if the image is not on this machine.
 //!
-//! Enters: functions, files and lines by target and offset. Leaves: the named places of each target. Never here: names of files that
-//! are here, and more text than an epoch's records have room for: what finds none is counted.
+//! Enters: functions, files and lines by target and offset. Leaves: the named places of each target. Never here: names
+//! from files on this machine, or more text than the records of an epoch can hold; places without room are counted.
 
 use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_profile::{ImageOffset, ImagePlace, ImagePlaces, NamedFrame};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Bytes that the names of an epoch may take, as they are written: a half of what a segment's records may.
+/// Size limit of all names of an epoch as they are stored, in bytes: half of what the records of a segment may take.
 const BYTES_MAX: usize = 64 << 20;
-/// What a place and a frame take beside their texts, about.
+/// Approximate size of a place and a frame without their texts, in bytes.
 const FRAME_BYTES: usize = 100;
-/// A longer name is cut.
+/// A longer name is truncated to this many bytes.
 const NAME_BYTES_MAX: usize = 4 << 10;
-/// More inlined calls than any compiler makes; the innermost ones are kept, and the procedure.
+/// Limit of the frames of a place, which is more than any compiler inlines. The innermost frames and the procedure are
+/// kept.
 const FRAMES_MAX: usize = 64;
-/// Numbers of places: as many as a reader in JavaScript can tell apart.
+/// Mask of the numbers of places: JavaScript represents such integers exactly.
 const NUMBER_MASK: u64 = (1 << 52) - 1;
 
-/// Named places, while a profile is read.
+/// Named places, collected while a profile is read.
 #[derive(Default)]
 pub struct Names {
     texts: FxHashSet<Arc<str>>,
     by_target: FxHashMap<u32, BTreeMap<u64, ImagePlace>>,
     bytes: usize,
-    /// Places whose names found no room.
+    /// Number of places whose names had no room.
     pub left_out: u64,
 }
 
-/// What a profile says of a function.
+/// What a profile reports about a function.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Said<'a> {
-    /// Its name as people read it.
+    /// The function's name in readable form.
     pub function: &'a str,
-    /// Its linkage name, where there is another one.
+    /// The function's linkage name, if it is different.
     pub linkage: &'a str,
-    /// Its source file; empty where nothing is said.
+    /// The function's source file; empty if it is not reported.
     pub file: &'a str,
-    /// The line, and the first line of the function; 0 where nothing is said.
+    /// The line where control was; 0 if it is not reported.
     pub line: i64,
-    /// See `line`.
+    /// The function's first line; 0 if it is not reported.
     pub begin: i64,
 }
 
 impl Names {
-    /// What is said as a frame; texts that come again take no more memory.
+    /// Returns a frame for what is reported; equal texts share their memory.
     pub fn frame(&mut self, said: Said<'_>) -> NamedFrame {
         let line = |line: i64| u32::try_from(line).ok().filter(|line| *line > 0);
         let linkage = Some(said.linkage).filter(|name| !name.is_empty() && *name != said.function);
@@ -58,7 +59,7 @@ impl Names {
         }
     }
 
-    /// Names a place by the calls there, innermost first, unless it has a name.
+    /// Names a place by the calls there, innermost first, unless it already has a name.
     pub fn add(&mut self, target: u32, offset: u64, start: Option<u64>, mut frames: Vec<NamedFrame>) {
         let known = self.by_target.entry(target).or_default();
         if frames.is_empty() || known.contains_key(&offset) {
@@ -83,8 +84,8 @@ impl Names {
         );
     }
 
-    /// The number that stands for a place without an address: made of its names, and of `within`, the distance from where its
-    /// procedure begins. Two places have one number only if they are named alike.
+    /// Returns the number that stands for a place without an address. It is computed from the names and from `within`,
+    /// the distance from the start of the procedure. Two places have the same number only if their names are the same.
     pub fn number(&self, target: u32, frames: &[NamedFrame], within: u64) -> u64 {
         let mut hash = Fnv::default();
         for frame in frames {
@@ -102,17 +103,17 @@ impl Names {
         number
     }
 
-    /// Whether the profile named places of a target.
+    /// Returns whether the profile named places of a target.
     pub fn has(&self, target: u32) -> bool {
         self.by_target.get(&target).is_some_and(|places| !places.is_empty())
     }
 
-    /// What was said of an offset of a target.
+    /// Returns the named place at an offset of a target.
     pub fn at(&self, target: u32, offset: u64) -> Option<&ImagePlace> {
         self.by_target.get(&target)?.get(&offset)
     }
 
-    /// The places of a target.
+    /// Returns the places of a target.
     pub fn of(&self, target: u32) -> ImagePlaces {
         let all = self.by_target.get(&target).map_or_else(Vec::new, |all| all.values().cloned().collect());
         ImagePlaces { numbered: false, all }
@@ -130,7 +131,7 @@ impl Names {
     }
 }
 
-/// FNV-1a, of 64 bits: what is stored must be the same in every version and on every machine.
+/// The 64-bit FNV-1a hash: stored numbers must be the same in every version and on every machine.
 struct Fnv(u64);
 
 impl Default for Fnv {

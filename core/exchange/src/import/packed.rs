@@ -1,7 +1,7 @@
-//! Files that gzip, xz or zstd compressed as a whole, as people send them.
+//! Files that were compressed as a whole by gzip, xz or zstd before they were sent.
 //!
-//! Enters: such a file. Leaves: what is in it, in a temporary file that nobody else sees; why it ends early. Never here: more of it in
-//! memory than a window, more on the disk than a profile can have.
+//! Enters: such a file. Leaves: its contents, in a temporary file that no one else can see, and the reason if it ends
+//! early. Never here: more memory than a window, or more disk space than a profile can need.
 
 use std::{
     fs::File,
@@ -11,7 +11,7 @@ use std::{
 use flate2::read::MultiGzDecoder;
 use lzma_rust2::XzReader;
 
-/// How a file is compressed.
+/// The compression of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
     Gzip,
@@ -19,13 +19,13 @@ pub enum Packing {
     Zstd,
 }
 
-/// Begins of files that are compressed in ways that are read …
+/// The magic numbers of the supported compressions.
 const READ: [(&[u8], Packing); 3] = [
     (&[0x1f, 0x8b], Packing::Gzip),
     (&[0xfd, b'7', b'z', b'X', b'Z', 0], Packing::Xz),
     (&[0x28, 0xb5, 0x2f, 0xfd], Packing::Zstd),
 ];
-/// … and of others.
+/// The magic numbers of file types that are recognized but not supported, each with its error message.
 const NAMED: [(&[u8], &str); 6] = [
     (b"BZh", "it is compressed by bzip2: run bunzip2 first"),
     (&[0x04, 0x22, 0x4d, 0x18], "it is compressed by lz4: run unlz4 first"),
@@ -35,21 +35,22 @@ const NAMED: [(&[u8], &str); 6] = [
     (b"\x7fELF", "it is a program or a library: import what perf recorded of it"),
 ];
 
-/// Profiles compress to a tenth, those with copies of stacks to a fiftieth: what becomes more is hostile.
+/// Limit of the compression ratio. Profiles compress to a tenth, those with copies of stacks to a fiftieth; a higher
+/// ratio is hostile.
 const RATIO_MAX: u64 = 256;
 const ROOM_BYTES: u64 = 1 << 30;
-/// `xz -9` needs 65 MiB.
+/// Memory limit of xz in KiB; `xz -9` needs 65 MiB.
 const XZ_KIB_MAX: u32 = 256 << 10;
-/// A window of 128 MiB: `zstd --long`.
+/// Limit of the window of zstd, as a power of two: 128 MiB, which `zstd --long` uses.
 const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 impl Packing {
-    /// How a file that begins so is compressed.
+    /// Returns the compression of a file that begins with these bytes.
     pub fn of(start: &[u8]) -> Option<Packing> {
         READ.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, packing)| *packing)
     }
 
-    /// The program that compresses so.
+    /// Returns the name of the program that compresses in this way.
     pub fn name(self) -> &'static str {
         match self {
             Packing::Gzip => "gzip",
@@ -72,12 +73,12 @@ impl Packing {
     }
 }
 
-/// What a file is that begins so, and that is not read.
+/// Returns the error message for an unsupported type of file that begins with these bytes.
 pub fn named(start: &[u8]) -> Option<&'static str> {
     NAMED.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, what)| *what)
 }
 
-/// Unpacks a file into a temporary one; also why it ends early. What is there of a file that was cut off is unpacked.
+/// Unpacks a file into a temporary file, and also returns why it ends early. The part before a truncation is unpacked.
 pub fn unpack(mut file: File, packing: Packing) -> Result<(File, Option<String>), String> {
     let refused =
         |e: io::Error| format!("it is compressed by {}, and cannot be unpacked: {e}", packing.name());
@@ -89,7 +90,7 @@ pub fn unpack(mut file: File, packing: Packing) -> Result<(File, Option<String>)
     Ok((unpacked, ends_early))
 }
 
-/// Unpacks into `to`, so many bytes at most.
+/// Unpacks into `to`, up to a limit of bytes.
 pub fn pour(
     packing: Packing,
     from: impl Read,

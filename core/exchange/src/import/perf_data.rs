@@ -1,8 +1,8 @@
-//! perf.data, read record by record.
+//! Reads perf.data record by record.
 //!
-//! Enters: a file whose [`header`] was read. Leaves: an epoch with counts and images. Never here: more than
-//! one round of records in memory. Samples are weighted by their period (`perf record -F` changes it), so that shares are
-//! of time; the weights are whole samples again at the end, their sum unchanged.
+//! Enters: a file whose [`header`] was read. Leaves: an epoch with counts and images. Never here: more than one round
+//! of records in memory. Samples are weighted by their period (`perf record -F` changes it), so that shares are shares
+//! of time. At the end the weights become whole samples with the same sum.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -23,7 +23,7 @@ use super::{
     sample::{Layout, Sample},
 };
 
-/// Reads all records of a file, and of those that go on where it ends.
+/// Reads all records of a file, and of the files that continue it.
 pub(super) fn parse<R: Read + Seek>(
     mut file: R,
     header: &Header,
@@ -50,18 +50,18 @@ pub(super) fn parse<R: Read + Seek>(
     Ok(imported)
 }
 
-/// A perf.data file while its records are read.
+/// The state while the records of a perf.data file are read.
 struct Reader {
     imported: ImportedProfile,
     layouts: Vec<Layout>,
     infos: Vec<RecordParseInfo>,
     by_id: FxHashMap<u64, u16>,
-    /// The latest value of each counter, by its id, and by thread where each thread has a counter of its own.
+    /// The latest value of each counter, by its id, and also by thread if each thread has its own counter.
     counters: FxHashMap<(u64, Option<Tid>), u64>,
 }
 
 impl Reader {
-    /// Takes what a file says of itself before its records.
+    /// Takes what a file reports before its records.
     fn new(header: &Header) -> Reader {
         let (attributes, features) = (&header.attributes, &header.features);
         let info = |a: &Attribute| RecordParseInfo::new(&a.attr, header.endian());
@@ -109,8 +109,8 @@ impl Reader {
             let misc = believable_misc(kind, misc, body);
             let record = RawEventRecord::new(kind, misc, body.into(), self.infos[event]);
             match record.parse() {
-                // perf tells of processes that ran already as if they were born, at no time.
-                // (Each of its threads too, after its mappings.)
+                // perf reports processes that ran already as forks at time 0, and does so for each of their threads
+                // too, after the mappings.
                 Ok(Parsed::Fork(f)) if record.timestamp().unwrap_or(0) == 0 => {
                     if f.tid == f.pid {
                         self.imported.spaces.forget(pid_of(f.pid));
@@ -122,8 +122,9 @@ impl Reader {
         }
     }
 
-    /// Counts a sample, and where it has the counters of its group, one for each that went on since the sample before: a group
-    /// is sampled by its first event, and perf takes the place of the sample for that of all (`evlist__deliver_sample`).
+    /// Counts a sample. If the sample has the counters of its group, one sample is counted for each counter that
+    /// advanced since the previous sample. A group is sampled by its first event, and perf uses the place of that
+    /// sample for all its events (`evlist__deliver_sample`).
     fn deliver(&mut self, event: usize, mode: CpuMode, sample: &Sample<'_>) {
         let Some(values) = sample.values else { return self.sample(event, mode, sample) };
         let by_thread =
@@ -222,9 +223,9 @@ impl Reader {
     }
 }
 
-/// A kernel from 6.0 on tells for each event how many of its samples were lost, at the end of the recording; what it
-/// told on the way, of whole buffers, are the same losses. Those of earlier kernels are others: a unit of the processor
-/// had no room.
+/// Determines the number of lost samples. A kernel from 6.0 on reports for each event how many of its samples were
+/// lost, at the end of the recording; these include the losses of whole buffers that it reported before. In earlier
+/// kernels the two are different losses: there, lost samples are those for which a unit of the processor had no room.
 fn settle_losses(events: &mut [EventTally], header: &Header) {
     let told_twice = header.attributes.iter().any(|a| a.read_format & READ_LOST != 0);
     let sum = |lost: fn(&EventTally) -> u64| events.iter().map(lost).map(u128::from).sum::<u128>();
@@ -238,12 +239,13 @@ fn settle_losses(events: &mut [EventTally], header: &Header) {
     }
 }
 
-/// PERF_RECORD_MISC_LOST_SAMPLES_BPF: a filter of the user's left them out.
+/// The flag PERF_RECORD_MISC_LOST_SAMPLES_BPF: a user's filter dropped the samples.
 const FILTERED: u16 = 1 << 15;
 
-/// A mapping's flags without the one for a build id where there is none: a kernel that writes a mapping for one event with build
-/// ids and then for another one without leaves the flag set, and a device's number stands where the length would (seen
-/// with Linux 6.18; perf 6.1 gives up on such files). The parser asserts that a build id has at most 20 bytes.
+/// Returns a mapping's flags, without the flag for a build ID if there is none. A kernel that writes a mapping for one
+/// event with build IDs and then for another one without leaves the flag set, and the number of a device is where the
+/// length would be (seen with Linux 6.18; perf 6.1 gives up on such files). The parser asserts that a build ID has at
+/// most 20 bytes.
 fn believable_misc(kind: RecordType, misc: u16, body: &[u8]) -> u16 {
     const BUILD_ID: u16 = 1 << 14;
     const LENGTH_AT: usize = 32;

@@ -1,6 +1,7 @@
-//! Where a profile's bytes come from: a file, standard input, a folder of `perf record --threads`; unpacked.
+//! The source of a profile's bytes: a file, standard input, or a folder of `perf record --threads`; unpacked.
 //!
-//! Enters: the path that the user named. Leaves: files to read. Never here: what is in them, beyond how they begin.
+//! Enters: the path that the user named. Leaves: files to read. Never here: the contents of the files beyond their
+//! first bytes.
 
 use std::{
     fs::File,
@@ -14,26 +15,26 @@ use super::{
 };
 use crate::ExchangeError;
 
-/// As much of a file's start as its kind is known by.
+/// Number of bytes at the start of a file by which its format is recognized.
 const START_BYTES: u64 = 256;
 
 /// A profile to read.
 pub struct Source {
-    /// It stands at its start.
+    /// The file, positioned at its start.
     pub file: File,
-    /// How it begins.
+    /// The first bytes of the file.
     pub start: Vec<u8>,
-    /// How the file that was named is compressed.
+    /// The compression of the file that the user named.
     pub packing: Option<Packing>,
-    /// Why what was unpacked ends early.
+    /// The reason why the unpacked data ends early.
     pub ends_early: Option<String>,
-    /// The folder that it is in, for a profile that is several files.
+    /// The folder of the file, for a profile that consists of several files.
     pub folder: PathBuf,
-    /// Whether the folder was named, rather than the file.
+    /// Whether the user named the folder instead of the file.
     pub is_folder: bool,
 }
 
-/// Opens what the user named; `-` is standard input.
+/// Opens the path that the user named; `-` is standard input.
 pub fn open(path: &Path) -> Result<Source, ExchangeError> {
     let io = |source| ExchangeError::Io { path: path.to_owned(), source };
     let bad = |why| ExchangeError::BadPerfData { path: path.to_owned(), why };
@@ -60,7 +61,7 @@ pub fn open(path: &Path) -> Result<Source, ExchangeError> {
     Ok(Source { file, start, packing, ends_early, folder, is_folder })
 }
 
-/// The files `data.0`, `data.1`, … of a folder, in the order of their numbers, with their sizes.
+/// Returns the files `data.0`, `data.1`, … of a folder with their sizes, ordered by number.
 pub fn parts(folder: &Path) -> io::Result<Vec<(File, u64)>> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let mut paths: Vec<(u32, PathBuf)> = std::fs::read_dir(folder)?
@@ -76,12 +77,12 @@ pub fn parts(folder: &Path) -> io::Result<Vec<(File, u64)>> {
     paths.into_iter().map(open).collect()
 }
 
-/// N of `data.N`.
+/// Returns N of `data.N`.
 fn part_number(name: &str) -> Option<u32> {
     name.strip_prefix("data.")?.parse().ok()
 }
 
-/// The file; standard input goes through a temporary one, since its sizes must be checked first.
+/// Opens the file. Standard input is copied to a temporary file, since sizes must be checked first.
 fn spooled(path: &Path) -> io::Result<File> {
     if path.as_os_str() != "-" {
         return File::open(path);
@@ -92,7 +93,7 @@ fn spooled(path: &Path) -> io::Result<File> {
     Ok(spool)
 }
 
-/// How a file begins; it stands at its start afterwards.
+/// Returns the first bytes of a file and moves back to its start.
 fn beginning(file: &mut File) -> io::Result<Vec<u8>> {
     let mut start = Vec::new();
     file.by_ref().take(START_BYTES).read_to_end(&mut start)?;

@@ -1,9 +1,9 @@
-//! Names of tracepoints in what ftrace says of their formats.
+//! Names of tracepoints from ftrace's descriptions of their formats.
 //!
-//! Enters: the bytes behind PERF_RECORD_HEADER_TRACING_DATA. Leaves: names by the number that an event's attribute has. Never here: the
-//! fields of a tracepoint; an error, since a name may be missing.
+//! Enters: the bytes after PERF_RECORD_HEADER_TRACING_DATA. Leaves: names by the number in an event's attribute. Never
+//! here: the fields of a tracepoint; an error, since a name may be missing.
 //!
-//! perf before Linux 4.16 tells a stream's names by them alone.
+//! In streams of perf before Linux 4.16 this is the only source of the names.
 
 use rustc_hash::FxHashMap;
 
@@ -11,7 +11,7 @@ use super::fields::{half_at, word_at};
 
 const MAGIC: &[u8] = b"\x17\x08\x44tracing";
 
-/// `system:name` of each tracepoint, as far as the bytes are what they should be.
+/// Returns `system:name` of each tracepoint, up to the first malformed byte.
 pub fn tracepoints(bytes: &[u8]) -> FxHashMap<u64, String> {
     let mut names = FxHashMap::default();
     read(bytes, &mut names);
@@ -41,7 +41,7 @@ fn read(bytes: &[u8], names: &mut FxHashMap<u64, String>) -> Option<()> {
     Some(())
 }
 
-/// `name: NAME` and `ID: NUMBER` are the first lines of a format.
+/// Returns the number and the name from the first lines of a format, `name: NAME` and `ID: NUMBER`.
 fn number_and_name(format: &str) -> Option<(u64, &str)> {
     let find = |key| format.lines().take(4).find_map(|line| line.strip_prefix(key));
     Some((find("ID: ")?.trim().parse().ok()?, find("name: ")?.trim()))
@@ -59,7 +59,7 @@ impl<'a> Walk<'a> {
         Some(taken)
     }
 
-    /// A text that a zero ends.
+    /// Reads a text that is terminated by a zero.
     fn text(&mut self) -> Option<&'a [u8]> {
         let end = self.rest.iter().position(|byte| *byte == 0)?;
         let text = self.take(end as u64)?;
@@ -71,7 +71,7 @@ impl<'a> Walk<'a> {
         half_at(self.take(4)?, 0, self.little_endian)
     }
 
-    /// Bytes after their number.
+    /// Reads bytes that are preceded by their number.
     fn sized(&mut self) -> Option<&'a [u8]> {
         let count = word_at(self.take(8)?, 0, self.little_endian)?;
         self.take(count)
