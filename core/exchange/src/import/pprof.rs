@@ -1,9 +1,9 @@
-//! pprof's protocol buffers, compressed by gzip or not.
+//! Reads pprof's protocol buffers, compressed by gzip or not.
 //!
-//! Enters: the bytes of a profile. Leaves: what a perf.data file would have told: leaves of stacks, by mapping, and what the profile
-//! calls them. Never here: more memory than the file's bytes call for.
+//! Enters: the bytes of a profile. Leaves: the same as from a perf.data file: the leaves of stacks by mapping, and the
+//! names that the profile gives them. Never here: more memory than the size of the file justifies.
 //!
-//! The schema: `proto/profile.proto` of github.com/google/pprof; field numbers are its.
+//! The schema: `proto/profile.proto` of github.com/google/pprof, whose field numbers are used here.
 
 use std::{borrow::Cow, io::Read, ops::Range};
 
@@ -20,7 +20,7 @@ use super::{
 };
 use crate::pprof::{Function, Location, Mapping, Sample, ValueType};
 
-/// A profile that is larger when unpacked is refused.
+/// Size limit of an unpacked profile, in bytes; a larger one is refused.
 const BYTES_MAX: u64 = 1 << 30;
 const EVENTS_MAX: usize = 255;
 
@@ -36,7 +36,7 @@ struct Profile {
     location: Vec<Location>,
     #[prost(message, repeated, tag = "5")]
     function: Vec<Function>,
-    /// Bytes, since paths need not be text.
+    /// The strings are bytes, since paths may not be UTF-8.
     #[prost(bytes = "vec", repeated, tag = "6")]
     string_table: Vec<Vec<u8>>,
     #[prost(message, optional, tag = "11")]
@@ -47,7 +47,7 @@ struct Profile {
     default_sample_type: i64,
 }
 
-/// Whether a file may be one: gzip's magic, or the tag of the first field.
+/// Returns whether a file may be a pprof profile: it begins with gzip's magic number or the tag of the first field.
 pub fn is_pprof(start: &[u8]) -> bool {
     start.starts_with(&[0x1f, 0x8b]) || start.first() == Some(&0x0a)
 }
@@ -86,7 +86,7 @@ fn tell(profile: &Profile, locator: &Locator<'_>) -> ImportedProfile {
     let name = if scale > 0 { "cpu-clock" } else { &*kind };
     told.attributes.push((name.to_owned(), None));
     told.events.push(EventTally::default());
-    // The first mapping is the program's, by pprof's convention.
+    // By pprof's convention the first mapping is that of the program.
     if let Some(program) =
         profile.mapping.first().map(|m| texts.of(m.filename)).filter(|name| !name.is_empty())
     {
@@ -102,7 +102,7 @@ fn tell(profile: &Profile, locator: &Locator<'_>) -> ImportedProfile {
         stacks += u64::from(sample.location_id.len() > 1);
         let leaf = sample.location_id.first();
         let (address, place) = leaf.map_or((0, None), |id| places.of(*id, &mut told));
-        // Times are told, or how many samples of one period there were.
+        // The values are either times, or numbers of samples with one period.
         let periods = if scale > 0 { value.saturating_mul(scale) } else { value };
         let count = if scale > 0 { (periods / period).max(1) } else { value };
         told.count_many(0, execution, place, address, periods, count);
@@ -119,7 +119,7 @@ fn tell(profile: &Profile, locator: &Locator<'_>) -> ImportedProfile {
     told
 }
 
-/// The texts of a profile, by number.
+/// The strings of a profile, by number.
 #[derive(Clone, Copy)]
 struct Texts<'p>(&'p [Vec<u8>]);
 
@@ -133,7 +133,8 @@ impl<'p> Texts<'p> {
     }
 }
 
-/// The values to take: of time where there are some, else those that the profile names, else the last, as pprof itself does.
+/// Returns the index of the values to use: times if there are any, else those that the profile names as default, else
+/// the last ones, as in pprof itself.
 fn time_column(profile: &Profile, texts: &Texts<'_>) -> usize {
     let is_time = |t: &ValueType| texts.of(t.unit).ends_with("seconds") && texts.of(t.kind) == "cpu";
     let is_default = |t: &ValueType| profile.default_sample_type > 0 && t.kind == profile.default_sample_type;
@@ -142,20 +143,20 @@ fn time_column(profile: &Profile, texts: &Texts<'_>) -> usize {
     known.unwrap_or(types.len() - 1)
 }
 
-/// What a mapping is of, and what its addresses exceed the offsets in that by.
+/// The image of a mapping, and the difference between its addresses and the offsets in the image.
 struct Mapped {
     addresses: Range<u64>,
     of: Target,
     over: u64,
 }
 
-/// Where locations are, and what the profile calls them.
+/// The places of locations, and the names that the profile gives them.
 struct Places<'p> {
     texts: Texts<'p>,
     locations: FxHashMap<u64, &'p Location>,
     functions: FxHashMap<u64, &'p Function>,
     mappings: FxHashMap<u64, Mapped>,
-    /// The paths of mappings, as they are in the profile.
+    /// The paths of mappings, as the profile spells them.
     paths: FxHashMap<u64, &'p [u8]>,
     found: FxHashMap<u64, Option<(u32, u64)>>,
 }
@@ -172,7 +173,8 @@ impl<'p> Places<'p> {
         }
     }
 
-    /// Address, target and offset of a location, whose names are kept; no place where neither a mapping nor a name says one.
+    /// Returns the address of a location, and its target and offset, and stores its names. There is no place if neither
+    /// a mapping nor a name gives one.
     fn of(&mut self, id: u64, told: &mut ImportedProfile) -> (u64, Option<(u32, u64)>) {
         let Some(location) = self.locations.get(&id).copied() else { return (0, None) };
         if let Some(place) = self.found.get(&id) {
@@ -198,7 +200,7 @@ impl<'p> Places<'p> {
         (location.address, place)
     }
 
-    /// The calls at a location, innermost first; none where its procedure has no name.
+    /// Returns the calls at a location, innermost first; none if its procedure has no name.
     fn frames(&self, location: &Location, names: &mut Names) -> Vec<NamedFrame> {
         let mut frames = Vec::new();
         for line in &location.line {
@@ -220,10 +222,10 @@ impl<'p> Places<'p> {
     }
 }
 
-/// What stands for the path of an image that no mapping tells.
+/// The path of an image for locations without a mapping.
 const NO_MAPPING: &[u8] = b"[no mapping]";
 
-/// What the profile's mappings are of, by their numbers.
+/// Returns the images of the profile's mappings, by the numbers of the mappings.
 fn mappings(
     profile: &Profile,
     texts: &Texts<'_>,
@@ -233,10 +235,11 @@ fn mappings(
     let mut all: FxHashMap<u64, Mapped> = FxHashMap::default();
     for m in &profile.mapping {
         let (path, build_id) = (texts.of(m.filename), texts.of(m.build_id));
-        // A limit that is left out is none.
+        // A missing limit means that there is no limit.
         let end = if m.memory_limit == 0 { u64::MAX } else { m.memory_limit };
         let (of, over) = match special(&path, &build_id, m.memory_start) {
-            // The kernel has no file offsets: what stands there is an address. Where its own are left out, offsets are addresses.
+            // The kernel has no file offsets: its field contains an address. If the kernel's own addresses are missing,
+            // offsets are addresses.
             Some(of) => (of, if is_high(m.memory_start) { m.memory_start } else { 0 }),
             None if path.starts_with('/') && !NAMELESS.iter().any(|n| path.starts_with(n)) => {
                 let path = texts.bytes(m.filename).to_vec();
@@ -263,14 +266,15 @@ fn mappings(
     all
 }
 
-/// Paths of mappings of memory, whose code was generated.
+/// Path prefixes of mappings of memory, whose code was generated.
 const NAMELESS: [&str; 5] = ["//anon", "/memfd:", "/dev/zero", "/anon_hugepage", "/SYSV"];
 
 fn is_high(address: u64) -> bool {
     address >> 63 == 1
 }
 
-/// What a mapping is of that is no file: as perf and its converters call it, or by the id that our own export wrote.
+/// Returns the target of a mapping that is not a file. It is recognized by the name that perf and its converters use,
+/// or by the id that Dwell's own export wrote.
 fn special(path: &str, id: &str, start: u64) -> Option<Target> {
     let recorded = |id: String, kind| Some(Target::Recorded(ImageId::named(&id), kind, path.into()));
     if id.starts_with("jit:") {
@@ -298,14 +302,17 @@ fn special(path: &str, id: &str, start: u64) -> Option<Target> {
     })
 }
 
-/// Images that are opened because their mapping has no offset …
+/// Number of images that are opened because their mapping has no offset.
 const IMAGES_MAX: usize = 64;
-/// … and locations that are tried on each.
+/// Number of locations that are tried on each such image.
 const LOCATIONS_MAX: usize = 1000;
 
-/// A mapping without an offset may be of the file's beginning, as it says; but many writers leave offsets out. What else may
-/// be meant: addresses are the image's own; the image is mapped whole from its first address; only its code is. The one under
-/// which most locations lie in procedures; `None` where that is what the mapping says.
+/// Returns the most likely difference between addresses and offsets for a mapping without an offset; `None` if the
+/// mapping is right as it is.
+///
+/// Such a mapping may really map the start of the file, but many writers leave offsets out. There are three other
+/// possibilities: the addresses are the image's own; the whole image is mapped from the first address on; only its code
+/// is mapped there. The possibility is chosen by which most locations are in procedures.
 fn likely_over(image: &Image, mapped: &Mapped, locations: &[u64]) -> Option<u64> {
     let start = mapped.addresses.start;
     let first = image.procedures().iter().map(|p| p.address).min()?;

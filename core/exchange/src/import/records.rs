@@ -1,13 +1,14 @@
 //! Records of a perf.data file in order of time.
 //!
-//! Enters: the bytes from the first record on, and what the events' attributes say of ids and times. Leaves: every record of
-//! the kernel's, once, sorted by time; how many of AUX data there were, and samples of no event. Never here: what a record
-//! means; a size that was not held against what is there.
+//! Enters: the bytes from the first record on, and the positions of ids and times according to the events' attributes.
+//! Leaves: every record of the kernel once, sorted by time; the number of records of AUX data and of samples without an
+//! event. Never here: the meaning of a record; a size that was not checked against the remaining bytes.
 //!
-//! perf writes in rounds: each takes what every CPU's ring holds, and PERF_RECORD_FINISHED_ROUND ends it. Nothing that comes
-//! later is older than the youngest record of the round before (`tools/perf/util/ordered-events.c`), so that much is in order
-//! then. Each ring is in order already: the sort finds runs. Memory: two rounds, 16 bytes for a record and the record.
-//! `perf record --threads` writes a file for each thread and ends no rounds: all records are one round then.
+//! perf writes in rounds. Each round takes the contents of every CPU's ring, and PERF_RECORD_FINISHED_ROUND ends it. No
+//! later record is older than the youngest record of the round before (`tools/perf/util/ordered-events.c`), so all
+//! records up to that time can be sorted and returned. Each ring is sorted already, so the sort finds long runs.
+//! Memory: two rounds, with the record and 16 bytes for each. `perf record --threads` writes a file for each thread and
+//! does not end rounds: there all records form one round.
 
 use std::io::{Read, Seek, SeekFrom};
 
@@ -22,66 +23,67 @@ use super::{
 };
 
 const HEADER_BYTES: usize = 8;
-/// PERF_RECORD_FINISHED_ROUND and others of perf's own.
+/// PERF_RECORD_FINISHED_ROUND, and below other record types of perf's own.
 const FINISHED_ROUND: u32 = 68;
 const AUXTRACE_INFO: u32 = 70;
 const COMPRESSED: u32 = 81;
-/// The same with the number of compressed bytes before them.
+/// A compressed record that begins with the number of its compressed bytes.
 const COMPRESSED2: u32 = 83;
-/// From there on types are perf's own.
+/// Record types from this one on are perf's own.
 const USER_TYPES: u32 = 64;
-/// Bytes read at a time: more than the longest record.
+/// Number of bytes that are read at a time: more than the longest record.
 const INPUT_BYTES: usize = 1 << 17;
 const _: () = assert!(INPUT_BYTES > u16::MAX as usize);
-/// What is compressed better than to a 256th, but for some at first, is hostile: records have times, which differ.
+/// Limit of the compression ratio after an initial allowance. A higher ratio is hostile, because records contain times,
+/// which differ.
 const UNPACKED_RATIO_MAX: usize = 256;
 const UNPACKED_ROOM: usize = 1 << 20;
-/// Bytes unpacked at a time.
+/// Number of bytes that are unpacked at a time.
 const UNPACKED_BYTES: usize = 1 << 16;
-/// A record's size beside it.
+/// Size of the record size that is stored before each record.
 const SIZE_BYTES: usize = 2;
-/// Simpleperf writes no rounds, but almost in order: as many records as that are a round.
+/// Number of records that form a round of simpleperf, which does not mark rounds but writes almost in order.
 const SIMPLEPERF_ROUND: usize = 1024;
 
-/// A record of the kernel's.
+/// A record of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Which kind.
+    /// The type of the record.
     pub kind: RecordType,
-    /// The header's flags.
+    /// The flags in the header.
     pub misc: u16,
-    /// The event that it belongs to: an index.
+    /// Index of the event that the record belongs to.
     pub event: usize,
-    /// What follows the header.
+    /// The bytes after the header.
     pub body: &'a [u8],
 }
 
-/// All records, one by one.
+/// Iterates over all records.
 pub struct Records<R> {
     input: Input<R>,
-    /// Files that go on where the first one ends.
+    /// Files that continue after the end of the first one.
     more: std::vec::IntoIter<(R, u64)>,
-    /// Whether all is one round.
+    /// Whether all records form one round.
     is_one_round: bool,
     unpacker: Option<Unpacker>,
     heads: Heads,
     order: Order,
-    /// How many records make a round where nothing says so.
+    /// Number of records that form a round, if the file does not mark rounds.
     round: Option<usize>,
     ended: bool,
-    /// Records of AUX data.
+    /// Number of records of AUX data.
     pub aux_records: u64,
-    /// Samples that bear the id of no event.
+    /// Number of samples whose id belongs to no event.
     pub strangers: u64,
-    /// Whether the records do not end where they should.
+    /// Whether the file ends in the middle of a record, or earlier than its header says.
     pub cut: bool,
-    /// Why they end before that.
+    /// The error that ended reading early.
     pub failed: Option<String>,
 }
 
 impl<R: Read + Seek> Records<R> {
-    /// `reader` stands at the first record; the header says how many bytes follow it. Those of `more` are all records, of so
-    /// many bytes.
+    /// Returns an iterator. `reader` is positioned at the first record, and the header says how many bytes of records
+    /// follow. The files in `more` consist of records only, with the given numbers of bytes.
     pub fn new(reader: R, header: &Header, more: Vec<(R, u64)>) -> Self {
         Records {
             input: Input { reader, left: header.data_bytes, buffer: vec![0; INPUT_BYTES], at: 0, end: 0 },
@@ -99,7 +101,7 @@ impl<R: Read + Seek> Records<R> {
         }
     }
 
-    /// The next one.
+    /// Returns the next record.
     pub fn next(&mut self) -> Option<Record<'_>> {
         while self.order.is_drained() && !self.ended {
             self.order.make_room();
@@ -113,7 +115,7 @@ impl<R: Read + Seek> Records<R> {
         Some(Record { kind: RecordType(head.kind), misc: head.misc, event, body: &record[HEADER_BYTES..] })
     }
 
-    /// Reads up to where some records are in order, or to the end.
+    /// Reads until some records can be returned in order, or to the end.
     fn read_round(&mut self) -> Result<(), String> {
         let mut count = 0;
         loop {
@@ -161,7 +163,7 @@ impl<R: Read + Seek> Records<R> {
         }
     }
 
-    /// Goes on with the next file, whose compressed records are a stream of their own.
+    /// Continues with the next file, whose compressed records are a separate stream.
     fn begin_next(&mut self) -> bool {
         let Some((reader, bytes)) = self.more.next() else { return false };
         (self.input.reader, self.input.left) = (reader, bytes);
@@ -176,7 +178,7 @@ impl<R: Read + Seek> Records<R> {
     }
 }
 
-/// Keeps a record of the kernel's, unless it is a sample of no event.
+/// Stores a record of the kernel, unless it is a sample without an event.
 fn take(kind: u32, record: &[u8], heads: &Heads, order: &mut Order, strangers: &mut u64) {
     if kind < USER_TYPES {
         match heads.event_and_key(kind, &record[HEADER_BYTES..]) {
@@ -186,19 +188,19 @@ fn take(kind: u32, record: &[u8], heads: &Heads, order: &mut Order, strangers: &
     }
 }
 
-/// The file's bytes, record by record.
+/// Reads the bytes of a file record by record.
 struct Input<R> {
     reader: R,
-    /// Bytes of records that were not read yet.
+    /// Number of bytes of records that were not read yet.
     left: u64,
     buffer: Vec<u8>,
-    /// What was read lies from `at`, where it is not done with, to `end`.
+    /// The bytes from `at` to `end` were read and are not processed yet.
     at: usize,
     end: usize,
 }
 
 impl<R: Read + Seek> Input<R> {
-    /// The next whole record, its header too.
+    /// Returns the next complete record, including its header.
     fn record(&mut self, little_endian: bool) -> std::io::Result<Option<&[u8]>> {
         let mut size = whole_record_bytes(&self.buffer[self.at..self.end], little_endian);
         if size.is_none() {
@@ -210,7 +212,7 @@ impl<R: Read + Seek> Input<R> {
         Ok(Some(&self.buffer[self.at - size..self.at]))
     }
 
-    /// An error where the next bytes are no record, rather than a part of one.
+    /// Returns an error if the next bytes are not even the start of a record.
     fn check_end(&self, little_endian: bool) -> Result<(), String> {
         let rest = &self.buffer[self.at..self.end];
         match record_bytes(rest, little_endian) {
@@ -221,7 +223,7 @@ impl<R: Read + Seek> Input<R> {
         }
     }
 
-    /// Whether nothing is left.
+    /// Returns whether all bytes were read and processed.
     fn is_at_end(&self) -> bool {
         self.left == 0 && self.at == self.end
     }
@@ -242,7 +244,7 @@ impl<R: Read + Seek> Input<R> {
         Ok(())
     }
 
-    /// Passes over bytes; `false` where there are not so many.
+    /// Skips bytes; returns `false` if there are fewer.
     fn skip(&mut self, bytes: u64) -> std::io::Result<bool> {
         let here = (self.end - self.at) as u64;
         if bytes <= here {
@@ -260,18 +262,18 @@ impl<R: Read + Seek> Input<R> {
     }
 }
 
-/// The size of the record that `bytes` begin with; `None` where it is not all there or is none.
+/// Returns the size of the record at the start of `bytes`; `None` if it is incomplete or invalid.
 fn whole_record_bytes(bytes: &[u8], little_endian: bool) -> Option<usize> {
     let size = record_bytes(bytes, little_endian);
     (size >= HEADER_BYTES && size <= bytes.len()).then_some(size)
 }
 
-/// What records are compressed by: one stream over all of them.
+/// Decompresses records: all compressed records form one stream.
 struct Unpacker {
     decoder: Decoder<'static>,
-    /// A record that goes on in what comes next.
+    /// The start of a record that continues in the next compressed record.
     unpacked: Vec<u8>,
-    /// How many bytes may still come out.
+    /// How many more bytes may be unpacked.
     room: usize,
 }
 
@@ -306,7 +308,7 @@ impl Unpacker {
                 at += size;
             }
             self.unpacked.drain(..at);
-            // A record has at most u16::MAX bytes: what is longer begins with none.
+            // A record has at most u16::MAX bytes, so a longer rest does not begin with a record.
             if self.unpacked.len() > usize::from(u16::MAX) {
                 return Err("a compressed record holds no records".to_owned());
             }
@@ -317,13 +319,13 @@ impl Unpacker {
     }
 }
 
-/// A record's header.
+/// The header of a record.
 struct Head {
     kind: u32,
     misc: u16,
 }
 
-/// What tells a record's event and time.
+/// Finds the event and the time of a record.
 struct Heads {
     little_endian: bool,
     infos: Vec<RecordParseInfo>,
@@ -348,8 +350,9 @@ impl Heads {
         }
     }
 
-    /// The event's index, and what records are sorted by: those without a time come first. `None` for a sample that bears the
-    /// id of no event. All events have their ids at one place, or there is but one (the reader of the header saw to it).
+    /// Returns the index of the event and the sort key; records without a time come first. Returns `None` for a sample
+    /// whose id belongs to no event. Either all events have their ids at one position, or there is only one event (the
+    /// reader of the header has checked this).
     fn event_and_key(&self, kind: u32, body: &[u8]) -> Option<(u16, u64)> {
         let sample = kind == RecordType::SAMPLE.0;
         let word = |from_start: Option<u8>, from_end: Option<u8>| {
@@ -365,7 +368,7 @@ impl Heads {
             let place = &self.infos[0].id_parse_info;
             let id =
                 word(place.sample_record_id_offset_from_start, place.nonsample_record_id_offset_from_end);
-            // What perf wrote itself has the id 0.
+            // Records that perf wrote itself have the id 0.
             match id.filter(|id| *id != 0).map(|id| self.events.get(&id)) {
                 Some(None) if sample => return None,
                 event => event.flatten().copied().unwrap_or(0),
@@ -377,7 +380,7 @@ impl Heads {
         Some((event, time.map_or(0, |time| time.saturating_add(1))))
     }
 
-    /// The compressed bytes of a record.
+    /// Returns the compressed bytes of a record.
     fn packed<'a>(&self, kind: u32, record: &'a [u8]) -> Option<&'a [u8]> {
         let body = &record[HEADER_BYTES..];
         if kind == COMPRESSED {
@@ -388,11 +391,11 @@ impl Heads {
     }
 }
 
-/// A record that was read.
+/// An entry for a record that was read.
 #[derive(Clone, Copy)]
 struct Entry {
     key: u64,
-    /// Where it is among the bytes, and which event's: 48 and 16 bits.
+    /// The position of the record in `bytes` (48 bits) and its event (16 bits).
     place: u64,
 }
 
@@ -410,17 +413,17 @@ impl Entry {
     }
 }
 
-/// Puts records in order.
+/// Sorts records.
 #[derive(Default)]
 struct Order {
-    /// Records as they came, each after the two bytes of its size.
+    /// The records in order of arrival, each preceded by its size in two bytes.
     bytes: Vec<u8>,
-    /// Those that may not be handed out yet, as they came.
+    /// Entries in order of arrival that may not be returned yet.
     waiting: Vec<Entry>,
-    /// Those that may, in order; those before `next` were.
+    /// Entries that may be returned, sorted; those before `next` have been returned.
     due: Vec<Entry>,
     next: usize,
-    /// The greatest key up to the round before, and of all.
+    /// The greatest key up to the previous round; `youngest` is the greatest key of all.
     before: u64,
     youngest: u64,
 }
@@ -433,7 +436,7 @@ impl Order {
         self.youngest = self.youngest.max(key);
     }
 
-    /// A round is over; whether some are due.
+    /// Ends a round and returns whether any records can be returned.
     fn finish_round(&mut self) -> bool {
         let before = self.before;
         self.due.clear();
@@ -444,7 +447,7 @@ impl Order {
         !self.due.is_empty()
     }
 
-    /// All are over.
+    /// Ends the last round.
     fn finish(&mut self) {
         self.before = u64::MAX;
         self.finish_round();
@@ -460,13 +463,13 @@ impl Order {
         Some((usize::from(entry.event()), &self.bytes[self.place(entry)][SIZE_BYTES..]))
     }
 
-    /// Where a record is, with its size.
+    /// Returns the range of a record in `bytes`, including its size.
     fn place(&self, entry: Entry) -> std::ops::Range<usize> {
         let size = self.bytes[entry.start()..].first_chunk().copied().map_or(0, u16::from_ne_bytes);
         entry.start()..entry.start() + SIZE_BYTES + usize::from(size)
     }
 
-    /// Drops what was handed out.
+    /// Removes records that have been returned.
     fn make_room(&mut self) {
         debug_assert!(self.is_drained());
         let mut end = 0;

@@ -1,7 +1,8 @@
-//! A sample record's fields, read without allocating.
+//! Reads the fields of a sample record without allocating.
 //!
-//! Enters: the bytes of a PERF_RECORD_SAMPLE, what its event says it holds. Leaves: the fields that are counted by. Never here:
-//! what they mean. (The parser's own records leave branch stacks out, and take single reads for groups.)
+//! Enters: the bytes of a PERF_RECORD_SAMPLE, and the sample format of its event. Leaves: the fields that samples are
+//! aggregated by. Never here: what the fields mean. (The parser's own records omit branch stacks and misread the value
+//! of a single counter as a group.)
 //!
 //! The layout: `PERF_RECORD_SAMPLE` in `include/uapi/linux/perf_event.h` of Linux.
 
@@ -15,7 +16,7 @@ use super::{
     fields::{half_at, word_at},
 };
 
-/// The fields of fixed size, 8 bytes each, in their order.
+/// The fields of fixed size, in their order; each takes 8 bytes.
 const FIXED: [SampleFormat; 9] = [
     SampleFormat::IDENTIFIER,
     SampleFormat::IP,
@@ -28,44 +29,44 @@ const FIXED: [SampleFormat; 9] = [
     SampleFormat::PERIOD,
 ];
 
-/// Where an event's samples have what.
+/// Positions of the fields in the samples of an event.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
     format: SampleFormat,
-    /// Where the fields that are counted by are, where there are any …
+    /// Positions of the fields that samples are aggregated by; `None` for a field that the samples do not have.
     ip_at: Option<usize>,
     pid_at: Option<usize>,
     period_at: Option<usize>,
-    /// … and how many bytes the fields of fixed size take.
+    /// Size of all fields of fixed size, in bytes.
     fixed_bytes: usize,
-    /// `read_format`, in full: the parser's type drops what it does not know.
+    /// The complete `read_format`: the parser's type drops unknown bits.
     read_format: u64,
     has_branch_index: bool,
     little_endian: bool,
-    /// The period of samples that do not tell it.
+    /// The period of samples that do not report their own.
     period: u64,
 }
 
-/// A sample.
+/// The fields of a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample<'a> {
     /// The process; [`Pid::ENDED`] if the sample does not report it.
     pub pid: Pid,
     /// The thread; the largest number if the sample does not report it.
     pub tid: Tid,
-    /// Where the processor was; `None` where the sample does not tell.
+    /// The instruction pointer; `None` if the sample does not report it.
     pub ip: Option<u64>,
-    /// Occurrences of the event that it stands for.
+    /// The period: how many occurrences of the event the sample stands for.
     pub period: u64,
-    /// What counters stood at, its own one's or all of a group's, where it was asked for.
+    /// The values of counters, of its own event or of the whole group; `None` if they were not requested.
     pub values: Option<Values<'a>>,
-    /// Whether it has the calls that led there.
+    /// Whether the sample has a call chain.
     pub has_call_chain: bool,
-    /// The last branches that were taken, the latest first.
+    /// The branch stack, latest branch first.
     pub branches: Branches<'a>,
 }
 
-/// Values of counters as they are in the record.
+/// The values of counters, as the record has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Values<'a> {
     bytes: &'a [u8],
@@ -75,7 +76,7 @@ pub struct Values<'a> {
 }
 
 impl Values<'_> {
-    /// The counter's id, where it is there, and what the counter stood at.
+    /// Iterates over the counters: the id, if the record has it, and the value.
     pub fn iter(&self) -> impl Iterator<Item = (Option<u64>, u64)> + '_ {
         let word = |bytes: &[u8], at: usize| word_at(bytes, at, self.little_endian);
         let value = move |bytes| (self.id_at.and_then(|at| word(bytes, at)), word(bytes, 0).unwrap_or(0));
@@ -83,7 +84,7 @@ impl Values<'_> {
     }
 }
 
-/// Branches as they are in the record: 24 bytes each.
+/// A branch stack as the record has it, with 24 bytes for each branch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Branches<'a> {
     bytes: &'a [u8],
@@ -91,10 +92,10 @@ pub struct Branches<'a> {
 }
 
 impl Branches<'_> {
-    /// Those that were executed, the latest first.
+    /// Iterates over the branches that were executed, latest first.
     pub fn iter(&self) -> impl Iterator<Item = BranchEntry> + '_ {
         let word = |bytes: &[u8], at: usize| word_at(bytes, at, !self.swapped).unwrap_or(0);
-        // Big-endian machines, which have their flags the other way round, tell of no speculation.
+        // Big-endian machines number the flags from the other end, but do not report speculation.
         let flags = move |entry: &[u8]| if self.swapped { 0 } else { word(entry, 16) };
         let entries = self.bytes.chunks_exact(BranchEntry::BYTES);
         entries
@@ -102,14 +103,14 @@ impl Branches<'_> {
             .filter(|entry| !entry.is_wrong_path())
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no branches.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 }
 
 impl Layout {
-    /// Of an event's samples.
+    /// Returns the layout of an event's samples.
     pub fn new(attribute: &Attribute, little_endian: bool) -> Self {
         let (attribute, read_format) = (&attribute.attr, attribute.read_format);
         let format = attribute.sample_format;
@@ -136,7 +137,7 @@ impl Layout {
         }
     }
 
-    /// The sample; `None` where its record is too short for what it should hold.
+    /// Reads a sample; `None` if its record is too short for its fields.
     pub fn read<'a>(&self, record: &'a [u8]) -> Option<Sample<'a>> {
         let (fixed, rest) = record.split_at_checked(self.fixed_bytes)?;
         let word = |at: Option<usize>| word_at(fixed, at?, self.little_endian);
@@ -177,13 +178,13 @@ impl Layout {
         Some(())
     }
 
-    /// A counter's value, or those of a group.
+    /// Reads the value of a counter, or the values of a group.
     fn read_values<'a>(&self, cursor: &mut Cursor<'a>) -> Option<Values<'a>> {
         let has = |bits: u64| usize::from(self.read_format & bits != 0);
         let times = has(ReadFormat::TOTAL_TIME_ENABLED.bits()) + has(ReadFormat::TOTAL_TIME_RUNNING.bits());
         let (id, lost) = (has(ReadFormat::ID.bits()), has(READ_LOST));
         let is_group = has(ReadFormat::GROUP.bits()) == 1;
-        // A group has the times once, a single counter has them between its value and its id.
+        // A group has the times once; a single counter has them between its value and its id.
         let (counters, before_id) = match is_group {
             true => (cursor.word()?, 0),
             false => (1, times),

@@ -1,15 +1,16 @@
 //! Processes and the applications that they execute, as a profile's records report them.
 //!
-//! Enters: mappings, forks, executions and names of processes, in order of time. Leaves: the mapping under an address, and the
-//! application with its execution. Never here: files. The tables are those of live collection ([`dwell_attribution`]); what is
-//! special about a profile is that it may report a process's name and mappings without its beginning.
+//! Enters: mappings, forks, executions and names of processes, in order of time. Leaves: the mapping under an address,
+//! and the application with its execution. Never here: files. The tables are those of live collection
+//! ([`dwell_attribution`]). Unlike live collection, a profile may report a process's name and mappings without its
+//! start.
 
 use dwell_attribution::{Apart, AppInstance, Applications, ExecutionId, Mapping, Process, Processes};
 use dwell_profile::Pid;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Executions of each application that are kept apart, the first ones; the others count together as instance 0. A build executes
-/// its compiler thousands of times, for a sample or two each.
+/// Number of executions of each application that are kept apart, from the first on. The others are counted together as
+/// instance 0. A build executes its compiler thousands of times, for a sample or two each.
 const EXECUTIONS_APART_MAX: u32 = 16;
 /// The application of a process that no record names.
 const UNKNOWN: &str = "unknown";
@@ -18,7 +19,7 @@ const UNKNOWN: &str = "unknown";
 pub struct Spaces {
     processes: Processes,
     applications: Applications,
-    /// Processes that began while they were sampled, or executed a program then.
+    /// Processes that were forked, or executed a program, while the profile was recorded.
     born: FxHashSet<Pid>,
 }
 
@@ -34,14 +35,14 @@ impl Default for Spaces {
 const NO_TIME_NS: u64 = 0;
 
 impl Spaces {
-    /// A process executes a program; `name` stands for it until its file is mapped.
+    /// Records that a process executes a program; `name` is the application's name until its file is mapped.
     pub fn exec(&mut self, pid: Pid, name: &str) {
         let execution = self.applications.begin(name);
         self.processes.exec(pid, execution, NO_TIME_NS);
         self.born.insert(pid);
     }
 
-    /// A process has a name, which stands for its program if nothing else is known of it.
+    /// Records the name of a process, which names its application if nothing else is known about it.
     pub fn comm(&mut self, pid: Pid, name: &str) {
         if self.processes.get(pid).is_none() {
             let execution = self.applications.begin(name);
@@ -49,7 +50,7 @@ impl Spaces {
         }
     }
 
-    /// A process was born, as a copy of its parent.
+    /// Records that a process was forked as a copy of its parent.
     pub fn fork(&mut self, pid: Pid, parent: Pid) {
         if pid != parent {
             self.processes.fork(pid, parent, NO_TIME_NS);
@@ -57,17 +58,17 @@ impl Spaces {
         }
     }
 
-    /// Returns whether a process began, or executed a program, while it was sampled.
+    /// Returns whether a process was forked, or executed a program, while the profile was recorded.
     pub fn is_born(&self, pid: Pid) -> bool {
         self.born.contains(&pid)
     }
 
-    /// Forgets a process: another one may have its number from now on.
+    /// Removes a process: another process may have its number from now on.
     pub fn forget(&mut self, pid: Pid) {
         self.processes.forget(pid);
     }
 
-    /// A file or memory was mapped; what was there before is gone. `file_name` is the last part of a file's path.
+    /// Adds a mapping and removes what was mapped there before. `file_name` is the last component of a file's path.
     pub fn map(&mut self, pid: Pid, new: Mapping, file_name: Option<&str>) {
         if new.start >= new.end {
             return;
@@ -85,7 +86,7 @@ impl Spaces {
         self.processes.get(pid)?.space.find(address)
     }
 
-    /// Returns which program a process executes, one without a name if no record tells.
+    /// Returns which program a process executes; the program has no name if no record reports one.
     pub fn execution(&mut self, pid: Pid) -> ExecutionId {
         if let Some(process) = self.processes.get(pid) {
             return process.execution;

@@ -1,8 +1,8 @@
-//! The lines of `perf script`, one by one: what begins a sample, and what is a call.
+//! Parses single lines of `perf script`: the first line of a sample, and its calls.
 //!
-//! Enters: a line. Leaves: its fields, as far as the line has them. Never here: what came before it, files, a guess of what a field
-//! that is missing was. perf prints the fields that it was asked for (`-F`) in one order; numbers and addresses have widths, by which
-//! they are told from names that look like them.
+//! Enters: a line. Leaves: the fields that the line has. Never here: previous lines, files, a guess about a missing
+//! field. perf prints the requested fields (`-F`) in a fixed order; numbers and addresses have fixed widths, which
+//! distinguish them from names that look like them.
 
 use dwell_profile::Pid;
 
@@ -13,44 +13,45 @@ use crate::import::imported::pid_of;
 pub struct Head<'a> {
     /// The thread's name.
     pub comm: &'a str,
-    /// The process; the thread where that alone was printed.
+    /// The process; the thread if only the thread was printed.
     pub pid: Option<Pid>,
-    /// The event, where it was printed.
+    /// The event, if it was printed.
     pub event: Option<&'a str>,
-    /// How many events it stands for, where that was printed.
+    /// The number of events that the sample stands for, if it was printed.
     pub period: Option<u64>,
-    /// What comes on the same line: an innermost call, or a tracepoint's text.
+    /// The rest of the line: an innermost call, or the text of a tracepoint.
     pub rest: &'a str,
-    /// It has a time, which no other line has at that place. Without one it is a sample only if a call follows.
+    /// Whether the line has a time, which no other kind of line has at that position. A line without a time is a sample
+    /// only if a call follows.
     pub is_certain: bool,
 }
 
-/// A call: where, and what perf calls it.
+/// A call: its address, and perf's names for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Call<'a> {
-    /// The address as perf prints it: of the process, or with call chains the offset in the file.
+    /// The address as perf prints it: the address in the process, or the offset in the file if there are call chains.
     pub address: u64,
-    /// The symbol, where perf knew one.
+    /// The symbol, if perf knew one.
     pub symbol: Option<&'a str>,
-    /// The distance from the symbol's first byte, where it was printed.
+    /// The distance from the symbol's first byte, if it was printed.
     pub within: Option<u64>,
-    /// The image; empty where it was not printed or perf knew none.
+    /// The image; empty if it was not printed or perf did not know it.
     pub image: &'a str,
-    /// It was inlined: it has no symbol of its own.
+    /// Whether the call was inlined, so that it has no symbol of its own.
     pub is_inlined: bool,
 }
 
-/// Columns that an address takes, with the spaces before it.
+/// Width of an address including the spaces before it, in columns.
 const ADDRESS_WIDTH: usize = 16;
-/// Columns that a period takes.
+/// Width of a period, in columns.
 const PERIOD_WIDTH: usize = 10;
 
-/// A word, and where it stands.
+/// A word and its position.
 #[derive(Clone, Copy)]
 struct Word<'a> {
     text: &'a str,
     start: usize,
-    /// With the spaces before it.
+    /// Width including the spaces before the word.
     width: usize,
 }
 
@@ -63,7 +64,7 @@ impl Word<'_> {
         self.text.bytes().all(|b| b.is_ascii_digit())
     }
 
-    /// As perf prints an address: a hexadecimal number that fills its columns.
+    /// Returns whether the word is an address as perf prints it: a hexadecimal number that fills its columns.
     fn is_address(&self) -> bool {
         self.width >= ADDRESS_WIDTH && self.hexadecimal().is_some()
     }
@@ -72,7 +73,7 @@ impl Word<'_> {
         u64::from_str_radix(self.text.strip_prefix("0x").unwrap_or(self.text), 16).ok()
     }
 
-    /// `2094.522570:`
+    /// Returns whether the word is a time, such as `2094.522570:`.
     fn is_time(&self) -> bool {
         let parts = self.text.strip_suffix(':').and_then(|t| t.split_once('.'));
         let digits = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -84,7 +85,7 @@ impl Word<'_> {
         inner.is_some_and(|cpu| !cpu.is_empty() && cpu.bytes().all(|b| b.is_ascii_digit()))
     }
 
-    /// `1234` or `1234/1235`, process and thread.
+    /// Parses a process, `1234`, or a process and a thread, `1234/1235`.
     fn pid(&self) -> Option<Pid> {
         let (pid, tid) = self.text.split_once('/').unwrap_or((self.text, "0"));
         tid.parse::<i32>().ok()?;
@@ -106,13 +107,14 @@ fn words(line: &str) -> impl Iterator<Item = Word<'_>> + Clone {
 }
 
 impl<'a> Head<'a> {
-    /// Reads a line that begins a sample: `comm  pid[/tid] [cpu] time: period event: …`, or what of it was printed.
+    /// Parses a line that begins a sample: `comm  pid[/tid] [cpu] time: period event: …`, or those fields that were
+    /// printed.
     pub fn read(line: &'a str) -> Option<Self> {
         if let Some(time) = words(line).find(Word::is_time) {
             let head = Head { is_certain: true, ..Head::default() };
             return head.before(&line[..time.start])?.after(&line[time.end()..]);
         }
-        // Without a time: up to the event, or the address, or all of it.
+        // Without a time, the head extends to the event, to the address, or to the end of the line.
         let event = words(line).find(|w| w.text.len() > 1 && w.text.ends_with(':'));
         let address = words(line).skip(1).find(Word::is_address);
         let at = match (event, address) {
@@ -123,7 +125,7 @@ impl<'a> Head<'a> {
         };
         let mut before = &line[..at];
         let mut after = &line[at..];
-        // A period is before the event.
+        // A period precedes the event.
         let period = words(before).last().filter(|w| w.is_number() && w.width > PERIOD_WIDTH);
         if let Some(period) = period {
             (before, after) = (&line[..period.start], &line[period.start..]);
@@ -131,11 +133,11 @@ impl<'a> Head<'a> {
         Head::default().before(before)?.after(after)
     }
 
-    /// `comm  pid[/tid] [cpu]`
+    /// Parses the fields before the time: `comm  pid[/tid] [cpu]`.
     fn before(self, text: &'a str) -> Option<Self> {
         let mut all: Vec<Word<'_>> = words(text).collect();
         let is_misc = |w: &Word<'_>| w.text.bytes().all(|b| b.is_ascii_uppercase());
-        // -F +misc: `U`, `K`, … behind the process.
+        // `-F +misc` prints `U`, `K`, … after the process.
         if all.len() > 1 && all.last().is_some_and(is_misc) && all[all.len() - 2].pid().is_some() {
             all.pop();
         }
@@ -150,7 +152,7 @@ impl<'a> Head<'a> {
         Some(Head { comm, pid, ..self })
     }
 
-    /// `period event: …`
+    /// Parses the fields after the time: `period event: …`.
     fn after(self, text: &'a str) -> Option<Self> {
         let mut rest = text;
         let mut period = None;
@@ -158,7 +160,7 @@ impl<'a> Head<'a> {
         let mut next = all.next();
         if let Some(word) = next.filter(|w| w.is_number()) {
             let following = all.next();
-            // An address may be of digits alone, but it is followed by its symbol.
+            // An address may consist of decimal digits only, but it is followed by its symbol.
             let is_period = following.is_none_or(|f| f.text.ends_with(':') || f.is_address());
             if is_period {
                 (period, rest, next) = (Some(word.text.parse().ok()?), &text[word.end()..], following);
@@ -168,7 +170,7 @@ impl<'a> Head<'a> {
         let event = match next {
             Some(word) if is_event(&word) => Some(word),
             Some(word) if word.is_address() => None,
-            // A name that somebody chose may have spaces.
+            // An event's name that the user chose may contain spaces.
             Some(first) => words(text)
                 .skip_while(|w| w.start < first.start)
                 .find(is_event)
@@ -184,20 +186,20 @@ impl<'a> Head<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// Reads `address symbol+0xoffset (image)`, or what of it was printed; `strict`: only with an address in its columns,
-    /// as a tracepoint's text may stand there.
+    /// Parses `address symbol+0xoffset (image)`, or those fields that were printed. If `strict` is true, the address
+    /// must fill its columns, because the text of a tracepoint may be at this position.
     pub fn read(text: &'a str, strict: bool) -> Option<Self> {
         let mut all = words(text);
         let mut word = all.next()?;
         if strict && !word.is_address() {
             return None;
         }
-        // -F +addr prints what was accessed first.
+        // `-F +addr` prints the accessed address first.
         if let Some(second) = all.next().filter(Word::is_address) {
             word = second;
         }
         let address = word.hexadecimal().filter(|_| {
-            // `add (/bin/x)` is a name, unless its columns say otherwise.
+            // `add (/bin/x)` begins with a name, unless the width says that it is an address.
             word.is_address() || word.text.bytes().any(|b| b.is_ascii_digit())
         });
         let named = text[if address.is_some() { word.end() } else { word.start }..].trim();
@@ -217,7 +219,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// `symbol (image)`: names and paths may have spaces and parentheses, which pair up.
+/// Splits `symbol (image)`: names and paths may contain spaces and parentheses, which are balanced.
 fn split_image(text: &str) -> (&str, &str) {
     let group = |end: usize| {
         let mut depth = 0;
@@ -236,14 +238,14 @@ fn split_image(text: &str) -> (&str, &str) {
     if text.ends_with(')') {
         return group(text.len()).unwrap_or((text, ""));
     }
-    // More fields follow: the image is the last group that looks like one.
+    // More fields follow: the image is the last group in parentheses that looks like an image.
     let ends = text.match_indices(") ").map(|(at, _)| at + 1).collect::<Vec<_>>();
     let is_image = |image: &str| image.starts_with(['/', '[']) || image == "inlined";
     let found = ends.into_iter().rev().filter_map(group).find(|(_, image)| is_image(image));
     found.unwrap_or((text, ""))
 }
 
-/// `file:line`, as `-F +srcline` prints it below a call; `None` where perf knew none.
+/// Parses `file:line`, which `-F +srcline` prints below a call; `None` if perf did not know the line.
 pub fn source_line(text: &str) -> Option<(&str, u32)> {
     let text = text.trim();
     let text = text.split_once(" (discriminator ").map_or(text, |(text, _)| text);
@@ -256,7 +258,7 @@ pub fn source_line(text: &str) -> Option<(&str, u32)> {
 mod tests {
     use super::*;
 
-    /// `comm|pid|event|period|rest`
+    /// Formats a head as `comm|pid|event|period|rest`.
     fn head(line: &str) -> String {
         let Some(head) = Head::read(line) else { return "none".to_owned() };
         let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());

@@ -1,8 +1,9 @@
-//! The text of `perf script`, read line by line.
+//! Reads the text of `perf script` line by line.
 //!
-//! Enters: text with any list of fields. Leaves: what a perf.data file would have told, as far as the text tells it, and the names that
-//! perf gave to places. Never here: a guess. The text has no mappings unless `--show-mmap-events` printed them; without, a place is
-//! found by its name in an image that is here; else the name alone is kept.
+//! Enters: text with any list of fields. Leaves: what a perf.data file would have reported, as far as the text contains
+//! it, and the names that perf gave to places. Never here: a guess. The text has no mappings unless
+//! `--show-mmap-events` printed them. Without mappings, a place is found by its name if its image is on this machine;
+//! otherwise only the name is kept.
 
 mod lines;
 
@@ -23,19 +24,19 @@ use super::{
     names::{Names, Said},
 };
 
-/// A longer line is none of perf's.
+/// Limit of a line in bytes; perf does not print longer ones.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 const EVENTS_MAX: usize = 255;
-/// Processes without a number get one of ours: the next below this.
+/// Processes that the text does not number get numbers below this one, in descending order.
 const NUMBERLESS_PIDS_BELOW: u32 = u32::MAX - 1;
 
-/// Whether this is how such a text may begin: with printable characters alone.
+/// Returns whether such a text may begin with these bytes: all of them are printable characters.
 pub fn is_text(start: &[u8]) -> bool {
     let printable = |b: &u8| matches!(b, b'\t' | b'\n' | b'\r' | b' '..=b'~' | 0x80..);
     !start.is_empty() && start.iter().all(printable)
 }
 
-/// Reads the whole text; an error where it holds no line of perf's.
+/// Reads the whole text; returns an error if it contains no line of perf.
 pub fn read(mut text: impl BufRead, locator: &Locator<'_>) -> Result<ImportedProfile, String> {
     let mut reader = Reader::new(locator);
     let mut line = Vec::new();
@@ -67,36 +68,36 @@ struct Reader<'a> {
     locator: &'a Locator<'a>,
     told: ImportedProfile,
     events: FxHashMap<String, usize>,
-    /// Processes that were not printed, by the names of their threads.
+    /// Numbers for processes that the text does not number, by the names of their threads.
     pids: FxHashMap<String, Pid>,
     /// The sample whose lines are being read.
     sample: Option<Open>,
-    /// Offset and size of symbols by image and name; `None`: not here.
+    /// Offset and size of symbols by image and name; `None` if the image is not on this machine.
     images: FxHashMap<String, Option<Symbols>>,
     by_name: u64,
     strange: u64,
-    /// Samples that the kernel had no room for.
+    /// Number of samples that the kernel had no room for.
     lost: u64,
 }
 
-/// Offset and size of symbols by name.
+/// Offset and size of symbols, by name.
 type Symbols = FxHashMap<String, (u64, u64)>;
 
-/// A sample whose lines are not all read.
+/// A sample whose lines have not all been read.
 struct Open {
     pid: Pid,
     comm: String,
     event: String,
     period: u64,
     is_certain: bool,
-    /// Calls that were inlined into the innermost one, which comes after them.
+    /// The calls that were inlined into the innermost one; the text prints them before it.
     inlined: Vec<NamedFrame>,
     leaf: Option<Leaf>,
-    /// The innermost call has been passed: what follows are its callers.
+    /// Whether the innermost call has been read, so that the lines that follow are its callers.
     has_callers: bool,
 }
 
-/// The innermost call, which alone counts.
+/// The innermost call, which is the only one that is counted.
 struct Leaf {
     address: u64,
     symbol: Option<NamedFrame>,
@@ -135,21 +136,21 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// `comm pid time: PERF_RECORD_…`
+    /// Reads a record, printed as `comm pid time: PERF_RECORD_…`.
     fn record(&mut self, head: &str, text: &str) {
         if let Some(Head { comm, pid: Some(pid), .. }) =
             Head::read(head).filter(|_| !text.contains(" exec: "))
         {
             self.told.spaces.comm(pid, comm);
         }
-        // `PERF_RECORD_COMM exec: name:1/1`
+        // The text has the form `PERF_RECORD_COMM exec: name:1/1`.
         let exec = text.strip_prefix("PERF_RECORD_COMM exec: ").and_then(|rest| rest.rsplit_once(':'));
         if let Some((name, ids)) = exec
             && let Some(pid) = ids.split('/').next().and_then(|pid| pid.parse().ok())
         {
             self.told.spaces.exec(pid, name);
         }
-        // `PERF_RECORD_FORK(child:thread):(parent:thread)`
+        // The text has the form `PERF_RECORD_FORK(child:thread):(parent:thread)`.
         if let Some(ids) = text.strip_prefix("PERF_RECORD_FORK(") {
             let mut pids = ids.split("):(").filter_map(|ids| ids.split(':').next()?.parse().ok());
             if let (Some(child), Some(parent)) = (pids.next(), pids.next()) {
@@ -167,13 +168,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What begins a sample, or belongs to the one before it.
+    /// Reads a line that begins a sample or belongs to the previous one.
     fn other(&mut self, line: &str) {
         let head = Head::read(line);
         let begins = match (&head, &self.sample) {
             (None, _) => false,
             (Some(head), _) if head.is_certain => true,
-            // Without a time: a line with a call, or one that is not indented, as it is where calls follow.
+            // A head without a time is accepted if a call follows on the line, or if the line is not indented, as it is
+            // when calls follow below.
             (Some(head), Some(_)) => !line.starts_with("  ") || Call::read(head.rest, true).is_some(),
             (Some(_), None) => true,
         };
@@ -207,7 +209,7 @@ impl<'a> Reader<'a> {
         if let (Some(call), Some(open)) = (Call::read(head.rest, true), &mut self.sample) {
             open.take(&call, &mut self.told.names);
         } else if head.event.is_some_and(|event| !event.contains(':')) {
-            // Narrow columns, as other tools print them; not where a tracepoint's text may stand.
+            // Other tools print narrow columns. This form is not tried where the text of a tracepoint may be.
             let call = Call::read(head.rest, false).filter(|call| call.address > 0 && !call.image.is_empty());
             if let (Some(call), Some(open)) = (call, &mut self.sample) {
                 open.take(&call, &mut self.told.names);
@@ -215,7 +217,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A line below a sample's first one.
+    /// Reads a line below the first one of a sample.
     fn call(&mut self, line: &str) {
         let Some(open) = &mut self.sample else { return };
         if open.leaf.is_some() {
@@ -260,7 +262,7 @@ impl<'a> Reader<'a> {
         self.told.count(event, execution, place, address, period);
     }
 
-    /// Where a call is; its names are kept.
+    /// Returns the place of a call and stores its names.
     fn place(&mut self, pid: Pid, leaf: Leaf, mut frames: Vec<NamedFrame>) -> Option<(u32, u64)> {
         let Leaf { address, symbol, name, within, image } = leaf;
         let is_named = symbol.is_some();
@@ -288,12 +290,12 @@ impl<'a> Reader<'a> {
             (true, false) => {
                 Some(self.told.numbered(&path_bytes(plain(&image)), frames, within.unwrap_or(0)))
             }
-            // The image is known, the place in it is not.
+            // The image is known, but not the place in it.
             (false, false) => Some(self.told.numbered(&path_bytes(plain(&image)), frames, address)),
         }
     }
 
-    /// A place of the kernel's: offsets are addresses where no mapping says where its code begins.
+    /// Returns a place in the kernel; offsets are addresses if no mapping reports where the kernel's code begins.
     fn kernel_place(&mut self, address: u64, image: &str) -> (u32, u64) {
         if let Some(place) = self.told.kernel_place(address) {
             return place;
@@ -327,7 +329,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Open {
-    /// Takes a call that is the innermost one, or was inlined into it.
+    /// Takes a call that is the innermost one or was inlined into it.
     fn take(&mut self, call: &Call<'_>, names: &mut Names) {
         let frame = call.symbol.map(|function| names.frame(Said { function, ..Said::default() }));
         if call.is_inlined {
@@ -343,7 +345,7 @@ impl Open {
         });
     }
 
-    /// Takes the source line of the call above, unless that is a caller.
+    /// Takes the source line of the call above, unless that call is a caller.
     fn source_line(&mut self, line: &str, names: &mut Names) {
         let Some((file, line)) = source_line(line).filter(|_| !self.has_callers) else { return };
         let call = match &mut self.leaf {
@@ -364,15 +366,15 @@ impl Open {
     }
 }
 
-/// What stands for the path of an image that the text does not name.
+/// The path of an image for calls whose image the text does not name.
 const NO_IMAGE: &[u8] = b"[no image named]";
 
-/// Without what perf adds to the path of a file that is gone.
+/// Removes what perf appends to the path of a deleted file.
 fn plain(image: &str) -> &str {
     image.strip_suffix(" (deleted)").unwrap_or(image)
 }
 
-/// Whether an image is what perf calls code that was generated: by the file with its names, or by its mapping.
+/// Returns whether perf's name of an image means generated code: the file with its names, or its mapping.
 fn is_generated(image: &str) -> bool {
     let is_map = image.strip_prefix("/tmp/perf-").is_some_and(|rest| rest.ends_with(".map"));
     is_map
@@ -381,8 +383,8 @@ fn is_generated(image: &str) -> bool {
             .any(|start| image.starts_with(start))
 }
 
-/// Offsets in the file and sizes of an image's procedures by both spellings of their names; those of names that several have are
-/// left out.
+/// Returns the file offsets and sizes of an image's procedures, by both spellings of their names; names of several
+/// procedures are left out.
 fn symbols(image: &Image) -> Symbols {
     let mut found: FxHashMap<String, Option<(u64, u64)>> = FxHashMap::default();
     for procedure in image.procedures().iter() {
@@ -399,7 +401,7 @@ fn symbols(image: &Image) -> Symbols {
     found.into_iter().filter_map(|(name, place)| Some((name, place?))).collect()
 }
 
-/// A line of `--header`: `# hostname : vm`.
+/// Reads a line of `--header`, such as `# hostname : vm`.
 fn description(told: &mut ImportedProfile, text: &str) {
     let Some((key, value)) = text.split_once(" : ") else { return };
     let value = value.trim().to_owned();
@@ -410,14 +412,15 @@ fn description(told: &mut ImportedProfile, text: &str) {
         "arch" => told.arch = Some(value),
         "nrcpus online" => told.cpus = value.parse().unwrap_or(0),
         "cmdline" => told.command = vec![value],
-        // `AuthenticAMD,26,2,1`: vendor, family, model, stepping.
+        // The value is vendor, family, model and stepping: `AuthenticAMD,26,2,1`.
         "cpudesc" => told.cpu = vec![value],
         "cpuid" if told.cpu.len() == 1 => told.cpu.extend((0..4).map_while(part)),
         _ => {}
     }
 }
 
-/// `PERF_RECORD_MMAP2 pid/tid: [0xstart(0xlength) @ 0xoffset major:minor inode generation]: r-xp path`
+/// Reads a mapping: `PERF_RECORD_MMAP2 pid/tid: [0xstart(0xlength) @ 0xoffset major:minor inode generation]: r-xp
+/// path`.
 fn mapping(told: &mut ImportedProfile, text: &str) -> Option<()> {
     let hex = |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
     let (record, rest) = text.split_once(": [")?;
@@ -434,7 +437,7 @@ fn mapping(told: &mut ImportedProfile, text: &str) -> Option<()> {
     Some(())
 }
 
-/// The bytes of a path in a line, which was read by [`bytes_to_text`].
+/// Returns the bytes of a path in a line that was read by [`bytes_to_text`].
 fn path_bytes(text: &str) -> Vec<u8> {
     text_to_path(text).as_os_str().as_bytes().to_vec()
 }
