@@ -1,35 +1,35 @@
-//! Why a file could not be taken in.
+//! Errors of import.
 
 use std::path::PathBuf;
 
 use dwell_profile::DatabaseError;
 
-/// Why a file could not be taken in. What is merely incomplete is imported, with notes.
+/// The reason why a file could not be imported. A file that is merely incomplete is imported, with notes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExchangeError {
     /// The file cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
-        /// It.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// Its bytes are not what they should be.
+    /// The file is malformed.
     #[error("{}: not a perf.data file that can be read: {why}", path.display())]
     BadPerfData {
-        /// It.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The reason.
         why: String,
     },
-    /// There is nothing in it.
+    /// The file has no samples.
     #[error("{}: no samples in it{}", path.display(), why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
     NoSamples {
-        /// It.
+        /// The file.
         path: PathBuf,
-        /// Why there may have been some once: the file is cut off.
+        /// The reason why samples may be missing: the file is truncated.
         why: Option<String>,
     },
     /// The database cannot be written.

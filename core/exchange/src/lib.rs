@@ -1,8 +1,8 @@
-//! The doors to other tools: their profiles in, as epochs; ours out, in their formats.
+//! Exchange with other tools: it imports their profiles as epochs, and exports ours in their formats.
 //!
-//! Enters: files that other profilers wrote, answers of [`dwell_query`]. Leaves: epochs, and what such a file lacked, in
-//! words; bytes that other tools read. Never here: a crash or
-//! an unbounded allocation, whatever a file says; analysis; sampling.
+//! Enters: files that other profilers wrote, and answers of [`dwell_query`]. Leaves: epochs, with notes on what such a
+//! file lacked; bytes that other tools read. Never here: a crash or an unbounded allocation, whatever a file contains;
+//! analysis; sampling.
 
 mod debuginfod;
 mod error;

@@ -1,13 +1,13 @@
-//! pprof's messages, as far as we write them.
+//! pprof's messages, as far as Dwell uses them.
 //!
-//! The schema: `proto/profile.proto` of github.com/google/pprof; field numbers are its. Texts are numbers of
-//! [`Profile::string_table`].
+//! The schema: `proto/profile.proto` of github.com/google/pprof, whose field numbers are used here. Texts are numbers
+//! of [`Profile::string_table`].
 
 use std::collections::BTreeMap;
 
 use prost::Message;
 
-/// The whole.
+/// A complete profile.
 #[derive(Clone, PartialEq, Message)]
 pub struct Profile {
     #[prost(message, repeated, tag = "1")]
@@ -34,7 +34,7 @@ pub struct Profile {
     pub comment: Vec<i64>,
 }
 
-/// What a value is: a kind and its unit.
+/// The type of a value: its kind and its unit.
 #[derive(Clone, PartialEq, Message)]
 pub struct ValueType {
     #[prost(int64, tag = "1")]
@@ -43,7 +43,7 @@ pub struct ValueType {
     pub unit: i64,
 }
 
-/// A stack, the leaf first, and its values.
+/// A stack, leaf first, and its values.
 #[derive(Clone, PartialEq, Message)]
 pub struct Sample {
     #[prost(uint64, repeated, tag = "1")]
@@ -52,7 +52,7 @@ pub struct Sample {
     pub value: Vec<i64>,
 }
 
-/// An image.
+/// A mapped image.
 #[derive(Clone, PartialEq, Message)]
 pub struct Mapping {
     #[prost(uint64, tag = "1")]
@@ -77,7 +77,7 @@ pub struct Mapping {
     pub has_inline_frames: bool,
 }
 
-/// An instruction, with what was inlined there, innermost first.
+/// An instruction with the calls that were inlined there, innermost first.
 #[derive(Clone, PartialEq, Message)]
 pub struct Location {
     #[prost(uint64, tag = "1")]
@@ -90,7 +90,7 @@ pub struct Location {
     pub line: Vec<Line>,
 }
 
-/// Where in a function.
+/// A position in a function.
 #[derive(Clone, PartialEq, Message)]
 pub struct Line {
     #[prost(uint64, tag = "1")]
@@ -99,7 +99,7 @@ pub struct Line {
     pub line: i64,
 }
 
-/// A function.
+/// A function and its source file.
 #[derive(Clone, PartialEq, Message)]
 pub struct Function {
     #[prost(uint64, tag = "1")]
@@ -114,12 +114,12 @@ pub struct Function {
     pub start_line: i64,
 }
 
-/// The texts of a profile that is being written.
+/// The strings of a profile that is being written, with their numbers.
 #[derive(Default)]
 pub struct Strings(BTreeMap<String, i64>);
 
 impl Strings {
-    /// A text's number in this table of strings, which gains it if it is new.
+    /// Returns the number of a text in this table of strings, adding the text if it is new.
     pub fn number(&mut self, table: &mut Vec<String>, text: &str) -> i64 {
         if let Some(&number) = self.0.get(text) {
             return number;

@@ -1,7 +1,7 @@
-//! Files that servers sent, by build id, within bounds.
+//! A cache of files that servers sent, by build ID, with a size limit.
 //!
-//! Enters: whole files. Leaves: their places: `.build-id/ab/cdef…` and `….debug`. Never here: a file that is not whole (each is
-//! written beside its place and renamed), the network. Several sessions may share one folder.
+//! Enters: complete files. Leaves: their paths: `.build-id/ab/cdef…` and `….debug`. Never here: an incomplete file
+//! (each is written beside its place and renamed), the network. Several sessions may share one folder.
 
 use std::{
     fs, io,
@@ -27,7 +27,7 @@ struct Kept {
     used: SystemTime,
 }
 
-/// What marks that no server had a file.
+/// The extension of files that record that no server had a file.
 const MISSED: &str = "missed";
 
 impl Cache {
@@ -35,34 +35,34 @@ impl Cache {
         Cache { folder: folder.to_owned(), bytes_max, miss }
     }
 
-    /// The file, if it is here; it counts as read now.
+    /// Returns the file if it is in the cache, and marks it as read now.
     pub fn find(&self, id: &BuildId, artifact: Artifact) -> Option<PathBuf> {
         let path = self.place(id, artifact);
         let file = fs::File::open(&path).ok()?;
-        // Where time cannot be set (a folder that others own), the file goes earlier: no harm.
+        // If its time cannot be set (the folder belongs to others), the file is evicted earlier, which does no harm.
         let _ = file.set_modified(SystemTime::now());
         Some(path)
     }
 
-    /// Whether all servers said a moment ago that they do not have it.
+    /// Returns whether all servers reported recently that they do not have the file.
     pub fn missed(&self, id: &BuildId, artifact: Artifact) -> bool {
         let marked = fs::metadata(self.mark(id, artifact)).and_then(|m| m.modified());
         marked.is_ok_and(|then| then.elapsed().is_ok_and(|ago| ago < self.miss))
     }
 
-    /// Remembers that nobody has it; forgetting it costs a question only.
+    /// Records that no server has the file. Losing this record only costs another request.
     pub fn note_miss(&self, id: &BuildId, artifact: Artifact) {
         let mark = self.mark(id, artifact);
         let _ = mark.parent().map(fs::create_dir_all).transpose().and_then(|_| fs::write(&mark, []));
     }
 
-    /// A file to write to, in the cache's folder.
+    /// Returns a file to write to, in the cache's folder.
     pub fn begin(&self) -> io::Result<NamedTempFile> {
         fs::create_dir_all(&self.folder)?;
         tempfile::Builder::new().prefix(".fetching-").tempfile_in(&self.folder)
     }
 
-    /// Gives a whole file its place, and makes room.
+    /// Moves a complete file to its place and evicts others if necessary.
     pub fn keep(&self, file: NamedTempFile, id: &BuildId, artifact: Artifact) -> io::Result<PathBuf> {
         let place = self.place(id, artifact);
         fs::create_dir_all(place.parent().expect("a place lies in a folder"))?;
@@ -85,7 +85,7 @@ impl Cache {
         mark.into()
     }
 
-    /// Removes what was not read for longest, but never the newest file, and marks that are too old to count.
+    /// Removes the least recently read files, but never the newest one, and records of missing files that have expired.
     fn make_room(&self, newest: &Path) {
         let (marks, mut files): (Vec<Kept>, Vec<Kept>) =
             self.all().into_iter().partition(|k| k.path.extension().is_some_and(|e| e == MISSED));
@@ -146,7 +146,7 @@ mod tests {
         keep(&cache, &ids[2], 100);
         let is_here = ids.map(|id| cache.find(&id, Artifact::Executable).is_some());
         assert_eq!(is_here, [true, false, true]);
-        // A file that is larger than the bound is still there for those that asked for it.
+        // A file that is larger than the limit still exists for those that requested it.
         let large = keep(&cache, &id("dd04"), 1000);
         assert!(large.exists() && cache.find(&id("aa01"), Artifact::Executable).is_none());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left lying about");

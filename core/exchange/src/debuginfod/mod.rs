@@ -1,11 +1,12 @@
-//! Images and debug information by build id, from the servers that the user configured (debuginfod's protocol).
+//! Images and debug information by build ID, from servers that the user configured (debuginfod's protocol).
 //!
-//! Enters: build ids. Leaves: files in a cache laid out as `/usr/lib/debug` is (`.build-id/ab/cdef…` and `….debug`), so that it
-//! is a folder with debug information like any other; a word on each file that came. Never here: a question to a server
-//! that nobody named; a file that is not what was asked for; waiting or storing without bounds.
+//! Enters: build IDs. Leaves: files in a cache with the layout of `/usr/lib/debug` (`.build-id/ab/cdef…` and
+//! `….debug`), so that it can be used like any other folder with debug information; a note on each file that was sent.
+//! Never here: a request to a server that the user did not name; a file that is not the requested one; waiting or
+//! storing without limits.
 //!
-//! The protocol: debuginfod(8) and debuginfod-client-config(7) of elfutils, whose variables count here too. A server gets
-//! `GET /buildid/BUILDID/executable` or `/debuginfo`; 404 is "not known".
+//! The protocol: debuginfod(8) and debuginfod-client-config(7) of elfutils, whose environment variables are used here
+//! too. A server gets `GET /buildid/BUILDID/executable` or `/debuginfo`; 404 means that it does not know the build ID.
 
 mod cache;
 
@@ -22,18 +23,18 @@ use serde::Serialize;
 
 use cache::Cache;
 
-/// What a server is asked for.
+/// The kind of a file that is requested from a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Artifact {
-    /// The image itself: code, and what names it.
+    /// The image itself: its code and its symbols.
     Executable,
-    /// Its debug information.
+    /// The debug information of the image.
     DebugInfo,
 }
 
 impl Artifact {
-    /// As URLs spell it.
+    /// Returns the artifact's name as URLs spell it.
     pub fn name(self) -> &'static str {
         match self {
             Artifact::Executable => "executable",
@@ -42,22 +43,22 @@ impl Artifact {
     }
 }
 
-/// How long and how much.
+/// Limits of time and size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Until a server begins to answer, and until the next bytes of an answer come (`DEBUGINFOD_TIMEOUT`, in s).
+    /// Time until a server begins to answer, and between two parts of an answer (`DEBUGINFOD_TIMEOUT`, in s).
     pub silence: Duration,
-    /// For a whole file (`DEBUGINFOD_MAXTIME`, in s).
+    /// Time for a whole file (`DEBUGINFOD_MAXTIME`, in s).
     pub whole: Duration,
-    /// A file's size (`DEBUGINFOD_MAXSIZE`).
+    /// Size of a file, in bytes (`DEBUGINFOD_MAXSIZE`).
     pub file_bytes: u64,
-    /// Of all files that are kept: the ones that were not read for longest go first.
+    /// Size of all stored files, in bytes; the least recently read ones are evicted first.
     pub cache_bytes: u64,
-    /// For so long a server is not asked again for what it did not have.
+    /// Time during which servers are not asked again for a file that none of them had.
     pub miss: Duration,
 }
 
-/// Until a server takes a connection: one that is down must not hold up anyone.
+/// Time until a server accepts a connection, so that a server that is down does not delay the session.
 const CONNECT: Duration = Duration::from_secs(10);
 
 impl Default for Limits {
@@ -73,7 +74,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The defaults, changed by debuginfod's variables; what is no number or zero changes nothing.
+    /// Returns the defaults, changed by debuginfod's variables. A value that is zero or not a number is ignored.
     pub fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Limits {
         let number = |name: &str| variable(name)?.trim().parse::<u64>().ok().filter(|n| *n > 0);
         let seconds = |name: &str| number(name).map(Duration::from_secs);
@@ -90,15 +91,15 @@ impl Limits {
 /// A file that a server sent.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fetched {
-    /// What it is.
+    /// The kind of the file.
     pub artifact: Artifact,
-    /// Whose, in hex.
+    /// The build ID of its image, in hex.
     pub build_id: String,
-    /// The server.
+    /// The URL of the server.
     pub url: String,
-    /// Its size.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// Where it lies now.
+    /// The path of the stored file.
     pub path: PathBuf,
 }
 
@@ -113,24 +114,25 @@ pub struct Debuginfod {
 }
 
 struct Server {
-    /// Without a slash at its end.
+    /// The URL without a trailing slash.
     url: String,
-    /// It did not answer: in this session it is not asked again.
+    /// Whether the server did not answer; it is then not asked again in this session.
     is_silent: RefCell<bool>,
 }
 
-/// Why a server sent nothing that can be used.
+/// The reason why a server sent nothing that can be used.
 enum Refused {
-    /// It does not know the build id.
+    /// The server does not know the build ID.
     Unknown,
-    /// It cannot be reached, or stopped answering.
+    /// The server cannot be reached, or stopped answering.
     Silent(String),
-    /// What it sent is not what was asked for.
+    /// The server sent something else than the requested file.
     Bad(String),
 }
 
 impl Debuginfod {
-    /// Servers by their URLs (`http://…`, `https://…`), asked in this order, and the cache's folder. `None` without a URL.
+    /// Returns a client for servers with these URLs (`http://…`, `https://…`), which are asked in this order, and a
+    /// cache in this folder; `None` if there is no URL.
     pub fn new(urls: &[String], cache: &Path, limits: Limits) -> Option<Debuginfod> {
         let words = urls.iter().flat_map(|url| url.split_whitespace());
         let server =
@@ -154,8 +156,8 @@ impl Debuginfod {
         })
     }
 
-    /// The file, from the cache or the first server that has it; `None` where nobody has. Why a server failed is kept as a
-    /// problem.
+    /// Returns the file from the cache or from the first server that has it; `None` if no server has it. Reasons why
+    /// servers failed are stored as problems.
     pub fn fetch(&self, id: &BuildId, artifact: Artifact) -> Option<PathBuf> {
         if let Some(path) = self.cache.find(id, artifact) {
             return Some(path);
@@ -188,12 +190,12 @@ impl Debuginfod {
         None
     }
 
-    /// What came since this was last asked.
+    /// Returns the files that were fetched since the last call.
     pub fn take_fetched(&self) -> Vec<Fetched> {
         self.fetched.take()
     }
 
-    /// What went wrong since this was last asked.
+    /// Returns the problems that occurred since the last call.
     pub fn take_problems(&self) -> Vec<String> {
         self.problems.take()
     }
@@ -221,7 +223,7 @@ impl Debuginfod {
         if promised.is_some_and(|promised| promised != bytes) {
             return Err(Refused::Bad("its answer was cut off".to_owned()));
         }
-        // Whatever the server says, the file itself tells whose it is.
+        // The build ID is read from the file itself, whatever the server claims.
         let image = Image::open(file.path()).map_err(|e| Refused::Bad(format!("it is no ELF file: {e}")))?;
         if image.build_id() != Some(id) {
             let its = image.build_id().map_or("none".to_owned(), BuildId::to_string);
@@ -233,7 +235,8 @@ impl Debuginfod {
     }
 }
 
-/// Certificates are believed as the system believes them: who runs a server of their own has an authority of their own.
+/// Returns a TLS configuration with the certificates that the system trusts, because a private server may have its own
+/// certificate authority.
 fn trusting_the_system() -> ureq::tls::TlsConfig {
     ureq::tls::TlsConfig::builder().root_certs(ureq::tls::RootCerts::PlatformVerifier).build()
 }
@@ -256,7 +259,7 @@ fn unstored(error: io::Error) -> Refused {
     Refused::Bad(format!("it cannot be stored: {error}"))
 }
 
-/// What was read; reading and writing fail for different reasons.
+/// Copies all bytes and returns their number; the errors distinguish reading from writing.
 fn copy(from: &mut impl Read, to: &mut impl Write) -> Result<u64, Refused> {
     let mut buffer = vec![0; 1 << 17];
     let mut bytes = 0;

@@ -1,13 +1,13 @@
 //! Callgrind's profile format: a cost line for each instruction, under its object, function and file.
 //!
-//! The format: <https://valgrind.org/docs/manual/cl-format.html>. Costs are whole numbers; those of an instruction without
-//! an estimate are its samples' cycles and no executions. Without a clock, cycles are samples.
+//! The format: <https://valgrind.org/docs/manual/cl-format.html>. Costs are whole numbers. An instruction without an
+//! estimate has the cycles of its samples and no executions. If the clock is unknown, samples are written as cycles.
 
 use std::{collections::BTreeMap, fmt::Write};
 
 use dwell_query::answer::{InstructionPlace, Places};
 
-/// Names are written once and then called by number.
+/// Numbers of names: a name is written in full once, and later only as its number.
 #[derive(Default)]
 struct Names(BTreeMap<String, usize>);
 
@@ -33,7 +33,7 @@ pub fn write(places: &Places) -> String {
         true => ("event: Ir : Instructions executed (where known)\n", " Ir"),
         false => ("", ""),
     };
-    // callgrind_annotate takes `events` for the header's last line.
+    // callgrind_annotate treats `events` as the last line of the header.
     say(format!(
         "# callgrind format\nversion: 1\ncreator: dwell {}\ncmd: {}\npositions: instr line\n\
          {described}events: {cycles}{also}",

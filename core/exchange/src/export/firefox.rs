@@ -1,9 +1,10 @@
 //! The Firefox Profiler's processed profile format: a thread for each event, a weighted sample for each instruction.
 //!
-//! The format: docs-developer/processed-profile-format.md of firefox-devtools/profiler; this is version 55, which later ones
-//! upgrade. Frames carry lines (the source view) and addresses within their symbols' libraries (the assembly view, which asks
-//! a symbol server such as `samply load` for the bytes). Samples have no times here, so they follow each other as procedures do,
-//! one each millisecond; the profile says when that begins and ends, since without samples nothing else would.
+//! The format: docs-developer/processed-profile-format.md of firefox-devtools/profiler; this is version 55, which later
+//! versions upgrade. Frames have lines (for the source view) and addresses within the libraries of their symbols (for
+//! the assembly view, which requests the bytes from a symbol server such as `samply load`). Dwell's samples have no
+//! times, so they follow each other in the order of procedures, one each millisecond. The profile states its start and
+//! end, because nothing else defines them if there are no samples.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ pub fn write(places: &Places) -> String {
     file.to_string() + "\n"
 }
 
-/// The instructions that have samples of an event.
+/// Returns the instructions that have samples of an event.
 fn sampled(places: &Places, event: usize) -> impl Iterator<Item = (&ProcedurePlaces, &InstructionPlace)> {
     let all = places.procedures.iter().flat_map(|p| p.instructions.iter().map(move |i| (p, i)));
     all.filter(move |(_, i)| i.samples[event] > 0)
@@ -85,7 +86,8 @@ fn is_hex(id: &str) -> bool {
     !id.is_empty() && id.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// Breakpad's spelling of a build id: its first 16 bytes as a GUID, whose first three fields are little-endian, and an age of 0.
+/// Returns a build ID as Breakpad spells it: its first 16 bytes as a GUID, whose first three fields are little-endian,
+/// and an age of 0.
 fn breakpad_id(build_id: &str) -> String {
     if !is_hex(build_id) {
         return "0".repeat(33);
@@ -96,7 +98,7 @@ fn breakpad_id(build_id: &str) -> String {
     order.map(|i| bytes[i].to_ascii_uppercase()).concat() + "0"
 }
 
-/// A table by columns, each row once.
+/// A table that is stored by columns and contains each row once.
 struct Table<K> {
     known: BTreeMap<K, usize>,
     rows: Vec<K>,
@@ -146,14 +148,14 @@ struct Symbol {
     name: usize,
 }
 
-/// What a thread's samples are told by.
+/// The tables of a thread that its samples refer to.
 struct Thread<'a> {
     libraries: &'a Libraries,
     strings: Table<String>,
     functions: Table<Function>,
     frames: Table<Frame>,
     symbols: Table<Symbol>,
-    /// Frame and caller's stack.
+    /// The stacks: a frame, and the stack of its caller.
     stacks: Table<(usize, Option<usize>)>,
 }
 
@@ -179,7 +181,8 @@ impl Thread<'_> {
         self.strings.index(text.to_owned())
     }
 
-    /// From the procedure to what was inlined innermost: frames of one address, one below the other.
+    /// Returns the stack from the procedure to the innermost inlined function: frames with the same address, each
+    /// called by the previous one.
     fn stack(&mut self, p: &ProcedurePlaces, i: &InstructionPlace) -> usize {
         let library = self.libraries.known[&p.build_id];
         let address = i.address.saturating_sub(p.image_base);

@@ -1,4 +1,4 @@
-//! Folded stacks: `image;procedure;inlined count`, a line for each distinct stack, of the first event.
+//! Folded stacks: a line `image;procedure;inlined count` for each distinct stack, of the first event.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -22,7 +22,7 @@ pub fn write(places: &Places) -> String {
     out
 }
 
-/// Without what separates frames and lines.
+/// Returns a name without the characters that separate frames and lines.
 fn plain(name: &str) -> String {
     name.replace(';', ":").replace(['\n', '\r'], " ")
 }

@@ -1,7 +1,8 @@
-//! Profiles out, in others' formats.
+//! Exports profiles in the formats of other tools.
 //!
-//! Enters: samples by instruction ([`Places`]). Leaves: bytes that another tool reads. Never here: files, epochs, analysis.
-//! Dwell samples instructions, not stacks of calls, so a stack is an image, a procedure and what was inlined into it.
+//! Enters: samples by instruction ([`Places`]). Leaves: bytes that another tool reads. Never here: files, epochs,
+//! analysis. Dwell samples instructions, not call stacks, so a stack consists of an image, a procedure and the
+//! functions inlined into it.
 
 mod callgrind;
 mod firefox;
@@ -13,26 +14,28 @@ mod speedscope;
 
 use dwell_query::answer::{InstructionPlace, Places, ProcedurePlaces};
 
-/// Another tool's format.
+/// The format of another tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// `go tool pprof`, Go's PGO: samples, time, estimated instructions; by address, line and inlined call.
+    /// pprof, for `go tool pprof` and Go's PGO: samples, time and estimated instructions, by address, line and inlined
+    /// call.
     Pprof,
-    /// `flamegraph.pl`, inferno: a line for each stack.
+    /// Folded stacks, for `flamegraph.pl` and inferno: a line for each stack.
     Folded,
-    /// <https://www.speedscope.app>.
+    /// The format of <https://www.speedscope.app>.
     Speedscope,
-    /// KCachegrind, `callgrind_annotate`: cycles, and instructions executed where that is known; by address and line.
+    /// Callgrind's format, for KCachegrind and `callgrind_annotate`: cycles, and executed instructions if they are
+    /// known, by address and line.
     Callgrind,
-    /// <https://profiler.firefox.com>, `samply load`: by address, line and inlined call.
+    /// The format of <https://profiler.firefox.com> and `samply load`: samples by address, line and inlined call.
     Firefox,
     /// The text of `perf script`: a record for each sample of the first event.
     PerfScript,
-    /// OpenTelemetry's profiles, a `ProfilesData` message: samples of each event, estimated instructions.
+    /// The profiles of OpenTelemetry, as a `ProfilesData` message: samples of each event, and estimated instructions.
     Otlp,
 }
 
-/// The profile in that format.
+/// Returns the profile in this format.
 pub fn export(places: &Places, format: Format) -> Vec<u8> {
     match format {
         Format::Pprof => pprof::write(places),
@@ -45,7 +48,7 @@ pub fn export(places: &Places, format: Format) -> Vec<u8> {
     }
 }
 
-/// The functions that an instruction belongs to, outermost first: the procedure and what was inlined into it.
+/// Returns the functions that an instruction belongs to, outermost first: the procedure and those inlined into it.
 fn functions<'a>(procedure: &'a ProcedurePlaces, i: &'a InstructionPlace) -> Vec<&'a str> {
     let inlined = i.frames.iter().rev().skip(1);
     let names = inlined.map(|f| f.function.as_deref().unwrap_or("[inlined]"));

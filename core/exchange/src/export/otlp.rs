@@ -1,7 +1,8 @@
-//! OpenTelemetry's profiles (`opentelemetry.proto.profiles.v1development`): a `ProfilesData` message, as a collector takes it
-//! from a file. A profile for each event, and one of the instructions that were executed, by estimate.
+//! Profiles of OpenTelemetry (`opentelemetry.proto.profiles.v1development`): a `ProfilesData` message, as a collector
+//! reads it from a file. It contains a profile for each event, and one of the estimated executed instructions.
 //!
-//! The first entry of each table is the empty one, which index 0 means; strings, functions, mappings and stacks are shared.
+//! The first entry of each table is empty, because index 0 means "none"; strings, functions, mappings and stacks are
+//! shared.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +50,7 @@ pub fn write(places: &Places) -> Vec<u8> {
     data.encode_to_vec()
 }
 
-/// What profiles share, while it grows.
+/// The tables that all profiles share, while they are built.
 struct Tables<'a> {
     dictionary: ProfilesDictionary,
     strings: BTreeMap<String, i32>,
@@ -115,7 +116,7 @@ impl<'a> Tables<'a> {
         }
     }
 
-    /// One location, with a line for each call that was inlined there: innermost first.
+    /// Returns a stack with one location, which has a line for each inlined call, innermost first.
     fn stack(&mut self, p: &'a ProcedurePlaces, i: &InstructionPlace) -> i32 {
         let mapping_index = self.mapping(p);
         let outer = i.frames.len().saturating_sub(1);

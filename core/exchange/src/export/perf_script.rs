@@ -1,8 +1,9 @@
-//! What `perf script` prints: a record for each sample, innermost call first, for tools that read that text.
+//! The output format of `perf script`: a record for each sample, innermost call first, for tools that read that text.
 //!
-//! Readers count records, or add up their periods as `inferno-collapse-perf` does, so a sample of the first event is one record.
-//! Process, CPU and time are not kept by Dwell: the image's file name stands for the command, whose records follow each other by
-//! the period, since readers take the time up to a command's next record for the record's.
+//! Readers count records, or add up their periods as `inferno-collapse-perf` does, so each sample of the first event is
+//! one record. Dwell does not store process, CPU and time of samples. The file name of the image replaces the command,
+//! and the records of a command follow each other at intervals of the period, since readers assign the time until the
+//! next record of a command to the record.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -28,7 +29,7 @@ pub fn write(places: &Places) -> String {
     out
 }
 
-/// The line that begins a record.
+/// Writes the line that begins a record.
 fn record(out: &mut String, p: &ProcedurePlaces, event: &PlaceEvent, nth: u64) {
     let ns = nth.saturating_mul(if event.unit == "ns" { event.period } else { 1000 });
     let (seconds, micros) = (ns / 1_000_000_000, ns / 1000 % 1_000_000);
@@ -37,7 +38,7 @@ fn record(out: &mut String, p: &ProcedurePlaces, event: &PlaceEvent, nth: u64) {
         .expect("a String takes every text");
 }
 
-/// The record's other lines and the empty one that ends it.
+/// Returns the other lines of a record, and the empty line that ends it.
 fn stack(p: &ProcedurePlaces, i: &InstructionPlace) -> String {
     let mut out = String::new();
     let outer = i.frames.len().saturating_sub(1);
@@ -57,7 +58,7 @@ fn stack(p: &ProcedurePlaces, i: &InstructionPlace) -> String {
     out
 }
 
-/// Without what ends a line.
+/// Returns a name without characters that end a line.
 fn plain(name: &str) -> String {
     name.replace(['\n', '\r'], " ")
 }

@@ -1,6 +1,6 @@
-//! pprof's protocol buffer, not compressed: a location for each instruction, with what was inlined there.
+//! pprof's protocol buffers, uncompressed: a location for each instruction, with the calls that were inlined there.
 //!
-//! The schema: `proto/profile.proto` of github.com/google/pprof; field numbers are its.
+//! The schema: `proto/profile.proto` of github.com/google/pprof, whose field numbers are used here.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,15 @@ use prost::Message;
 
 use crate::pprof::{Function, Line, Location, Mapping, Profile, Sample, Strings, ValueType};
 
-/// The profile while it grows.
+/// A profile while it is built.
 struct Builder<'a> {
     places: &'a Places,
     knows_executions: bool,
     profile: Profile,
     strings: Strings,
     functions: BTreeMap<(i64, i64, i64), u64>,
-    /// By image and by how its code is moved against the file: a mapping has one offset.
+    /// Mappings by image and by the difference between its addresses and file offsets, since a mapping has only one
+    /// offset.
     mappings: BTreeMap<(&'a str, u64), u64>,
 }
 
@@ -46,7 +47,8 @@ impl<'a> Builder<'a> {
         ValueType { kind: self.string(kind), unit: self.string(unit) }
     }
 
-    /// The values of each sample: counts of every event, instructions executed where those are known, and last, for it is the default, the cost.
+    /// Sets the types of the values of each sample: the counts of every event, the executed instructions if they are
+    /// known, and the cost, which is last because the last value is the default.
     fn types(&mut self) {
         let places = self.places;
         for (nth, event) in places.events.iter().enumerate() {
@@ -115,7 +117,7 @@ impl<'a> Builder<'a> {
         id
     }
 
-    /// Innermost first, as the schema wants it.
+    /// Returns the lines of an instruction, innermost first, as the schema requires.
     fn lines(&mut self, procedure: &ProcedurePlaces, i: &InstructionPlace) -> Vec<Line> {
         let outer = i.frames.len().saturating_sub(1);
         let mut lines = Vec::new();

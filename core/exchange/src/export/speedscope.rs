@@ -1,4 +1,4 @@
-//! speedscope's own format: frames, and a weight for each distinct stack; a profile for each event.
+//! The format of speedscope: frames, and a weight for each distinct stack; a profile for each event.
 //!
 //! The schema: <https://www.speedscope.app/file-format-schema.json>.
 
@@ -33,7 +33,7 @@ impl Frames {
         self.all.len() - 1
     }
 
-    /// Outermost first.
+    /// Returns the frames of a stack, outermost first.
     fn stack(&mut self, p: &ProcedurePlaces, i: &InstructionPlace) -> Vec<usize> {
         let mut stack = vec![
             self.index(file_name(&p.image), None, None),

@@ -1,4 +1,4 @@
-//! Each format as its real reader reads it, where that is installed; the texts as they are.
+//! Tests of each format with its real reader, if that is installed, and of the texts as they are.
 
 use std::{
     path::{Path, PathBuf},
@@ -88,7 +88,7 @@ fn speedscope_has_every_sample_in_its_schema() {
     }
 }
 
-/// What a program that reads such files says; `None` where it is not installed.
+/// Returns the output of a program that reads such files; `None` if it is not installed.
 fn read(program: &str, arguments: &[&str], format: Format) -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile");
@@ -192,7 +192,8 @@ fn otlp_decodes_by_the_published_schema_and_every_index_is_in_its_table() {
     assert_eq!(names, [("mix", 9), ("hot", 5)], "innermost first");
 }
 
-/// The program in `tests/otlp-collector`, built with the collector's own library. `None` where it cannot be had, which is printed.
+/// Returns the program in `tests/otlp-collector`, built with the collector's own library. Returns `None` and prints a
+/// message if it cannot be built.
 fn collector(folder: &Path) -> Option<PathBuf> {
     let go = |arguments: &[&str]| {
         let sources = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/otlp-collector");
@@ -208,7 +209,7 @@ fn collector(folder: &Path) -> Option<PathBuf> {
             Err(error) => Err(error.to_string()),
         }
     };
-    // Older than its sources ask for, or without a network and the modules.
+    // The Go version may be older than the sources require, or there may be no network for missing modules.
     if let Err(why) = go(&["mod", "download"]) {
         println!("SKIPPED the_opentelemetry_collector_reads_it: go mod download: {why}");
         return None;
@@ -218,7 +219,7 @@ fn collector(folder: &Path) -> Option<PathBuf> {
     Some(program)
 }
 
-/// What a message means: a part that is missing is its default, which the collector writes out.
+/// Returns a message with defaults in place of missing parts, because the collector writes them out.
 fn with_defaults(message: &[u8]) -> ProfilesData {
     let mut data = <ProfilesData as prost::Message>::decode(message).unwrap();
     for resource in &mut data.resource_profiles {
@@ -258,7 +259,7 @@ fn the_opentelemetry_collector_reads_it() {
     assert_eq!(sent, onward, "the collector knows each field");
 }
 
-/// Inferno adds up the periods of records: a sample of `cpu-clock` is a million nanoseconds.
+/// Inferno adds up the periods of records: a sample of `cpu-clock` counts as a million nanoseconds.
 #[test]
 fn inferno_folds_perf_script_to_our_folded_stacks() {
     use inferno::collapse::{Collapse, perf::Folder};
@@ -285,7 +286,7 @@ fn inferno_draws_a_flame_graph_with_every_sample() {
     .assert_eq(&titles.map(|title| format!("{title}\n")).collect::<String>());
 }
 
-/// A profile as the format's own library writes it.
+/// Returns a profile as the format's own library writes it.
 fn by_its_own_library() -> serde_json::Value {
     use fxprof_processed_profile::{
         CategoryHandle, CpuDelta, Frame, FrameFlags, FrameInfo, Profile, ReferenceTimestamp,
@@ -303,7 +304,7 @@ fn by_its_own_library() -> serde_json::Value {
     serde_json::to_value(&profile).unwrap()
 }
 
-/// Every key of `theirs`, tables of tables too, is in `ours`.
+/// Asserts that every key of `theirs`, including those of nested tables, is in `ours`.
 fn assert_has_keys(ours: &serde_json::Value, theirs: &serde_json::Value, path: &str) {
     let Some(object) = theirs.as_object() else { return };
     for (key, value) in object.iter().filter(|(k, _)| *k != "threadCPUDelta") {

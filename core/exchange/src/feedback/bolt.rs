@@ -1,10 +1,10 @@
-//! BOLT's profile, fdata: a record for each line.
+//! BOLT's profile format, fdata: one record on each line.
 //!
-//! The format: `bolt/Profile/DataReader.h` of LLVM. With transfers:
-//! `1 FROM OFFSET 1 TO OFFSET MISPREDICTED COUNT`, where 1 says that a symbol follows (0: none, `[unknown]`). Without: a first line
-//! `no_lbr EVENT`, then `1 SYMBOL OFFSET COUNT`; of the events `cycles` and `instructions` BOLT divides a block's
-//! count by its instructions, of others it takes the sum. Offsets are hexadecimal, from the symbol. BOLT calls the
-//! n-th local symbol of one name `NAME/n`.
+//! The format: `bolt/Profile/DataReader.h` of LLVM. With transfers, a line is `1 FROM OFFSET 1 TO OFFSET MISPREDICTED
+//! COUNT`, where 1 says that a symbol follows (0: no symbol, `[unknown]`). Without transfers, the first line is `no_lbr
+//! EVENT`, and the others are `1 SYMBOL OFFSET COUNT`. For the events `cycles` and `instructions` BOLT divides the
+//! count of a block by its number of instructions; for other events it uses the sum. Offsets are hexadecimal and
+//! relative to the symbol. BOLT names the n-th local symbol with the same name `NAME/n`.
 
 use std::{collections::BTreeMap, fmt::Write};
 
@@ -12,7 +12,7 @@ use dwell_query::answer::{Feedback, FeedbackProcedure};
 
 use super::whole;
 
-/// Transfers between blocks, taken or not, calls, and entries that no call here accounts for.
+/// Returns the transfers between blocks, taken or not, the calls, and the entries that no known call accounts for.
 pub fn transfers(feedback: &Feedback) -> String {
     let names: BTreeMap<(&str, u64), String> =
         feedback.procedures.iter().map(|p| ((p.build_id.as_str(), p.address), name(p))).collect();
@@ -26,7 +26,7 @@ pub fn transfers(feedback: &Feedback) -> String {
         }
         for (i, call) in p.instructions.iter().flat_map(|i| i.calls.iter().map(move |call| (i, call))) {
             let key = (p.build_id.as_str(), call.target_address);
-            // A procedure without samples: BOLT knows it by its name, if it is not local.
+            // The callee is a procedure without samples. BOLT finds it by its name, unless it is local.
             let callee = names.get(&key).map_or_else(|| escaped(&call.target), String::clone);
             *called.entry(key).or_default() += call.executions;
             if whole(call.executions) > 0 {
@@ -45,7 +45,7 @@ pub fn transfers(feedback: &Feedback) -> String {
     out
 }
 
-/// How often each block was executed.
+/// Returns how often each block was executed.
 pub fn blocks(feedback: &Feedback) -> String {
     let mut out = "no_lbr executions:\n".to_owned();
     for p in &feedback.procedures {
@@ -56,7 +56,7 @@ pub fn blocks(feedback: &Feedback) -> String {
     out
 }
 
-/// Samples where they landed.
+/// Returns the samples at the instructions that they name.
 pub fn samples(feedback: &Feedback) -> String {
     let mut out = "no_lbr cycles:\n".to_owned();
     for p in &feedback.procedures {
@@ -76,7 +76,7 @@ fn name(p: &FeedbackProcedure) -> String {
     p.local_number.map_or(symbol.clone(), |number| format!("{symbol}/{number}"))
 }
 
-/// Blanks separate fields.
+/// Escapes a symbol, because blanks separate fields.
 fn escaped(symbol: &str) -> String {
     symbol.replace('\\', "\\\\").replace(' ', "\\ ").replace(['\n', '\r', '\t'], "_")
 }

@@ -1,11 +1,12 @@
 //! GCC's profile for `-fauto-profile`, as AutoFDO's `create_gcov` writes it.
 //!
-//! The format: comments of gcc/auto-profile.cc. Little-endian words of 32 bits; a counter is two of them, the low one first.
-//! A file is a magic number, a version, a 0 and three sections, each a tag and a length that nobody reads: names;
-//! functions; modules, of which there are none. A function is a counter (its entries) and an instance; an instance is its
-//! name's number, how many positions, how many inlined calls, the positions (where, how many targets, count, targets),
-//! and for each inlined call where and an instance. Where is the distance of the line, shifted by 16; its low half is
-//! for a discriminator, which GCC 12 ignores, so that all blocks of a line are one position here.
+//! The format: comments of gcc/auto-profile.cc. It consists of little-endian 32-bit words; a counter is two words, the
+//! low one first. A file is a magic number, a version, a 0 and three sections, each with a tag and a length that no
+//! reader uses: names; functions; modules, which are empty here. A function is a counter (its entries) and an instance.
+//! An instance is the number of its name, the number of positions, the number of inlined calls, then the positions
+//! (place, number of targets, count, targets), and for each inlined call a place and an instance. A place is the
+//! distance of the line, shifted by 16. Its low half is for a discriminator, which GCC 12 ignores, so all blocks of a
+//! line are one position here.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ const MAGIC: u32 = 0x6763_6461; // "gcda"
 const NAMES: u32 = 0xaa00_0000;
 const FUNCTIONS: u32 = 0xac00_0000;
 const MODULES: u32 = 0xae00_0000;
-/// A histogram of the targets of an indirect call.
+/// The type of a histogram of the targets of an indirect call.
 const INDIRECT_TARGETS: u32 = 7;
 
 pub fn write(feedback: &Feedback, version: u32) -> Vec<u8> {
@@ -42,7 +43,7 @@ pub fn write(feedback: &Feedback, version: u32) -> Vec<u8> {
     out.0
 }
 
-/// Every name, numbered in order.
+/// Returns every name with its number, in sorted order.
 fn names(functions: &BTreeMap<String, Function>) -> BTreeMap<&str, u32> {
     fn collect<'a>(name: &'a str, function: &'a Function, names: &mut BTreeMap<&'a str, u32>) {
         names.insert(name, 0);
@@ -56,7 +57,8 @@ fn names(functions: &BTreeMap<String, Function>) -> BTreeMap<&str, u32> {
     names
 }
 
-/// As deep as inlined calls are nested, which the debug information's reader bounds.
+/// Writes an instance. The recursion is as deep as inlined calls are nested, which the reader of debug information
+/// limits.
 fn instance(out: &mut Words, names: &BTreeMap<&str, u32>, name: &str, function: &Function) {
     out.word(names[name]);
     out.count(function.body.len());
@@ -86,7 +88,7 @@ fn offset(at: Position) -> u32 {
     at.line << 16 | at.discriminator
 }
 
-/// What is written.
+/// The words that are written.
 #[derive(Default)]
 struct Words(Vec<u8>);
 
@@ -103,13 +105,13 @@ impl Words {
         self.0.extend(counter.to_le_bytes());
     }
 
-    /// Its length in bytes with the 0 that ends it, and its bytes.
+    /// Writes the length of a text in bytes including its terminating 0, and the bytes.
     fn text(&mut self, text: &str) {
         self.count(text.len() + 1);
         self.0.extend(text.bytes().chain([0]));
     }
 
-    /// A tag, how many words follow, and what `fill` writes.
+    /// Writes a section: a tag, the number of words that follow, and what `fill` writes.
     fn section(&mut self, tag: u32, fill: impl FnOnce(&mut Words)) {
         self.word(tag);
         let mut inner = Words::default();

@@ -1,9 +1,9 @@
-//! Go's profile-guided optimization: a CPU profile of pprof.
+//! Profiles for Go's profile-guided optimization: a CPU profile in pprof's format.
 //!
-//! What `go build -pgo=` takes from such a profile (cmd/internal/pgo) are calls: from which function, how many lines below its
-//! first one, to which function, how often. A sampled stack tells that by where time was spent below a call; we write
-//! the calls themselves: a stack of two for each, its value the calls' number, and of an inlined call the executions of
-//! the most executed instruction that came of it.
+//! `go build -pgo=` uses only the calls of such a profile (cmd/internal/pgo): the caller, the distance of the call from
+//! the caller's first line, the callee, and the count. In a sampled stack, these come from the time that was spent
+//! below a call. Dwell writes the calls themselves: a stack of two frames for each call, with the number of calls as
+//! its value. For an inlined call this number is the executions of its most executed instruction.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use prost::Message;
 use super::whole;
 use crate::pprof::{Function, Line, Location, Profile, Sample, Strings, ValueType};
 
-/// A frame as Go tells it apart: function, file, first line, line.
+/// A frame as Go distinguishes it: function, file, first line, line.
 type Place = (String, String, u32, u32);
 
 pub fn write(feedback: &Feedback) -> Vec<u8> {
@@ -24,7 +24,7 @@ pub fn write(feedback: &Feedback) -> Vec<u8> {
     builder.profile.encode_to_vec()
 }
 
-/// How often each call was executed: caller, callee.
+/// Returns how often each call was executed, by caller and callee.
 fn calls(feedback: &Feedback) -> BTreeMap<(Place, Place), u64> {
     let starts: BTreeMap<(&str, u64), &FeedbackInstruction> = feedback
         .procedures
@@ -33,7 +33,7 @@ fn calls(feedback: &Feedback) -> BTreeMap<(Place, Place), u64> {
         .collect();
     let mut calls: BTreeMap<(Place, Place), u64> = BTreeMap::new();
     for p in &feedback.procedures {
-        // What was inlined is one call, however many instructions it became.
+        // An inlined call is one call, however many instructions it consists of.
         let mut inlined: BTreeMap<(Place, Place), u64> = BTreeMap::new();
         for i in &p.instructions {
             for pair in i.frames.windows(2) {
@@ -62,7 +62,7 @@ fn place(frame: &FeedbackFrame) -> Option<Place> {
     Some((function, frame.file.clone().unwrap_or_default(), frame.start_line, frame.line))
 }
 
-/// Where in the callee does not matter.
+/// Returns the entry of a function, since the line in the callee does not matter.
 fn entry((function, file, start_line, _): Place) -> Place {
     (function, file, start_line, start_line)
 }
@@ -89,7 +89,7 @@ impl Builder {
     }
 
     fn call(&mut self, caller: &Place, callee: &Place, count: u64) {
-        // The leaf comes first.
+        // The leaf is the first location.
         let location_id = vec![self.location(callee), self.location(caller)];
         let value = vec![i64::try_from(count).unwrap_or(i64::MAX)];
         self.profile.sample.push(Sample { location_id, value });

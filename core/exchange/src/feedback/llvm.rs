@@ -23,7 +23,8 @@ pub fn write(feedback: &Feedback) -> String {
     out
 }
 
-/// A chain of inlined calls is as long as the debug information's, which is bounded.
+/// Writes the lines of a function. The recursion is as deep as the chain of inlined calls in the debug information,
+/// which is limited.
 fn lines(out: &mut String, function: &Function, depth: usize) {
     let mut say = |text: String| writeln!(out, "{:depth$}{text}", "").expect("a String takes every text");
     for (at, body) in &function.body {

@@ -1,8 +1,9 @@
-//! What optimizers are told: how often code was executed, in the format of each.
+//! Profiles for optimizers: how often code was executed, in the format of each optimizer.
 //!
-//! Enters: executions by instruction, edge and call ([`Feedback`]). Leaves: the bytes that a compiler or a linker reads. Never
-//! here: files, epochs, analysis. A sample of time says what code costs; an optimizer wants to know how often it
-//! runs, and takes one for the other where it has nothing better. What is written here are executions.
+//! Enters: executions by instruction, edge and call ([`Feedback`]). Leaves: the bytes that a compiler or a linker
+//! reads. Never here: files, epochs, analysis. A sample of time measures what code costs, while an optimizer needs to
+//! know how often it runs, and treats samples as executions if it has nothing better. The profiles here contain
+//! executions.
 
 mod bolt;
 mod gcov;
@@ -12,34 +13,35 @@ mod tree;
 
 use dwell_query::answer::{Feedback, FeedbackInstruction, FeedbackProcedure};
 
-/// Who is told.
+/// The optimizer that reads a profile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Optimizer {
-    /// `clang -fprofile-sample-use=`, and whatever else stands on LLVM: text.
+    /// `clang -fprofile-sample-use=` and other compilers that are based on LLVM: text.
     Clang,
-    /// `gcc -fauto-profile=`: gcov, of that version of the format.
+    /// `gcc -fauto-profile=`: gcov, in the given version of the format.
     Gcc {
-        /// Which GCC reads which: `AUTO_PROFILE_VERSION` in its gcc/auto-profile.cc.
+        /// Version that the GCC reads: `AUTO_PROFILE_VERSION` in its gcc/auto-profile.cc.
         version: u32,
     },
     /// `go build -pgo=`: calls, as a CPU profile.
     Go,
     /// `llvm-bolt -data=`: transfers between blocks and calls.
     Bolt,
-    /// The same without transfers, as BOLT takes profiles where there is no LBR.
+    /// `llvm-bolt -data=`, with counts of blocks instead of transfers, as BOLT reads profiles of machines without LBR.
     BoltBlocks,
 }
 
-/// What counts.
+/// The kind of counts that a profile contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Counts {
     /// Estimated executions.
     Executions,
-    /// Samples where they landed: what other tools write without LBR. To compare with, and nothing else.
+    /// Samples at the instructions that they name, as other tools write them without LBR. They serve only for
+    /// comparison.
     Samples,
 }
 
-/// The profile in the format that `optimizer` reads.
+/// Returns the profile in the format that `optimizer` reads.
 pub fn feedback(feedback: &Feedback, optimizer: Optimizer, counts: Counts) -> Vec<u8> {
     let by_samples;
     let feedback = match counts {
@@ -59,8 +61,8 @@ pub fn feedback(feedback: &Feedback, optimizer: Optimizer, counts: Counts) -> Ve
     }
 }
 
-/// The same with samples in place of executions. They say nothing of edges and calls; a procedure is entered as often as
-/// its first line was sampled, as AutoFDO has it.
+/// Returns the feedback with samples in place of executions. Samples give no edges and calls. As in AutoFDO, the
+/// entries of a procedure are the samples of its first line.
 fn with_samples(feedback: &Feedback) -> Feedback {
     let instruction = |i: &FeedbackInstruction| FeedbackInstruction {
         executions: Some(i.samples as f64),
@@ -83,7 +85,7 @@ fn first_line_samples(p: &FeedbackProcedure) -> u64 {
     lines.filter(|(line, _)| Some(*line) == first).map(|(_, samples)| samples).max().unwrap_or(0)
 }
 
-/// As a whole number, which all formats want.
+/// Rounds to a whole number, as all formats require.
 fn whole(executions: f64) -> u64 {
     executions.round().clamp(0.0, 1e18) as u64
 }

@@ -1,4 +1,4 @@
-//! Each format of a made-up program, and what its reader says of it where that is installed.
+//! Tests of each format for an invented program, and of what its reader prints if that is installed.
 
 use std::process::Command;
 
@@ -19,8 +19,8 @@ fn instruction(address: u64, samples: u64, executions: f64, frames: &[FeedbackFr
     FeedbackInstruction { address, samples, executions: Some(executions), frames, calls }
 }
 
-/// `hot` calls `leaf` in a loop, which is local, and `mix` inlined, whose second block is a copy of four; `hot`'s
-/// `.cold` part was split off.
+/// Returns a program in which `hot` calls the local function `leaf` in a loop, and `mix`, which is inlined and whose
+/// second block is one of four copies; the `.cold` part of `hot` was split off.
 fn program() -> Feedback {
     let hot = |line, discriminator| frame("hot", 10, line, discriminator);
     let call = |target: &str, target_address, executions, is_indirect| FeedbackCall {
@@ -144,7 +144,7 @@ fn bolt_is_told_transfers() {
     assert!(text(Optimizer::Bolt, Counts::Samples).starts_with("no_lbr cycles:\n1 hot 0 5\n1 hot 4 70\n"));
 }
 
-/// What LLVM's own reader makes of it, in the binary form too.
+/// Checks how LLVM's own reader understands the profile, in the binary form too.
 #[test]
 fn llvm_profdata_reads_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -170,7 +170,8 @@ fn llvm_profdata_reads_it() {
     }
 }
 
-/// What the Go compiler's own reader makes of it: caller, callee, lines below the caller's first, how often.
+/// Checks how the Go compiler's own reader understands the profile: caller, callee, lines below the caller's first
+/// line, count.
 #[test]
 fn go_preprofile_reads_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -208,7 +209,7 @@ fn go_preprofile_reads_it() {
     .assert_eq(&std::fs::read_to_string(&read).unwrap());
 }
 
-/// Word by word: what GCC reads has no other reader.
+/// Checks every word, because GCC's format has no other reader.
 #[test]
 fn gcc_is_told_words() {
     let bytes = feedback(&program(), Optimizer::Gcc { version: 2 }, Counts::Executions);

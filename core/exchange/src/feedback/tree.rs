@@ -1,9 +1,10 @@
-//! Executions by function, line and inlined call: what compilers that read profiles by source position share.
+//! Executions by function, line and inlined call: the structure that compilers with profiles by source position share.
 //!
-//! Enters: executions by instruction. Leaves: a tree for each function. A position is a line's distance from the line that its
-//! function is declared at, so that edits elsewhere do not matter, and a discriminator that tells blocks of one line
-//! apart. Several instructions of a position in one procedure were one statement: the most executed counts (AutoFDO, CGO
-//! 2016, §3.1). The same position in two procedures, clones of one function, was executed in both: they add up.
+//! Enters: executions by instruction. Leaves: a tree for each function. A position is the distance of a line from the
+//! line where its function is declared, so that edits elsewhere do not matter, and a discriminator that distinguishes
+//! blocks of one line. Several instructions of one position in one procedure belong to one statement, so the most
+//! executed one counts (AutoFDO, CGO 2016, §3.1). The same position in two procedures, which are clones of one
+//! function, was executed in both, so their counts are added.
 
 use std::collections::BTreeMap;
 
@@ -11,49 +12,49 @@ use dwell_query::answer::{Feedback, FeedbackFrame, FeedbackInstruction, Feedback
 
 use super::whole;
 
-/// Compilers keep so many bits of a line's distance.
+/// Mask of a line's distance: compilers keep only these bits.
 const LINE_MASK: u32 = 0xffff;
 
-/// Where in a function.
+/// A position in a function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
-    /// Lines from the one that the function is declared at, modulo 65,536.
+    /// Distance from the line where the function is declared, modulo 65,536.
     pub line: u32,
-    /// Which of the blocks on that line; 0: the first.
+    /// The block on that line; 0 for the first one.
     pub discriminator: u32,
 }
 
-/// What was executed at a position.
+/// The executions at a position.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Body {
-    /// How often.
+    /// Number of executions.
     pub count: u64,
-    /// Functions that were called from there, and how often.
+    /// The functions that were called from the position, with the numbers of calls.
     pub targets: BTreeMap<String, Target>,
 }
 
-/// A callee.
+/// The calls of one callee from a position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Target {
-    /// How often.
+    /// Number of calls.
     pub count: u64,
-    /// Through a pointer.
+    /// Whether it was called through a pointer.
     pub is_indirect: bool,
 }
 
-/// A function, or a call of one that was inlined.
+/// A function, or an inlined call of one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Function {
-    /// How often it was entered from outside; 0 of inlined calls.
+    /// Number of entries from outside; 0 for inlined calls.
     pub entries: u64,
-    /// By position.
+    /// The executions by position.
     pub body: BTreeMap<Position, Body>,
-    /// By position of the call and linkage name.
+    /// The inlined calls, by position of the call and linkage name.
     pub inlined: BTreeMap<(Position, String), Function>,
 }
 
 impl Function {
-    /// Executions in it and in what was inlined into it, added up.
+    /// Returns the sum of executions in the function and in the calls inlined into it.
     pub fn total(&self) -> u64 {
         let own = self.body.values().map(|b| b.count);
         own.chain(self.inlined.values().map(Function::total)).fold(0, u64::saturating_add)
@@ -76,16 +77,16 @@ impl Function {
     }
 }
 
-/// How the compiler encodes discriminators.
+/// The encoding of discriminators by the compiler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discriminators {
-    /// As LLVM: with the number of copies that the optimizer made of the instruction.
+    /// The encoding of LLVM, which includes how many copies of the instruction the optimizer made.
     Llvm,
-    /// They do not count.
+    /// Discriminators are ignored.
     None,
 }
 
-/// Functions by linkage name.
+/// Returns the functions by linkage name.
 pub fn functions(feedback: &Feedback, discriminators: Discriminators) -> BTreeMap<String, Function> {
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
     for procedure in &feedback.procedures {
@@ -96,13 +97,14 @@ pub fn functions(feedback: &Feedback, discriminators: Discriminators) -> BTreeMa
     functions
 }
 
-/// As a rule one: that which the procedure is the code of.
+/// Returns the functions of a procedure: usually one, which the procedure is the code of.
 fn of_procedure(p: &FeedbackProcedure, discriminators: Discriminators) -> BTreeMap<String, Function> {
     let mut functions: BTreeMap<String, Function> = BTreeMap::new();
     for i in &p.instructions {
         let (Some(executions), Some(outermost)) = (i.executions, i.frames.last()) else { continue };
         let Some(name) = outermost.function.as_deref().filter(|name| is_plain(name)) else { continue };
-        // All or nothing: what lies in a call of unknown place must not count for its caller.
+        // If any call around the instruction has an unknown place, the instruction is left out, because it must not
+        // count for the caller.
         let Some(path) = path(&i.frames, discriminators) else { continue };
         let mut function = functions.entry(name.to_owned()).or_default();
         for (position, callee) in path {
@@ -111,7 +113,7 @@ fn of_procedure(p: &FeedbackProcedure, discriminators: Discriminators) -> BTreeM
         let (position, copies) = position(&i.frames[0], discriminators);
         add_instruction(function.body.entry(position).or_default(), i, executions * f64::from(copies));
     }
-    // A part that was split off is entered from the rest of its own function.
+    // A part that was split off is entered only from the rest of its function.
     let is_part = p.symbol.contains(".cold");
     if let Some(own) = entered_function(p).and_then(|name| functions.get_mut(name)).filter(|_| !is_part) {
         own.entries = whole(p.entries);
@@ -132,7 +134,8 @@ fn add_instruction(body: &mut Body, i: &FeedbackInstruction, executions: f64) {
     }
 }
 
-/// The inlined calls around an instruction, outermost first; `None` where one of them, or the line itself, is unknown.
+/// Returns the inlined calls around an instruction, outermost first; `None` if the place of one of them, or the line
+/// itself, is unknown.
 fn path(frames: &[FeedbackFrame], discriminators: Discriminators) -> Option<Vec<(Position, String)>> {
     if frames.iter().any(|f| f.line == 0 || f.start_line == 0) {
         return None;
@@ -145,7 +148,7 @@ fn path(frames: &[FeedbackFrame], discriminators: Discriminators) -> Option<Vec<
     calls.collect()
 }
 
-/// Where a frame is, and how many copies the optimizer made of what is there.
+/// Returns the position of a frame, and how many copies the optimizer made of its code.
 fn position(frame: &FeedbackFrame, discriminators: Discriminators) -> (Position, u32) {
     let line = frame.line.wrapping_sub(frame.start_line) & LINE_MASK;
     let (discriminator, copies) = match discriminators {
@@ -155,8 +158,9 @@ fn position(frame: &FeedbackFrame, discriminators: Discriminators) -> (Position,
     (Position { line, discriminator }, copies)
 }
 
-/// LLVM's discriminators hold three numbers, each with a prefix that tells its length (llvm/Support/Discriminator.h): which
-/// block, how many copies unrolling and vectorizing made, which copy. Leaves the first two.
+/// Decodes a discriminator of LLVM and returns the block and the number of copies. It holds three numbers, each with a
+/// prefix that gives its length (llvm/Support/Discriminator.h): the block, how many copies unrolling and vectorizing
+/// made, and which copy this is.
 fn decode(discriminator: u32) -> (u32, u32) {
     let rest = match discriminator {
         absent if absent & 1 == 1 => absent >> 1,
@@ -166,7 +170,7 @@ fn decode(discriminator: u32) -> (u32, u32) {
     (component(discriminator), component(rest).max(1))
 }
 
-/// The first number: an odd one stands for 0 and takes one bit, others have 5 bits or 12.
+/// Decodes the first number: an odd encoding stands for 0 and takes one bit; others have 5 or 12 bits.
 fn component(encoded: u32) -> u32 {
     let number = encoded >> 1;
     match encoded {
@@ -176,7 +180,7 @@ fn component(encoded: u32) -> u32 {
     }
 }
 
-/// Texts separate names by blanks and colons at their ends.
+/// Returns whether a name can be written: texts separate names by blanks, and by colons at their ends.
 fn is_plain(name: &str) -> bool {
     !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control())
 }
@@ -187,14 +191,15 @@ mod tests {
 
     #[test]
     fn discriminators_are_those_of_llvm() {
-        // What clang-14 -fdebug-info-for-profiling emits for blocks 1 and 2 of a line, and for a loop unrolled by 4.
+        // These are what clang-14 -fdebug-info-for-profiling emits for blocks 1 and 2 of a line, and for a loop
+        // unrolled by 4.
         assert_eq!(decode(0), (0, 1));
         assert_eq!(decode(2), (1, 1));
         assert_eq!(decode(4), (2, 1));
         // Base 0 is one odd bit; the factor follows.
         assert_eq!(decode(4 << 2 | 1), (0, 4));
         assert_eq!(decode((4 << 1) << 7 | 1 << 1), (1, 4));
-        // Base 33: two prefixed parts.
+        // Base 33 has two parts with prefixes.
         let long = (33 & 0xfe0) << 1 | (33 & 0x1f) | 0x20;
         assert_eq!(decode(long << 1 | (8 << 1) << 14), (33, 8));
     }
