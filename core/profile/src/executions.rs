@@ -12,7 +12,7 @@ use crate::PathPlace;
 /// Executions of one instruction that were counted while the program ran undisturbed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExecutionCount {
-    /// The instruction.
+    /// The instruction whose executions were counted.
     pub place: PathPlace,
     /// The application, named as in its samples.
     pub app: String,
@@ -41,7 +41,7 @@ pub enum CountSource {
 }
 
 impl CountSource {
-    /// All sources.
+    /// All sources, in the order of their values.
     pub const ALL: [CountSource; 2] = [CountSource::MemoryWord, CountSource::InductionRegister];
 
     /// Returns the source's name as files spell it.

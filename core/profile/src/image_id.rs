@@ -1,5 +1,4 @@
-//! Names of images that stay the same across a rebuild of other files, a reboot or a copy, so that samples find their
-//! image again.
+//! Names of images, by which samples find their image again after a rebuild, a reboot or a copy.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
@@ -111,9 +110,9 @@ impl fmt::Display for ImageId {
 pub enum ImageKind {
     /// An executable or shared library in the file system.
     File,
-    /// The kernel's own text.
+    /// The kernel's own text, without modules.
     Kernel,
-    /// A kernel module.
+    /// A module of the kernel.
     Module,
     /// The kernel's code that is mapped into every process.
     Vdso,

@@ -24,7 +24,7 @@ pub struct PathTransfer {
     pub from: PathPlace,
     /// The instruction that control went to.
     pub to: PathPlace,
-    /// Number of times.
+    /// Number of times that control took this way.
     pub count: u64,
 }
 

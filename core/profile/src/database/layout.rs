@@ -87,7 +87,7 @@ fn file_name_of_host(host: &str) -> String {
 pub struct SegmentRange {
     /// The first append, counted from 1.
     pub first: u64,
-    /// The last append.
+    /// The last append, equal to `first` before compaction.
     pub last: u64,
 }
 

@@ -1,4 +1,5 @@
-//! What users mistype, and folders in a bad state: each one line that says what, why and what to do.
+//! Tests of mistyped arguments and of folders in a bad state: each gives one line that says what failed, why and what
+//! to do.
 
 use std::{fs, os::unix::fs::PermissionsExt, path::Path};
 
@@ -6,7 +7,7 @@ use expect_test::{Expect, expect};
 
 use super::*;
 
-/// A database with three epochs, e1 (named `base`), e2 and e3, each with one sample.
+/// Returns a database with three epochs, e1 (named `base`), e2 and e3, each with one sample.
 fn three(dir: &Path) -> Database {
     let db = Database::open(dir.join("db")).unwrap();
     let writer = db.writer().unwrap();
@@ -106,7 +107,7 @@ fn folders_that_are_none_of_ours() {
     assert!(matches!(error, DatabaseError::NotADatabase(_)), "{error}");
 }
 
-/// Everything bad at once: all of it is named, and the one good sample is read.
+/// Damages everything at once: each damaged file is named, and the one good sample is read.
 #[test]
 fn damaged_files_are_named_and_the_rest_is_read() {
     let dir = tempfile::tempdir().unwrap();
@@ -148,7 +149,7 @@ fn damaged_files_are_named_and_the_rest_is_read() {
     "#]]
     .assert_eq(&text.replace(&dir.path().display().to_string(), "DIR"));
 
-    // Compaction stops before what it cannot read, and removal takes what cannot be read.
+    // Compaction stops before an unreadable segment; an unreadable epoch can be removed.
     let writer = db.writer().unwrap();
     let compacted = writer.compact(&EpochId("e1".into())).unwrap();
     assert_eq!((compacted.before, compacted.after, compacted.warnings.len()), (5, 5, 1));
@@ -205,7 +206,7 @@ fn sources_are_kept_once_and_collected() {
     expect!["/src/a.c is not kept: 16777217 bytes, the limit is 16777216"].assert_eq(&error.to_string());
 }
 
-/// A full disk, for real where we may mount one.
+/// Uses a really full disk, if we may mount one.
 #[test]
 fn a_full_disk_says_so_and_keeps_what_was_stored() {
     let dir = tempfile::tempdir().unwrap();
@@ -238,7 +239,7 @@ fn fill(dir: &Path) {
     };
     assert!(error.ends_with("make room and try again: what was stored before is intact"), "{error}");
     assert_eq!(db.read(&id).unwrap().counts.len() as u64, stored);
-    // Room is made, and it goes on.
+    // Once there is room again, writing goes on.
     db.put_source(&id, Path::new("/a.c"), &[7; 9]).unwrap_err();
     fs::remove_file(dir.join("db/epochs").join(&id.0).join("segment-000001.parquet")).unwrap();
     epoch.append(&counts(&[("aa", 0, 1)]), &[record("aa")]).unwrap();
@@ -246,7 +247,8 @@ fn fill(dir: &Path) {
     assert_eq!((read.counts.len() as u64, read.warnings.len()), (stored, 1));
 }
 
-/// Whatever bit of a segment flips and wherever it is cut off: it is read as it was, or it is named and left out.
+/// Whatever bit of a segment flips, and wherever it is truncated, the segment is either read unchanged, or named and
+/// left out.
 #[test]
 fn no_flipped_bit_and_no_cut_changes_a_count() {
     let dir = tempfile::tempdir().unwrap();

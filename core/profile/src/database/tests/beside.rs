@@ -1,24 +1,25 @@
-//! Readers beside a writer and a compactor, on the machine's own file system.
+//! Tests of readers that run beside a writer and a compactor, on the machine's own file system.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::*;
 
-/// Each append adds one sample to each of two offsets, so a reader knows a torn view from any other: the two totals
-/// must be equal, never less than what had been appended when it began, and never more than when it ended.
+/// Each append adds one sample to each of two offsets, so a reader can detect an inconsistent view. The two totals must
+/// be equal, at least what had been appended when the read began, and at most what had been appended when it ended.
 #[test]
 fn readers_see_every_sample_once() {
     assert_eq!(appended_beside_readers(crate::MAX_SEGMENT_ROWS), 1);
 }
 
-/// The same where a segment is soon full.
+/// Checks the same rule as the test above with small segments, which are soon full.
 #[test]
 fn readers_see_every_sample_of_full_segments_once() {
     let left = appended_beside_readers(24);
     assert!((4..60).contains(&left), "{left}");
 }
 
-/// Appends and compacts beside readers, with so many rows to a merged segment; how many segments are left.
+/// Appends and compacts while readers run, with at most `rows_max` rows in a merged segment; returns how many segments
+/// are left.
 fn appended_beside_readers(rows_max: usize) -> usize {
     const APPENDS: u64 = 120;
     let dir = tempfile::tempdir().unwrap();
@@ -31,7 +32,7 @@ fn appended_beside_readers(rows_max: usize) -> usize {
         scope.spawn(|| {
             for n in 1..=APPENDS {
                 begun.store(n, Ordering::SeqCst);
-                // Every other append has offsets that were not there before.
+                // Every other append has new offsets.
                 let rows = counts(&[("aa", n / 2, 1), ("bb", n / 2, 1)]);
                 epoch.append(&rows, &[record("aa"), record("bb")]).unwrap();
                 done.store(n, Ordering::SeqCst);
@@ -84,7 +85,7 @@ fn one_writer_per_host() {
     db.writer().unwrap();
 }
 
-/// A new writer clears what its host's last one left in `tmp`, and nothing of another host's.
+/// A new writer removes what the previous writer of its host left in `tmp`, and nothing of other hosts.
 #[test]
 fn what_a_crash_left_is_cleared() {
     let dir = tempfile::tempdir().unwrap();
@@ -101,7 +102,7 @@ fn what_a_crash_left_is_cleared() {
     assert_eq!(left, ["w-a-1@1-1"]);
 }
 
-/// The number that a watcher polls changes with all that it would show, and with nothing else.
+/// The generation changes with everything that a watcher would show, and with nothing else.
 #[test]
 fn the_generation_tells_what_changed() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! Scripts of operations against the model, on a disk that fails or dies at every step in turn.
+//! Compares scripts of operations with the model, on a disk that fails or crashes at each step in turn.
 //!
-//! Required of every run: what an operation had stored when it returned is there, once; what had not returned is there
-//! whole or not at all; and a writer can go on afterwards.
+//! Each run must satisfy three rules. What an operation had stored when it returned exists once. What an operation that
+//! did not return would have stored exists completely or not at all. A writer can continue afterwards.
 
 use proptest::prelude::*;
 
@@ -10,7 +10,7 @@ use super::{
     sim::{Fault, SimDisk},
 };
 
-/// Runs a script with a fault. Returns whether the fault came to pass.
+/// Runs a script with a fault. Returns whether the fault occurred.
 fn check(script: &[Op], at: u64, fault: Fault, random: &mut dyn FnMut(usize) -> usize) -> bool {
     let disk = SimDisk::new();
     disk.arm(at, fault);
@@ -22,8 +22,8 @@ fn check(script: &[Op], at: u64, fault: Fault, random: &mut dyn FnMut(usize) -> 
     came
 }
 
-/// Runs a script up to its end, or the process's. Returns what may be stored then: one model, or two where an operation
-/// was cut off.
+/// Runs a script until it or the process ends. Returns what may be stored then: one model, or two if an operation was
+/// interrupted.
 fn run(script: &[Op], disk: &SimDisk, random: &mut dyn FnMut(usize) -> usize) -> Vec<Model> {
     let mut known = Model::new();
     let mut process = Process::start(disk);
@@ -38,7 +38,7 @@ fn run(script: &[Op], disk: &SimDisk, random: &mut dyn FnMut(usize) -> usize) ->
         } else if disk.is_down() || random(2) == 0 {
             return vec![known, after];
         } else {
-            // The process goes on; which of the two it is, we look.
+            // The process continues, and it is observed which of the two models holds.
             disk.sync_all();
             let seen = observe(&process.database);
             expect_one_of(&seen, &[known, after], disk.steps());
@@ -54,7 +54,7 @@ fn expect_one_of(seen: &Model, possible: &[Model], at: u64) {
     assert!(possible.contains(seen), "fault at step {at}: seen\n{}expected\n{expected}", text(seen));
 }
 
-/// After a reboot, everything still works and nothing of the accident is left lying about.
+/// Checks after a reboot that everything still works and that nothing is left of the crash.
 fn go_on(disk: &SimDisk) {
     let mut process = Process::start(disk).unwrap();
     let mut model = observe(&process.database);
@@ -78,7 +78,7 @@ fn go_on(disk: &SimDisk) {
     let temporaries = process.database.disk.list(std::path::Path::new("/db/tmp")).unwrap();
     assert_eq!(temporaries, [], "left in tmp");
     process.run(&Op::Remove(0), &model).1.unwrap();
-    // A removal collects every text that a crash orphaned.
+    // A removal deletes every text that a crash left without an epoch.
     assert_eq!(orphans(&process.database), 0);
 }
 
@@ -106,7 +106,7 @@ fn script() -> Vec<Op> {
         Op::PutSource(1, 1, 2),
         Op::Append(vec![(1, 2, 1)]),
         Op::Compact(2),
-        // Three rows fill the first segment; the others are merged behind it, twice.
+        // Three rows fill the first segment; the others are merged after it, twice.
         Op::Append(vec![(1, 3, 1), (1, 4, 1)]),
         Op::Compact(3),
         Op::Append(vec![(2, 2, 1)]),
@@ -119,7 +119,7 @@ fn script() -> Vec<Op> {
     ]
 }
 
-/// A small generator: tests need variety here, not quality.
+/// Returns a simple generator of random numbers: tests need variety here, not quality.
 fn random(mut seed: u64) -> impl FnMut(usize) -> usize {
     move |below| {
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -130,13 +130,13 @@ fn random(mut seed: u64) -> impl FnMut(usize) -> usize {
 #[test]
 fn a_crash_after_each_step_loses_and_doubles_nothing() {
     let mut at = 0;
-    // First the disk on which all survives, then the one on which nothing does.
+    // First everything unsynced survives the crash, then nothing does.
     while check(&script(), at, Fault::Crash, &mut |below| below - 1) {
         check(&script(), at, Fault::Crash, &mut |_| 0);
         check(&script(), at, Fault::Crash, &mut random(at));
         at += 1;
     }
-    // The script must not get shorter unseen.
+    // The script must not become shorter unnoticed.
     assert!(at > 150, "only {at} steps");
 }
 

@@ -1,16 +1,17 @@
-//! FORMAT.md's argument that a listing which a compaction overtakes is noticed, tried on every interleaving: every order
-//! of the names in the folder, and every moment at which the listing may pass each of them.
+//! Tests FORMAT.md's argument that a listing is recognized as incomplete if a compaction overtakes it. All
+//! interleavings are tried: every order of the names in the folder, and every moment at which the listing may pass each
+//! of them.
 
 use crate::database::{
     disk::Entry,
     layout::{SegmentList, SegmentRange},
 };
 
-/// The name under which the folder's states hold that removals were counted: never listed, read beside.
+/// The name that means, in the states of the folder, that removals were counted. It is not listed but read separately.
 const COUNTED: &str = "counted";
 
-/// The folder after each step of a compaction: the merged file comes, beyond the first segment the removal is counted, then
-/// the parts go in this order.
+/// Returns the folder after each step of a compaction: the merged file appears, the removal is counted if it is beyond
+/// the first segment, then the parts disappear in this order.
 fn states(before: &[&str], merged: &str, parts: &[&str], counted: bool) -> Vec<Vec<String>> {
     let mut now: Vec<String> = before.iter().map(|n| (*n).to_owned()).collect();
     let mut states = vec![now.clone()];
@@ -38,9 +39,10 @@ fn deceived(before: &[&str], merged: &str, parts: &[&str], last: u64, counted: b
             let listed: Vec<_> = seen.map(|(name, _)| Entry { name: file(name), is_dir: false }).collect();
             let list = SegmentList::of(&listed);
             let suspicious = list.live.is_empty() || !list.gaps().is_empty();
-            // Opened at once after the listing: later, more of it is gone, and more of that is noticed.
+            // The segments are opened right after the listing. Later more of them are gone, and more of that is
+            // noticed.
             let opened = &states[*times.last().expect("a name at least")];
-            // The count was read right before and right after; any other moment would tell more.
+            // The count is read right before and right after the listing; any other moment would notice more.
             let is_counted = |time: usize| states[time].iter().any(|name| name == COUNTED);
             let counted_meanwhile =
                 is_counted(times[0]) != is_counted(*times.last().expect("a name at least"));
@@ -71,7 +73,7 @@ fn permutations(names: &mut Vec<String>, from: usize, visit: &mut dyn FnMut(&[St
     }
 }
 
-/// All ascending sequences of `length` moments.
+/// Visits all ascending sequences of `length` moments.
 fn moments(length: usize, states: usize, times: &mut Vec<usize>, visit: &mut dyn FnMut(&[usize])) {
     if times.len() == length {
         return visit(times);
@@ -88,14 +90,14 @@ fn no_interleaving_deceives_a_reader() {
     assert_eq!(deceived(&["1", "2", "3"], "1-3", &["1", "2", "3"], 3, true), 0);
     assert_eq!(deceived(&["1", "2", "3", "4"], "1-3", &["1", "2", "3"], 4, true), 0);
     assert_eq!(deceived(&["1-2", "3", "4"], "1-4", &["1-2", "3", "4"], 4, true), 0);
-    // Behind a segment that is full.
+    // These segments follow a full segment.
     assert_eq!(deceived(&["1", "2", "3"], "2-3", &["2", "3"], 3, true), 0);
     assert_eq!(deceived(&["1-2", "3-4", "5"], "3-5", &["3-4", "5"], 5, true), 0);
     assert_eq!(deceived(&["1-2", "3", "4", "5"], "3-4", &["3", "4"], 5, true), 0);
 }
 
-/// All parts of the rule are needed: parts go in ascending order, and where a merged segment does not start at 1, that is
-/// counted before they go.
+/// Shows that each part of the rule is necessary: the parts are removed in ascending order, and if a merged segment
+/// does not start at 1, the removal is counted before.
 #[test]
 fn another_order_or_no_count_would() {
     assert!(deceived(&["1", "2", "3"], "1-3", &["3", "2", "1"], 3, false) > 0);

@@ -1,4 +1,4 @@
-//! The database on a real file system; `crash` has it on one that fails.
+//! Tests of the database on a real file system; `crash` tests it on one that fails.
 
 mod bad_input;
 mod beside;

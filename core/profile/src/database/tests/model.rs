@@ -1,4 +1,4 @@
-//! What a database should hold, as maps, and the operations on both.
+//! A model of a database's contents as maps, and operations that are applied to the model and the database.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use crate::{database::Database, *};
 
 use super::{counts, epoch_at, record, sim::SimDisk};
 
-/// Everything that a reader can see.
+/// Everything that a reader can see, by epoch.
 pub(super) type Model = BTreeMap<EpochId, ModelEpoch>;
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,7 +24,7 @@ pub(super) struct ModelEpoch {
     pub(super) end: Option<Timestamp>,
     pub(super) sources: BTreeMap<PathBuf, Vec<u8>>,
     pub(super) paths: Vec<PathBurst>,
-    /// Executions by offset.
+    /// Execution counts by offset.
     pub(super) executions: BTreeMap<u64, u64>,
 }
 
@@ -41,37 +41,37 @@ impl std::fmt::Display for ModelEpoch {
     }
 }
 
-/// An operation; numbers choose among what there is.
+/// An operation; its numbers select from what exists.
 #[derive(Clone, Debug)]
 pub(super) enum Op {
     Begin,
-    /// (image, offset, count) each.
+    /// Appends samples, each as image, offset and count.
     Append(Vec<(u8, u8, u8)>),
     Update,
     Finish,
-    /// Odd ones within bounds that soon make segments full.
+    /// Compacts; odd numbers use limits by which segments are soon full.
     Compact(u8),
     Rename(u8, u8),
     Remove(u8),
     PutSource(u8, u8, u8),
-    /// A burst with that offset.
+    /// Appends a path burst with this offset.
     AppendPaths(u8),
-    /// Executions of the instruction at that offset.
+    /// Appends executions of the instruction at this offset.
     AppendExecutions(u8),
 }
 
-/// A process that writes: what it holds between operations.
+/// A process that writes, with its state between operations.
 pub(super) struct Process {
     pub(super) database: Database,
     writer: Writer,
     current: Option<EpochWriter>,
-    /// What the last append would have stored, had it not failed: to be appended with the next.
+    /// The counts of appends that failed; they are appended with the next ones.
     unsaved: Counts,
-    /// The same of path bursts, and the number of the next one.
+    /// The path bursts of appends that failed, and the number of the next burst.
     unsaved_paths: Vec<PathBurst>,
     next_burst: u32,
     unsaved_executions: Vec<ExecutionCount>,
-    /// Ids must not be random here, lest a failing script not fail again.
+    /// The time in the next epoch's id. Ids must not be random here, so that a failing script fails again.
     next_second: i64,
 }
 
@@ -96,7 +96,7 @@ impl Process {
         })
     }
 
-    /// Does it for real, and tells what the database holds if that succeeded.
+    /// Applies an operation to the database, and returns the model that holds if it succeeded.
     pub(super) fn run(&mut self, op: &Op, model: &Model) -> (Model, Result<(), DatabaseError>) {
         let mut after = model.clone();
         let done = self.try_run(op, &mut after);
@@ -204,7 +204,7 @@ impl Process {
         let Some(epoch) = self.current.take() else { return Ok(()) };
         let end = epoch.epoch().start;
         let stored = model.get_mut(&epoch.epoch().id).unwrap();
-        // What a failed update would have added is not in it.
+        // It does not contain what a failed update would have added.
         (stored.end, stored.notes) = (Some(end), epoch.epoch().notes.len());
         epoch.finish(end).map(drop)
     }
@@ -231,7 +231,7 @@ impl Process {
     }
 }
 
-/// What a reader sees. Nothing may be left out: no crash leaves a damaged file under its name.
+/// Returns what a reader sees. Nothing may be left out, because no crash leaves a damaged file under its final name.
 pub(super) fn observe(database: &Database) -> Model {
     let epochs = database.epochs().unwrap();
     assert_eq!(epochs.warnings, []);
@@ -254,7 +254,7 @@ pub(super) fn observe(database: &Database) -> Model {
     observed.collect()
 }
 
-/// What is in the folder `sources` and no epoch names.
+/// Returns how many files in the folder `sources` belong to no epoch.
 pub(super) fn orphans(database: &Database) -> usize {
     let needed: std::collections::BTreeSet<_> =
         observe(database).into_values().flat_map(|e| e.sources.into_values()).collect();

@@ -1,7 +1,7 @@
-//! A file system in memory that forgets, on a crash, whatever was not synced: each folder keeps some prefix of the
-//! changes to its names since its last sync (a move between folders happened in both or in neither), each file that was
-//! not synced perhaps a part. That is harsher than the file systems we know. It also fails or dies at a
-//! chosen step.
+//! A file system in memory that loses unsynced data in a crash. Each folder keeps some prefix of the changes to its
+//! names since its last sync (a move between folders happened in both or in neither), and each unsynced file may keep
+//! only a part of its bytes. That is harsher than known file systems. The file system also fails or crashes at a chosen
+//! step.
 
 use std::{
     collections::BTreeMap,
@@ -26,22 +26,23 @@ impl Node {
     }
 }
 
-/// What happens at a step.
+/// What goes wrong at a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
-    /// That step fails (a write after having written half), the next ones work: a disk that was full for a moment.
+    /// This step fails (a write after half of its bytes), and the next ones work, like on a disk that was full for a
+    /// moment.
     Error,
-    /// That step and all after it fail: the process is as good as dead. [`SimDisk::reboot`] brings the disk back.
+    /// This step and all after it fail, as if the process had died. [`SimDisk::reboot`] brings the disk back.
     Crash,
 }
 
-/// In the folder, this name now means that.
+/// A change of a folder: the name now refers to this file, or to none.
 type Change = (Inode, String, Option<Inode>);
 
 #[derive(Debug)]
 struct State {
     nodes: Vec<Node>,
-    /// What was done to names and not synced yet: each item happens whole or not at all.
+    /// Changes of names that are not synced; each item happens completely or not at all.
     pending: Vec<Vec<Change>>,
     locked: Vec<Inode>,
     steps: u64,
@@ -65,24 +66,24 @@ impl SimDisk {
         SimDisk(Arc::new(Mutex::new(state)))
     }
 
-    /// Lets the step that is `after` steps ahead go wrong.
+    /// Makes the step fail that is `after` steps ahead.
     pub(super) fn arm(&self, after: u64, fault: Fault) {
         let mut state = self.state();
         state.fault = Some((state.steps + after, fault));
     }
 
-    /// Steps taken so far.
+    /// Returns the number of steps so far.
     pub(super) fn steps(&self) -> u64 {
         self.state().steps
     }
 
-    /// Whether the process is dead.
+    /// Returns whether the process is dead.
     pub(super) fn is_down(&self) -> bool {
         let state = self.state();
         matches!(state.fault, Some((at, Fault::Crash)) if state.steps > at)
     }
 
-    /// Power comes back. `random` decides what of the unsynced survived.
+    /// Restarts after a crash. `random` decides which unsynced data survived.
     pub(super) fn reboot(&self, random: &mut dyn FnMut(usize) -> usize) {
         let mut state = self.state();
         state.fault = None;
@@ -120,7 +121,7 @@ impl SimDisk {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Counts a step; `Err` where it is to fail.
+    /// Counts a step; returns an error if it must fail.
     fn step(&self) -> Result<MutexGuard<'_, State>> {
         let mut state = self.state();
         let step = state.steps;
@@ -141,7 +142,7 @@ fn set(names: &mut BTreeMap<String, Inode>, name: String, inode: Option<Inode>) 
 }
 
 impl State {
-    /// Keeps some of the unsynced changes: of each folder's, a prefix.
+    /// Keeps some of the unsynced changes: a prefix for each folder.
     fn survive(&mut self, random: &mut dyn FnMut(usize) -> usize) {
         let mut stopped = Vec::new();
         for changes in std::mem::take(&mut self.pending) {
@@ -154,7 +155,7 @@ impl State {
         }
     }
 
-    /// Makes a folder's changes durable, and those that they hang together with.
+    /// Makes the changes of a folder durable, together with those of other folders that belong to the same operation.
     fn sync(&mut self, folder: Inode) {
         let mut folders = vec![folder];
         let mut synced = Vec::new();
@@ -185,7 +186,7 @@ impl State {
         Ok(inode)
     }
 
-    /// Changes names, all at once.
+    /// Changes names atomically.
     fn link(&mut self, changes: &[(&Path, Option<Inode>)]) -> Result<()> {
         let mut pending = Vec::new();
         for (path, inode) in changes {
@@ -216,7 +217,7 @@ impl Disk for SimDisk {
         self.step()?.create(path, Node::dir()).map(drop)
     }
 
-    /// Two steps: the second one syncs.
+    /// Takes two steps; the second one syncs.
     fn write_new(&self, path: &Path, bytes: &[u8]) -> Result<()> {
         let half = bytes[..bytes.len() / 2].to_vec();
         let inode = self.step()?.create(path, Node::File { bytes: half, synced: vec![] })?;
