@@ -10,7 +10,7 @@ use crate::{Event, EventIndex};
 pub enum CountedEvent {
     /// An event that is sampled.
     Sampled(EventIndex),
-    /// An event that the collector derives from samples of a sampled one.
+    /// An event that the collector derives from the samples of a sampled event.
     Derived(DerivedEvent),
 }
 

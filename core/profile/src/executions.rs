@@ -78,7 +78,8 @@ impl ExecutionCount {
     }
 }
 
-/// What counting executions by words in memory and by registers did and cost in an epoch. Fields may be added; each has a default.
+/// What counting executions by words in memory and by registers did and cost in an epoch. Fields may be added; each has
+/// a default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CountsRecord {

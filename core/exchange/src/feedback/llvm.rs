@@ -1,8 +1,10 @@
 //! LLVM's sample profile as text.
 //!
-//! The format: `llvm/ProfileData/SampleProfReader.h` and <https://clang.llvm.org/docs/UsersManual.html#sample-profile-text-format>.
-//! A function is `name:total:entries`; below it, one blank deeper, `line[.discriminator]: count callee:count…`, or
-//! `line[.discriminator]: name:total` for an inlined call, whose own lines are one blank deeper still.
+//! The format: `llvm/ProfileData/SampleProfReader.h` and
+//! <https://clang.llvm.org/docs/UsersManual.html#sample-profile-text-format>.
+//! A function is `name:total:entries`. Below it, indented by one more blank, are lines `line[.discriminator]: count
+//! callee:count…`, or `line[.discriminator]: name:total` for an inlined call, whose own lines are indented by one more
+//! blank.
 
 use std::{cmp::Reverse, fmt::Write};
 

@@ -24,7 +24,7 @@ const PERF_TYPE_RAW: u32 = 4;
 /// The bit PERF_FORMAT_LOST of `read_format`.
 pub const READ_LOST: u64 = 1 << 4;
 
-/// An event that was sampled.
+/// An event that was sampled, with the ids and the name that perf gave it.
 #[derive(Clone, Debug)]
 pub struct Attribute {
     /// The attribute in the form that the parser of records needs.

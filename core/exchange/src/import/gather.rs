@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{Debuginfod, ExchangeError};
 
-/// Reads the whole file.
+/// Reads a whole file and returns the parts of an epoch.
 pub fn gather(
     request: &ImportFile,
     debuginfod: Option<&Debuginfod>,

@@ -1,7 +1,13 @@
 //! `import FILE` makes an epoch of a profile.
 //!
-//! The way of a sample: [`source`] (which file? [`packed`]?) → [`header`] (which events?) → [`records`] (in order) → [`perf_data`] (what they say) → [`sample`] (its fields) → [`space`]
-//! (process → mapping) → [`Ledger`](dwell_profile::Ledger) (sums; [`BranchSums`](dwell_profile::BranchSums) of branch stacks) → [`locate`] (mapping → image) → [`finish`] (rows) → the database.
+//! A sample passes through these modules and types:
+//!
+//! - [`source`] opens the file, and [`packed`] decompresses it;
+//! - [`header`] reads the events, [`records`] returns the records in order of time, [`perf_data`] interprets them, and
+//!   [`sample`] reads the fields of samples;
+//! - [`space`] finds the mapping of an address in its process;
+//! - [`Ledger`](dwell_profile::Ledger) adds up samples, and [`BranchSums`](dwell_profile::BranchSums) branch stacks;
+//! - [`locate`] finds the image of a mapping, and [`finish`] makes rows for the database.
 
 mod attribute;
 mod branches;
@@ -43,9 +49,9 @@ use crate::{Debuginfod, ExchangeError, Fetched, Limits};
 pub struct ImportFile {
     /// The file, or the folder of `perf record --threads`; `-` is standard input.
     pub path: PathBuf,
-    /// The folder that stands for the root of the machine that was sampled.
+    /// The folder that replaces the root folder of the machine that was sampled.
     pub symfs: Option<PathBuf>,
-    /// Folders with images or debug information by build id.
+    /// Folders with images or debug information by build ID.
     pub debug_dirs: Vec<PathBuf>,
     /// The servers that are asked for missing images and for the debug information of the hottest ones; none by
     /// default.
@@ -78,7 +84,7 @@ pub struct Servers {
 pub struct Imported {
     /// Version of the structure of this answer.
     pub schema: u32,
-    /// The new epoch's id.
+    /// The id of the new epoch.
     pub epoch: EpochId,
     /// Number of samples that were stored.
     pub samples: u64,
@@ -106,7 +112,7 @@ struct Gathered {
 /// Number of rows in one segment: half of what a segment may hold.
 const ROWS: usize = dwell_profile::MAX_SEGMENT_ROWS / 2;
 
-/// Stores a perf.data file (of a file, a folder or a pipe, compressed or not) as an epoch of its own.
+/// Stores a profile (from a file, a folder or a pipe, compressed or not) as a new epoch.
 pub fn import_perf_data(
     database: &Database,
     request: &ImportFile,

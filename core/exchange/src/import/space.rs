@@ -99,7 +99,7 @@ impl Spaces {
         execution
     }
 
-    /// Returns the application and its instance for each of these executions; an application that is not known has no instances.
+    /// Returns the application and its instance for each of these executions; an unknown application has no instances.
     pub fn applications(
         &mut self,
         executions: impl Iterator<Item = ExecutionId>,

@@ -25,17 +25,18 @@ use super::{
 /// A file of execution counts.
 #[derive(Debug)]
 pub struct CountSegment {
-    /// The epoch it belongs to.
+    /// The epoch that the file belongs to.
     pub epoch: EpochId,
     /// Number of the file, stored like the range of a segment.
     pub range: SegmentRange,
-    /// The counts, in the order of the file. A key may come more than once: add them up ([`ExecutionCount::sum`]).
+    /// The counts, in the order of the file. If a key occurs more than once, its counts must be added up
+    /// ([`ExecutionCount::sum`]).
     pub counts: Vec<ExecutionCount>,
-    /// Rows that are left out because this version does not know their source.
+    /// Number of rows that were left out because this version does not know their source.
     pub unknown_sources: u64,
 }
 
-/// Encodes a file. Counts without samples say nothing and are left out.
+/// Encodes a file. Counts without samples carry no information and are left out.
 pub(crate) fn encode_counts(
     epoch: &EpochId,
     range: SegmentRange,
@@ -61,12 +62,13 @@ pub(crate) fn encode_counts(
     Ok(file.into_inner()?)
 }
 
-/// Reads a file of execution counts, whole. Hostile bytes return an error that says what is wrong, and never panic.
+/// Reads a file of execution counts completely. Hostile bytes return an error that says what is wrong, and never panic.
 pub fn read_counts(bytes: &[u8]) -> Result<CountSegment, SegmentError> {
     contain(|| read(bytes, true))
 }
 
-/// Reads a file of execution counts without verifying its checksum, which keeps a fuzzer from what lies behind it. For tests alone.
+/// Reads a file of execution counts without verifying its checksum, which would keep a fuzzer from reaching the code
+/// after it. For tests alone.
 #[doc(hidden)]
 pub fn read_counts_unverified(bytes: &[u8]) -> Result<CountSegment, SegmentError> {
     contain(|| read(bytes, false))
