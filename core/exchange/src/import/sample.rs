@@ -1,8 +1,8 @@
 //! Reads the fields of a sample record without allocating.
 //!
 //! Enters: the bytes of a PERF_RECORD_SAMPLE, and the sample format of its event. Leaves: the fields that samples are
-//! aggregated by. Never here: what the fields mean. (The parser's own records omit branch stacks and misread the value
-//! of a single counter as a group.)
+//! aggregated by. Never here: what the fields mean. (The parser's own records omit branch stacks, and confuse the layouts
+//! of the value of a single counter and of the values of a group.)
 //!
 //! The layout: `PERF_RECORD_SAMPLE` in `include/uapi/linux/perf_event.h` of Linux.
 
