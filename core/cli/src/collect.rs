@@ -54,7 +54,7 @@ impl Counting {
     }
 }
 
-/// Records one epoch. Returns the exit status that tells how the command ended, if there was a command.
+/// Records one epoch. Returns the exit status of the command, if there was a command.
 pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCode> {
     let report = args.report_fd.map(|fd| {
         let file = dwell_collect::take_inherited_fd(fd);

@@ -87,7 +87,7 @@ pub fn percent(share: f64, decimals: usize) -> String {
     if is_zero { text.trim_start_matches('-').to_owned() } else { text }
 }
 
-/// Cuts `text` to `width` columns. The end of a path is kept.
+/// Cuts `text` to `width` columns. A text that was cut ends with `…`.
 pub fn fit(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
