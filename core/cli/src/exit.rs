@@ -33,7 +33,7 @@ pub fn of_command(status: ExitStatus) -> ExitCode {
     ExitCode::from(status.code().map(|code| code as u8).or_else(signal).unwrap_or(OWN_FAILURE))
 }
 
-/// Returns the exit status for a failure. For `record -- CMD` it is 125, 126 or 127 (see the table of this module); otherwise 1.
+/// Returns the exit status for a failure. For `record -- CMD` it is 125, 126 or 127 (see the table above); otherwise 1.
 pub fn of_failure(verb: &Verb, error: &anyhow::Error) -> ExitCode {
     match verb {
         Verb::Record(args) if !args.command.is_empty() => ExitCode::from(of_failed_command(error)),
