@@ -1,4 +1,4 @@
-//! `dwell annotate`: a procedure's listing with bubbles above stalled instructions, after DCPI's Figure 2.
+//! Renders `dwell annotate`: the listing of a procedure with bubbles above stalled instructions, after DCPI's Figure 2.
 
 use std::{collections::BTreeMap, fmt::Write, path::Path};
 
@@ -10,19 +10,19 @@ use crate::text::{
     si, stalled,
 };
 
-/// How to show it.
+/// Options of the rendering.
 pub struct View {
-    /// Columns of the terminal.
+    /// Width of the terminal in columns.
     pub width: usize,
-    /// Interleave source lines.
+    /// Whether to interleave source lines.
     pub source: bool,
-    /// Show blocks without samples.
+    /// Whether to show blocks without samples.
     pub full: bool,
-    /// Show samples where they landed, not where they were waited for.
+    /// Whether to show samples at the instruction that the interrupt reported, instead of the one that was waited for.
     pub raw: bool,
 }
 
-/// The listing as text.
+/// Renders the listing as text.
 pub fn render(listing: &Listing, style: &View) -> String {
     let mut page = Page { listing, style, out: String::new(), legend: Vec::new(), line: None };
     page.head();
@@ -40,7 +40,7 @@ pub fn render(listing: &Listing, style: &View) -> String {
     page.out
 }
 
-/// Each block with its instructions.
+/// Iterates over the blocks, each with its instructions.
 fn blocks(listing: &Listing) -> impl Iterator<Item = (&ListingBlock, &[ListingInstruction])> {
     let starts: Vec<usize> = listing
         .blocks
@@ -57,15 +57,15 @@ struct Page<'a> {
     listing: &'a Listing,
     style: &'a View,
     out: String,
-    /// Causes whose letter has been explained.
+    /// Names of the causes whose letters have been explained.
     legend: Vec<String>,
-    /// The source line shown last.
+    /// File and line of the source line that was shown last.
     line: Option<(&'a str, u32)>,
 }
 
-/// Columns before and after the instruction's text.
+/// Number of columns before and after the text of an instruction.
 const ADDRESS: usize = 10;
-/// The kernel's addresses have 16 digits and need this width.
+/// Width of the address column for kernel code, whose addresses have 16 digits.
 const ADDRESS_OF_KERNEL: usize = 18;
 const COUNTS: usize = 10 + 8 + 10;
 
@@ -154,7 +154,7 @@ impl<'a> Page<'a> {
         self.say(format!("  {}  {}", paint(DIM, place), paint(SOURCE, fit(text, room))));
     }
 
-    /// Above a stalled instruction: what may have held it up, and for how long.
+    /// Adds the lines above a stalled instruction: what may have stalled it, and for how long.
     fn bubbles(&mut self, instruction: &ListingInstruction) {
         let of_kind = |kind: &str| instruction.stalls.iter().filter(|s| s.kind == kind).collect::<Vec<_>>();
         for stalls in [of_kind("static"), of_kind("dynamic")] {
@@ -169,7 +169,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Above an instruction that entered the kernel: why, and how long that took.
+    /// Adds the line above an instruction that entered the kernel: why, and how long that took.
     fn kernel(&mut self, instruction: &ListingInstruction) {
         let Some(kernel) = &instruction.kernel else { return };
         let Some(told) = in_kernel(kernel, "cy") else { return };
@@ -185,7 +185,7 @@ impl<'a> Page<'a> {
         ));
     }
 
-    /// `   d = D-cache miss, …` for the letters that have not been explained yet.
+    /// Explains the letters that have not been explained yet: `   d = D-cache miss, …`.
     fn explain(&mut self, stalls: &[&ListingStall]) -> String {
         let mut fresh = Vec::new();
         for stall in stalls {
@@ -203,7 +203,8 @@ impl<'a> Page<'a> {
         let all = self.listing.procedure.samples.get(&self.listing.time_event).copied().unwrap_or(0).max(1);
         let (indent, width) = (self.indent(), self.text_width());
         let count = if samples == 0 { String::new() } else { grouped(samples) };
-        // Issued or retired together with its predecessor (the paper's "(dual issue)"), or too short to be seen.
+        // The instruction issued or retired together with its predecessor (the paper's "(dual issue)"), or took too little
+        // time to be seen.
         let cycles = match samples == 0 || i.text.is_empty() {
             true => "·".to_owned(),
             false => cycles_each(i.cpi, i.executions_relative.map(|_| i.cpi_min)),
@@ -250,7 +251,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// What executions and CPI are worth, in a line.
+/// Describes in one line how far executions and CPI can be trusted.
 fn scale_told(scale: &ListingScale) -> String {
     let told = match scale.kind.as_str() {
         "absolute" => "executions are absolute numbers",
@@ -269,7 +270,7 @@ fn led_by_space(text: String) -> String {
     if text.is_empty() { text } else { format!(" {text}") }
 }
 
-/// Addresses of the instructions to blame, each once, with the letters of what they are blamed for.
+/// Returns the addresses of the instructions to blame, each once, with the letters of the causes.
 fn culprits(instruction: &ListingInstruction) -> String {
     let mut blamed: BTreeMap<u64, String> = BTreeMap::new();
     for stall in instruction.stalls.iter().filter(|s| s.kind == "dynamic") {

@@ -1,7 +1,8 @@
-//! `dwell cfg`: a procedure's control-flow graph with frequencies, CPI and stalls, as SVG or for Graphviz (DCPI's dcpi2ps).
+//! Renders `dwell cfg`: the control-flow graph of a procedure with frequencies, CPI and stalls, as SVG or for Graphviz
+//! (DCPI's dcpi2ps).
 //!
-//! Blocks stand below each other in the order of their addresses, so that the picture reads as the listing does: what is
-//! fallen into is right below, jumps forward run on the right, loops on the left. An edge is as thick as it is frequent.
+//! Blocks are stacked by ascending address, so that the picture reads like the listing: the fall-through block is directly
+//! below, forward jumps are drawn on the right, loops on the left. The width of an edge shows its frequency.
 
 use std::fmt::Write;
 
@@ -9,7 +10,7 @@ use dwell_query::answer::{Listing, ListingBlock, ListingInstruction};
 
 use crate::text::{cycles_each, executed};
 
-/// Instructions of a block that are shown; the rest is a number.
+/// Largest number of instructions of a block that are shown. Of the others, only the number is shown.
 const INSTRUCTIONS_MAX: usize = 24;
 const CHARACTER_WIDTH: f64 = 7.25;
 const LINE_HEIGHT: f64 = 16.0;
@@ -17,12 +18,12 @@ const BLOCK_WIDTH: f64 = 640.0;
 const GAP: f64 = 34.0;
 const LANE_WIDTH: f64 = 12.0;
 
-/// A block and what is written in it.
+/// A block with its text.
 struct Drawn<'a> {
     block: &'a ListingBlock,
     head: String,
     lines: Vec<String>,
-    /// Of the procedure's time, 0 to 1.
+    /// Share of the procedure's time, 0 to 1.
     share: f64,
 }
 
@@ -64,7 +65,7 @@ fn line(i: &ListingInstruction) -> String {
     format!("{:>8x}  {:<44} {cpi:>8}{why}", i.address, crate::text::fit(&i.text, 44))
 }
 
-/// For Graphviz.
+/// Renders the graph in Graphviz's dot language.
 pub fn dot(listing: &Listing) -> String {
     let mut out = String::new();
     let mut say = |line: String| writeln!(out, "{line}").expect("a String takes every text");
@@ -96,13 +97,13 @@ fn escaped(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// White to red.
+/// Returns a colour from white (0) to red (1).
 fn heat(share: f64) -> String {
     let cold = (255.0 * (1.0 - share.clamp(0.0, 1.0).sqrt() * 0.6)) as u8;
     format!("#ff{cold:02x}{cold:02x}")
 }
 
-/// As a picture that any browser opens.
+/// Renders the graph as an SVG picture.
 pub fn svg(listing: &Listing) -> String {
     let blocks = drawn(listing);
     let mut tops = Vec::new();
@@ -161,7 +162,7 @@ fn height(d: &Drawn) -> f64 {
     LINE_HEIGHT * (d.lines.len() as f64 + 1.0) + 10.0
 }
 
-/// An edge between two blocks (indices), in a lane of one side unless it falls through.
+/// An edge between two blocks (indices). It is drawn in a lane on one side, unless it falls through.
 struct DrawnEdge {
     from: usize,
     to: usize,
@@ -180,7 +181,7 @@ fn edges(blocks: &[Drawn]) -> Vec<DrawnEdge> {
             edges.push(DrawnEdge { from, to, executions, left: to <= from, falls: to == from + 1, lane: 0 });
         }
     }
-    // Short ones inside, each in the first lane that nothing in its way occupies.
+    // Short edges are inside; each edge takes the first lane that is free along its whole length.
     edges.sort_by_key(|e| e.from.abs_diff(e.to));
     for i in 0..edges.len() {
         let (before, rest) = edges.split_at_mut(i);

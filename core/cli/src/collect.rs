@@ -1,4 +1,4 @@
-//! `dwell record`: arguments to dwell-collect, its progress and tallies to people.
+//! Runs `dwell record`: converts arguments for dwell-collect, and shows its progress and results.
 
 use std::{
     collections::BTreeMap,
@@ -29,7 +29,7 @@ use crate::{
     text::{counted, grouped},
 };
 
-/// What finding out executions may cost, in percent of the target's CPU time.
+/// CPU time that measuring executions may cost, in percent of the target's CPU time.
 struct Counting {
     paths: f64,
     windows: f64,
@@ -37,9 +37,10 @@ struct Counting {
 }
 
 impl Counting {
-    /// Where nobody says so: of a command of one's own, path bursts, and windows where there can be none. Both would add
-    /// nothing to bursts alone (docs/measured.md). A process that runs already is perhaps in production, and a whole machine
-    /// would have to be sampled through rings.
+    /// Returns the budgets. The defaults depend on the target. For a command that Dwell starts, path bursts are taken, or
+    /// counted windows where path bursts are impossible; taking both would add nothing to path bursts alone
+    /// (docs/measured.md). For other targets the default is none: a process that already runs may be in production, and a
+    /// whole machine would have to be sampled through rings.
     fn of(args: &RecordArgs) -> Self {
         let is_own_command = !args.all && args.pid.is_empty();
         let by_default = if is_own_command { 1.0 } else { 0.0 };
@@ -53,7 +54,7 @@ impl Counting {
     }
 }
 
-/// One epoch from one run; the status that tells how the command ended, if there was one.
+/// Records one epoch. Returns the exit status of the command, if there was a command.
 pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCode> {
     let report = args.report_fd.map(|fd| {
         let file = dwell_collect::take_inherited_fd(fd);
@@ -96,7 +97,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
     let around = match spawned.transpose() {
         Ok(around) => around,
         Err(error) => {
-            // Nothing of it was sampled: the epoch would only stand in the way of the latest one.
+            // Nothing was sampled, so the epoch is removed: otherwise it would be the latest one.
             let removed = recorded.map(|r| writer.database().remove(&r.epoch.id));
             return removed.map_err(Into::into).and_then(|_| Err(error));
         }
@@ -121,7 +122,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
     }
 }
 
-/// A command that goes on although it was sent a signal counts as ended by it.
+/// Returns the status of a command that was sent a signal but goes on: it counts as ended by that signal.
 fn left_by(stop: &Stop) -> Option<ExitStatus> {
     stop.signal().map(|signal| ExitStatus::from_raw(signal.as_raw()))
 }
@@ -136,12 +137,12 @@ fn target(args: &RecordArgs) -> anyhow::Result<Target> {
     })
 }
 
-/// The events asked for.
+/// Returns the events that the arguments select.
 pub fn events(args: &SamplingArgs) -> Vec<Event> {
     args.event.iter().map(|e| Event::named(e)).collect()
 }
 
-/// The backend asked for.
+/// Returns the backend that the arguments select.
 pub fn backend(args: &SamplingArgs) -> BackendChoice {
     match args.backend {
         BackendArg::Auto => BackendChoice::Auto,
@@ -151,21 +152,21 @@ pub fn backend(args: &SamplingArgs) -> BackendChoice {
     }
 }
 
-/// Applications go by their executables' names.
+/// Returns the applications whose executions are recorded separately. Applications are named after their executables.
 pub fn by_process(args: &SamplingArgs) -> Vec<String> {
     let name = |image: &String| image.rsplit('/').next().unwrap_or_default().to_owned();
     args.by_process.iter().map(name).filter(|name| !name.is_empty()).collect()
 }
 
-/// As asked for, if it was.
+/// Returns the sampling rate that the arguments select, if any.
 pub fn rate(args: &SamplingArgs) -> Option<Rate> {
     args.period.map(Rate::Period).or(args.frequency.map(Rate::Frequency))
 }
 
-/// How long a command may go on after it was told to end.
+/// Time that a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A command that runs while the whole machine is sampled; its end ends the collection.
+/// A command that runs while the whole machine is sampled. The collection ends when the command ends.
 struct Around {
     pid: Pid,
     status: Receiver<std::io::Result<ExitStatus>>,
@@ -181,15 +182,15 @@ impl Around {
         let (sender, status) = channel();
         let stop = stop.clone();
         thread::spawn(move || {
-            // Nobody waits for the answer once the grace is over.
+            // After the grace period, the receiver is gone and nobody needs the result.
             let _ = sender.send(child.wait());
             stop.stop();
         });
         Ok(Around { pid, status })
     }
 
-    /// The command's status, if it has ended. Where somebody asked to `stop`, a command that goes on is asked to end, and left
-    /// alone if it does not.
+    /// Returns the status of the command, if it has ended. If the user requested `stop`, a command that is still running is
+    /// asked to end; if it does not, it is left running.
     fn end(self, stop: Option<&Stop>) -> anyhow::Result<Option<ExitStatus>> {
         let waited = self.status.recv_timeout(Duration::ZERO).or_else(|goes_on| {
             let stop = stop.ok_or(goes_on)?;
@@ -200,18 +201,18 @@ impl Around {
     }
 }
 
-/// Progress on a terminal, warnings anywhere.
+/// Shows progress on a terminal, and warnings always.
 pub struct Reporter {
     bar: ProgressBar,
 }
 
 impl Reporter {
-    /// Drawn on a terminal only; indicatif sees to that.
+    /// Creates a reporter. indicatif draws the progress only on a terminal.
     pub fn new() -> Self {
         Reporter { bar: ProgressBar::new_spinner() }
     }
 
-    /// Shows what there is to see.
+    /// Shows one progress report.
     pub fn show(&mut self, progress: Progress) {
         match progress {
             Progress::Started(epoch) => {
@@ -240,7 +241,8 @@ impl Reporter {
     }
 }
 
-/// Snapshots of the sampled lines' files; without them the profile is as good, only later edits cannot be followed.
+/// Stores the source files of the sampled lines. If this fails, the profile is still valid, but later edits of the sources
+/// cannot be followed.
 pub fn keep_sources(db: &Path, epoch: &EpochId) {
     let kept = Query::open(Options::for_database(db)).and_then(|q| q.keep_sources(epoch));
     if let Err(error) = kept {
@@ -248,14 +250,14 @@ pub fn keep_sources(db: &Path, epoch: &EpochId) {
     }
 }
 
-/// What `record --json` prints.
+/// Builds the object that `record --json` prints.
 fn answer(recorded: &Recorded, exit: Option<ExitStatus>) -> Value {
     let epoch = &recorded.epoch;
     json!({ "schema": 1, "epoch": epoch.id, "events": epoch.events, "notes": epoch.notes, "paths": epoch.paths, "windows": epoch.windows,
         "counts": epoch.counts, "interrupted": recorded.interrupted, "exit_status": exit.and_then(|e| e.code()) })
 }
 
-/// Bursts and windows that nobody asked for and that there were none of are passed over.
+/// Prints the result as text. Path bursts and windows are omitted if there were none and the user did not request them.
 fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs) {
     let epoch = &recorded.epoch;
     match exit {
@@ -277,7 +279,8 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs) {
     }
 }
 
-/// `41 path bursts of 41,000 steps, 0.93% of CPU time; 9 samples meanwhile are not counted; cut short: 3 signal; …`.
+/// Describes path bursts: `41 path bursts of 41,000 steps, 0.93% of CPU time; 9 samples meanwhile are not counted; cut
+/// short: 3 signal; …`.
 pub fn paths_line(paths: &PathsRecord) -> String {
     let opaque = match paths.opaque_steps {
         0 => String::new(),
@@ -294,7 +297,8 @@ pub fn paths_line(paths: &PathsRecord) -> String {
     )
 }
 
-/// `12 counted windows of 4,100 executions, 0.93% of CPU time; 40 samples meanwhile are not counted; refused: 3 not running`.
+/// Describes counted windows: `12 counted windows of 4,100 executions, 0.93% of CPU time; 40 samples meanwhile are not
+/// counted; refused: 3 not running`.
 pub fn windows_line(windows: &WindowsRecord) -> String {
     format!(
         "{} of {} executions, {:.2}% of CPU time; {} samples meanwhile are not counted{}",
@@ -306,7 +310,8 @@ pub fn windows_line(windows: &WindowsRecord) -> String {
     )
 }
 
-/// `executions counted by 3 words of memory and 1 loop, 0.31% of CPU time; 4 samples meanwhile are not counted; refused: 2 goes back`.
+/// Describes execution counts: `executions counted by 3 words of memory and 1 loop, 0.31% of CPU time; 4 samples meanwhile
+/// are not counted; refused: 2 goes back`.
 pub fn counts_line(counts: &CountsRecord) -> String {
     format!(
         "executions counted by {} of memory and {}, {:.2}% of CPU time; {} samples meanwhile are not counted{}",
@@ -318,19 +323,19 @@ pub fn counts_line(counts: &CountsRecord) -> String {
     )
 }
 
-/// `; refused: 3 not running, 1 gone`.
+/// Lists counts by cause: `; refused: 3 not running, 1 gone`.
 fn causes(what: &str, causes: &BTreeMap<String, u64>) -> String {
     let list: Vec<String> = causes.iter().map(|(cause, n)| format!("{} {cause}", grouped(*n))).collect();
     if list.is_empty() { String::new() } else { format!("; {what}: {}", list.join(", ")) }
 }
 
-/// `epoch X: 45,937 samples of cpu-clock, 0 lost, 0.02% unknown`.
+/// Describes an epoch: `epoch X: 45,937 samples of cpu-clock, 0 lost, 0.02% unknown`.
 pub fn tallies(epoch: &Epoch) -> String {
     let events = epoch.events.iter().map(|(event, r)| event_line(event, r));
     format!("epoch {}: {}", epoch.id, events.collect::<Vec<_>>().join("; "))
 }
 
-/// `45,937 samples of cpu-clock, 0 lost, 0.02% unknown`.
+/// Describes an event: `45,937 samples of cpu-clock, 0 lost, 0.02% unknown`.
 pub fn event_line(event: &Event, r: &EventRecord) -> String {
     let throttled =
         if r.throttled > 0 { format!(", throttled {} times", r.throttled) } else { String::new() };

@@ -1,4 +1,5 @@
-//! `dwell daemon`, `status` and `flush`, and a new epoch: arguments to dwell-collect, its answers to people.
+//! Runs `dwell daemon`, `status` and `flush`, and begins new epochs: converts arguments for dwell-collect and shows its
+//! answers.
 
 use std::{
     io::IsTerminal,
@@ -19,7 +20,7 @@ use crate::{
     text::{bytes, grouped},
 };
 
-/// The whole machine, until SIGTERM or SIGINT; SIGHUP begins a new epoch.
+/// Samples the whole machine until SIGTERM or SIGINT. SIGHUP begins a new epoch.
 pub fn daemon(db: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
     let options = DaemonOptions {
         backend: backend(&args.sampling),
@@ -53,8 +54,8 @@ pub fn daemon(db: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Keeps the sources of epochs that ended, in a process of its own: it reads images and their line tables, which would
-/// take the daemon's rounds and memory.
+/// Stores the sources of epochs that ended, in a separate process, because reading images and their line tables would take
+/// the daemon's time and memory.
 #[derive(Default)]
 struct SourceKeeper {
     running: Option<Child>,
@@ -62,7 +63,8 @@ struct SourceKeeper {
 
 impl SourceKeeper {
     fn keep(&mut self, db: &Path, epoch: &EpochId) {
-        // Two in a row: the first has had its time, or the second goes without.
+        // If two epochs end in quick succession, the process for the first one is still running, and the sources of the
+        // second one are not stored.
         if self.running.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
             return complain(&format!(
                 "warning: sources of epoch {epoch} are not kept: another's are being read"
@@ -80,12 +82,12 @@ impl SourceKeeper {
     }
 
     fn wait(&mut self) {
-        // What went wrong it has told itself.
+        // The process reports its own errors.
         let _ = self.running.take().map(|mut child| child.wait());
     }
 }
 
-/// What the daemon does and costs; once, or again and again.
+/// Shows what the daemon does and what it costs, once or repeatedly.
 pub fn status(db: &Path, args: &StatusArgs, json: bool) -> anyhow::Result<()> {
     let database = Database::open(db)?;
     if let Some(selector) = &args.epoch {
@@ -103,7 +105,7 @@ pub fn status(db: &Path, args: &StatusArgs, json: bool) -> anyhow::Result<()> {
         }
         match status {
             Ok(status) => show(db, &status, json)?,
-            // It is being started again, perhaps; who watches wants to see it come back.
+            // The daemon may be restarting. A user who watches wants to see it come back.
             Err(error @ (CollectError::NoDaemon(_) | CollectError::Daemon { .. })) if redraw => {
                 print(&format!("{error}\n"))?
             }
@@ -131,7 +133,7 @@ fn show(db: &Path, status: &Status, json: bool) -> anyhow::Result<()> {
     print(&(lines.join("\n") + "\n"))
 }
 
-/// What was sampled, how often, and what of it is missing.
+/// Describes what was sampled, how often, and which samples are missing.
 fn event_lines((event, r): (&Event, &EventRecord)) -> Vec<String> {
     let times = grouped(r.throttled);
     let (period, unit) = (grouped(r.period), r.unit.name());
@@ -140,7 +142,7 @@ fn event_lines((event, r): (&Event, &EventRecord)) -> Vec<String> {
     [told].into_iter().chain(shared).collect()
 }
 
-/// The account that an epoch keeps of how it was collected; imported ones have none.
+/// Shows the collector's record that is stored with an epoch. Imported epochs have none.
 fn show_stored(epoch: &Epoch, json: bool) -> anyhow::Result<()> {
     let sum = |of: fn(&EventRecord) -> u64| epoch.events.values().map(of).sum::<u64>();
     let unknown = sum(|r| r.unknown) as f64 / (sum(|r| r.samples) as f64).max(1.0);
@@ -214,7 +216,7 @@ fn by_cpu(collector: &CollectorRecord) -> Vec<String> {
 
 fn costs(c: &CollectorRecord) -> Vec<String> {
     let seconds = |ns: u64| ns as f64 / 1e9;
-    // A run has no budget, and measures no interrupts.
+    // A single run has no budget and does not measure interrupts.
     let (allowed, interrupts) = match (c.interrupt_ns, c.budget_percent) {
         (0, 0.0) => (String::new(), "interrupts not measured".to_owned()),
         (ns, percent) => {
@@ -251,7 +253,7 @@ fn costs(c: &CollectorRecord) -> Vec<String> {
     lines
 }
 
-/// What was lost, unknown, late, slept through or set.
+/// Describes what was lost or unknown, late records, time asleep and changes of the clock.
 fn honesty(c: &CollectorRecord) -> Vec<String> {
     let causes = |what: &str, causes: &std::collections::BTreeMap<String, u64>| {
         let list: Vec<String> = causes.iter().map(|(cause, n)| format!("{} {cause}", grouped(*n))).collect();
@@ -293,7 +295,7 @@ fn honesty(c: &CollectorRecord) -> Vec<String> {
     told.into_iter().flatten().collect()
 }
 
-/// Has the daemon store what it has counted.
+/// Makes the daemon store its counts.
 pub fn flush(db: &Path, json: bool) -> anyhow::Result<()> {
     let samples = dwell_collect::flush(&Database::open(db)?)?;
     match json {
@@ -302,7 +304,7 @@ pub fn flush(db: &Path, json: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Has the daemon begin another epoch, and keeps the sources of the one that ended.
+/// Makes the daemon begin a new epoch, and stores the sources of the one that ended.
 pub fn new_epoch(db: &Path, name: Option<&str>) -> anyhow::Result<EpochId> {
     let database = Database::open(db)?;
     let ended = dwell_collect::status(&database)?.epoch;

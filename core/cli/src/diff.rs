@@ -1,4 +1,5 @@
-//! `dwell diff` as text: what became slower or faster, and whether because it ran more often or took longer.
+//! Renders `dwell diff` as text: what became slower or faster, and whether because it ran more often or took longer each
+//! time.
 
 use std::{fmt::Write, path::Path};
 
@@ -12,7 +13,7 @@ use crate::{
 
 const FASTER: Style = AnsiColor::Green.on_default().bold();
 
-/// The tables, `width` columns wide.
+/// Renders the tables, `width` columns wide.
 pub fn render(diff: &Diff, width: usize) -> String {
     let mut page = Page { out: String::new(), width };
     page.head(diff);
@@ -125,14 +126,14 @@ impl Page {
     }
 }
 
-/// Columns that [`columns`] takes.
+/// Number of columns that [`columns`] takes.
 const COLUMNS: usize = 8 + 1 + 9 + 1 + 9 + 1 + 7 + 1 + 7 + 1 + 7 + 1 + 7;
 
 fn titles() -> String {
     format!("{:>8} {:>9} {:>9} {:>7} {:>7} {:>7} {:>7}", "change", "A", "B", "ratio", "count", "CPI", "p")
 }
 
-/// `+1.25%`; a change that rounds to zero has no sign.
+/// Formats a signed share: `+1.25%`. A change that rounds to zero has no sign.
 fn signed_percent(share: f64) -> String {
     let text = percent(share, 2);
     if share < 0.0 || text == "0.00%" { text } else { format!("+{text}") }
@@ -155,7 +156,7 @@ fn columns(change: &DiffChange, factors: &DiffFactors, doubt: &str) -> String {
     )
 }
 
-/// Red where it became slower, green where faster, nothing where that may be chance.
+/// Returns the style of a change: red if slower, green if faster, none if the change may be chance.
 fn style(change: &DiffChange) -> Style {
     match change {
         c if !c.significant => Style::new(),

@@ -1,4 +1,4 @@
-//! `dwell epoch list|new|rename|remove`.
+//! Runs `dwell epoch list|new|rename|remove`.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::{
     top::heading,
 };
 
-/// Does what the verb says.
+/// Runs one of the verbs of `dwell epoch`.
 pub fn run(db: &Path, verb: &EpochVerb, json: bool) -> anyhow::Result<()> {
     match verb {
         EpochVerb::List => list(db, json),

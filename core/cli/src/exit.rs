@@ -1,4 +1,5 @@
-//! The exit status of `dwell record -- CMD`: it is that of CMD, so that whoever runs a program under it sees what became of it.
+//! Exit status of `dwell record -- CMD`. It is the status of CMD, so that a caller that runs a program through Dwell sees
+//! how the program ended.
 //!
 //! | status | what happened |
 //! | --- | --- |
@@ -8,7 +9,7 @@
 //! | 126, 127 | CMD cannot be executed; there is no such program |
 //! | 2 | wrong usage |
 //!
-//! These are the statuses of shells, `env` and `timeout`.
+//! Shells, `env` and `timeout` use the same statuses.
 
 use std::{
     io,
@@ -23,16 +24,16 @@ use crate::args::Verb;
 const OWN_FAILURE: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// The number that shells add to that of the signal that ended a command.
+/// Number that shells add to the number of the signal that ended a command.
 const SIGNALS: u8 = 128;
 
-/// The status that says how a command ended.
+/// Returns the exit status for the way in which a command ended.
 pub fn of_command(status: ExitStatus) -> ExitCode {
     let signal = || status.signal().map(|signal| SIGNALS.wrapping_add(signal as u8));
     ExitCode::from(status.code().map(|code| code as u8).or_else(signal).unwrap_or(OWN_FAILURE))
 }
 
-/// The status of a failure: apart from those of commands where there is one.
+/// Returns the exit status for a failure. For `record -- CMD` it is 125, 126 or 127 (see the table above); otherwise 1.
 pub fn of_failure(verb: &Verb, error: &anyhow::Error) -> ExitCode {
     match verb {
         Verb::Record(args) if !args.command.is_empty() => ExitCode::from(of_failed_command(error)),

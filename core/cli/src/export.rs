@@ -1,4 +1,4 @@
-//! `dwell export`.
+//! Runs `dwell export`.
 
 use anyhow::Context;
 use dwell_exchange::{Format, export};
@@ -6,7 +6,7 @@ use dwell_query::{Cancel, Query};
 
 use crate::args::{ExportArgs, ExportFormat};
 
-/// Writes the profile to the file, or to standard output.
+/// Writes the profile to the file, or to standard output if there is none.
 pub fn run(query: &Query, args: &ExportArgs, json: bool) -> anyhow::Result<()> {
     let places = query.places(&args.epoch, &args.image, &Cancel::new())?;
     let format = match args.format {

@@ -1,4 +1,4 @@
-//! `dwell feedback`.
+//! Runs `dwell feedback`.
 
 use std::io::Write;
 
@@ -8,10 +8,10 @@ use dwell_query::{Cancel, Query};
 
 use crate::args::{FeedbackArgs, FeedbackCounts, FeedbackFor};
 
-/// Of the format that GCC 10 to 15 read.
+/// Version of the profile format that GCC 10 to 15 read.
 const GCC_VERSION: u32 = 2;
 
-/// Writes the profile to the file, or to standard output.
+/// Writes the profile to the file, or to standard output if there is none.
 pub fn run(query: &Query, args: &FeedbackArgs, json: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
         !json || args.output.is_some(),

@@ -1,4 +1,4 @@
-//! `dwell import`: of a perf.data file, or of a table of counts.
+//! Runs `dwell import` for a perf.data file or a table of counts.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use crate::args::{ImportArgs, PeriodUnit};
 
-/// Stores what is in the file and prints the epoch's id.
+/// Stores the contents of the file as an epoch and prints the epoch's id.
 pub fn run(db: &Path, args: &ImportArgs, debug_dirs: Vec<PathBuf>, json: bool) -> anyhow::Result<()> {
     let database = Database::open(db)?;
     match (&args.file, table(args)) {

@@ -1,4 +1,4 @@
-//! `dwell list FILE`: a source file with what each of its lines costs (DCPI's dcpilist).
+//! Renders `dwell list FILE`: a source file with the cost of each line (DCPI's dcpilist).
 
 use std::{fmt::Write, path::Path};
 
@@ -6,12 +6,12 @@ use dwell_query::answer::{FileCosts, LineCost, LineCulprit};
 
 use crate::text::{BOLD, DIM, SOURCE, fit, heat, paint, seconds, times};
 
-/// Lines without a cost that are shown around one with a cost, unless all are.
+/// Number of lines without a cost that are shown before and after a line with a cost, unless all lines are shown.
 const AROUND: usize = 3;
-/// Columns before a line's text.
+/// Number of columns before the text of a line.
 const COLUMNS: usize = 6 + 1 + 2 + 7 + 1 + 7 + 2;
 
-/// The file's text, each line with its costs; `full` shows lines far from any cost too.
+/// Renders the text of the file, each line with its costs. If `full` is set, lines far from any cost are shown too.
 pub fn render(costs: &FileCosts, text: &str, full: bool, width: usize) -> String {
     let mut out = String::new();
     let mut say = |line: String| writeln!(out, "{}", line.trim_end()).expect("a String takes every text");
@@ -54,8 +54,8 @@ fn line(n: usize, cost: Option<&LineCost>, text: &str, file: &str, room: usize) 
     )
 }
 
-/// `waits for memory (D-cache or DTLB miss) ← :41 · 66 cycles/instr (ideal 1.3)`: the causes that explain most, and what an instruction
-/// costs where that is known.
+/// Describes the causes that explain most of a line, and the cycles per instruction if they are known: `waits for memory
+/// (D-cache or DTLB miss) ← :41 · 66 cycles/instr (ideal 1.3)`.
 fn told(cost: &LineCost, file: &str) -> String {
     let cause = cost.ties.first().map(|tie| {
         let culprit = tie.culprits.first().map(|&c| &cost.culprits[c]);
@@ -64,7 +64,7 @@ fn told(cost: &LineCost, file: &str) -> String {
     let ideal = cost.best_case_cpi.map_or(String::new(), |best| format!(" (ideal {})", each(best)));
     let cycles = match cost.cpi {
         Some(cpi) => Some(format!("{} cycles/instr{ideal}", each(cpi))),
-        // A bound says something from well above the ideal on, if it is that of an instruction that waits.
+        // A bound is worth showing only if it is well above the ideal and belongs to an instruction that waits.
         None if cost.cpi_min >= 1.0 && cost.best_case_cpi.is_none_or(|best| cost.cpi_min > 1.5 * best) => {
             Some(format!("≥ {} cycles/instr{ideal}", each(cost.cpi_min)))
         }
@@ -75,7 +75,7 @@ fn told(cost: &LineCost, file: &str) -> String {
     cause.into_iter().chain(cycles).chain(entries).collect::<Vec<String>>().join(" · ")
 }
 
-/// ` ← :41`, ` ← hash.h:12`: where the instruction to blame is, unless that is the line itself.
+/// Returns the place of the instruction to blame, unless that is the line itself: ` ← :41`, ` ← hash.h:12`.
 fn place(culprit: &LineCulprit, own: u32, file: &str) -> String {
     let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
     match (&culprit.file, culprit.line) {
@@ -85,7 +85,7 @@ fn place(culprit: &LineCulprit, own: u32, file: &str) -> String {
     }
 }
 
-/// `66`, `1.3`, `0.50`.
+/// Formats cycles per instruction: `66`, `1.3`, `0.50`.
 fn each(cycles: f64) -> String {
     match cycles {
         c if c >= 9.95 => format!("{c:.0}"),
@@ -94,7 +94,8 @@ fn each(cycles: f64) -> String {
     }
 }
 
-/// A share as eighths of two blocks: half of the time fills one, as a line seldom has more.
+/// Draws a share as a bar of two columns in steps of an eighth. Half of the time fills one column, since a line rarely has
+/// more.
 fn bar(share: f64) -> String {
     const PARTS: [&str; 9] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉", "█"];
     let eighths = (16.0 * share.clamp(0.0, 1.0)).round() as usize;
@@ -102,7 +103,7 @@ fn bar(share: f64) -> String {
     format!("{}{}", "█".repeat(whole), PARTS[rest])
 }
 
-/// The file as it is now.
+/// Reads the current text of the file.
 pub fn read(path: &Path) -> anyhow::Result<String> {
     use anyhow::Context;
     let bytes = std::fs::read(path).with_context(|| format!("list: {}", path.display()))?;

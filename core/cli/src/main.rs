@@ -1,7 +1,8 @@
-//! The `dwell` program: arguments in; text, JSON and exit statuses out.
+//! The `dwell` program. Input: arguments. Output: text, JSON and exit statuses.
 //!
-//! Exit status 0: done; 1: it failed; 2: wrong usage; `record -- CMD` ends as CMD does (see [`exit`]). Errors go to standard
-//! error as `dwell: <what>: <why>`. Never here: reading ELF files, analysis, sampling; those are the libraries'.
+//! The exit status is 0 on success, 1 on failure and 2 on wrong usage; `record -- CMD` returns the status of CMD (see
+//! [`exit`]). Errors are written to standard error as `dwell: <what>: <why>`. The libraries read ELF files, analyse and
+//! sample; this program does not.
 
 mod annotate;
 mod args;
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help on standard output; wrong usage on standard error, spelled as all our errors are.
+/// Prints help on standard output, and wrong usage on standard error in the form of all our errors.
 fn explain(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() {
         return match error.print() {
@@ -109,7 +110,8 @@ fn open(cli: &Cli) -> anyhow::Result<Query> {
     Ok(Query::open(options)?)
 }
 
-/// Folders that were named beside the usual ones; a variable that is set to nothing names none.
+/// Returns the folders with debug information that the user named in addition to the usual ones. An empty variable names
+/// none.
 fn debug_dirs(cli: &Cli) -> impl Iterator<Item = PathBuf> + '_ {
     cli.debug_dir.iter().filter(|dir| !dir.as_os_str().is_empty()).cloned()
 }
@@ -151,7 +153,7 @@ fn run_annotate(query: &Query, args: &AnnotateArgs, json: bool) -> anyhow::Resul
     let hottest = || -> anyhow::Result<String> {
         let request = TopRequest { epochs: args.epoch.clone(), ..TopRequest::default() };
         let rows = query.top(&TopRequest { limit: Some(20), ..request }, &cancel)?.rows;
-        // Of some there are no bytes to list, as of the kernel's procedures where its text is not found.
+        // Some procedures have no instructions to list, for instance those of a kernel whose text was not found.
         let listed = rows.into_iter().find(|r| r.cpi_min.is_some()).and_then(|r| r.id);
         listed.context("annotate: no procedure of the epoch has samples and instructions that can be read")
     };
@@ -249,19 +251,20 @@ fn print_json(answer: &impl Serialize) -> anyhow::Result<()> {
     print(&(text + "\n"))
 }
 
-/// Prints to standard output, without colours where it is no terminal.
+/// Prints to standard output, without colours if it is not a terminal.
 fn print(text: &str) -> anyhow::Result<()> {
     let mut out = anstream::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("standard output")
 }
 
-/// Prints bytes as they are: anstream would strip what looks like colours.
+/// Prints bytes unchanged. anstream would remove sequences that look like colours.
 fn print_raw(bytes: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
     out.write_all(bytes).and_then(|()| out.flush()).context("standard output")
 }
 
-/// Says something on standard error. Where nobody can hear it (a full disk, a closed pipe) a daemon must go on.
+/// Prints a message on standard error. If that fails (disk full, pipe closed), the error is ignored, because a daemon must
+/// go on.
 fn complain(text: &str) {
     let _ = writeln!(anstream::stderr(), "dwell: {text}");
 }
@@ -272,7 +275,7 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
         .any(|e| e.downcast_ref::<io::Error>().is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe))
 }
 
-/// An error and its causes, each said once.
+/// Formats an error and its causes on one line, without repeated texts.
 fn one_line(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(|e| e.to_string()) {

@@ -1,10 +1,10 @@
-//! Where the database is.
+//! Determines the folder of the database.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-/// `given` (`--db`, `DWELL_DB`), else `$XDG_DATA_HOME/dwell`, else `~/.local/share/dwell`.
+/// Returns `given` (from `--db` or `DWELL_DB`), otherwise `$XDG_DATA_HOME/dwell`, otherwise `~/.local/share/dwell`.
 pub fn database(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     if let Some(given) = given {
         return Ok(given.to_owned());

@@ -1,4 +1,5 @@
-//! `dwell stats` as text, laid out as DCPI's Figure 3; of compared groups a column for each, their ratio and its surety.
+//! Renders `dwell stats` as text in the layout of DCPI's Figure 3. If two groups are compared, there is a column for each
+//! group, one for their ratio and one for its certainty.
 
 use std::fmt::Write;
 
@@ -6,7 +7,7 @@ use dwell_query::answer::{Stats, StatsComparison, StatsRow};
 
 use crate::text::{BOLD, DIM, HOT, counted, fit, grouped, paint};
 
-/// The table, `width` columns wide.
+/// Renders the table, `width` columns wide.
 pub fn render(stats: &Stats, width: usize) -> String {
     let mut out = String::new();
     let mut say = |line: String| writeln!(out, "{}", line.trim_end()).expect("a String takes every text");
@@ -36,7 +37,7 @@ pub fn render(stats: &Stats, width: usize) -> String {
     out
 }
 
-/// Terminals narrower than this get Figure 3 without decimals of counts, so that a row stays a row.
+/// Width below which the counts have no decimals, so that a row of Figure 3 fits one line.
 const WIDE: usize = 116;
 
 fn title(width: usize) -> String {
@@ -103,7 +104,8 @@ fn compared_line(row: &StatsRow, c: &StatsComparison, width: usize) -> String {
     )
 }
 
-/// Three decimals, or a power of ten where they would all be zeros; what underflows is not told as none.
+/// Formats a probability with three decimals, or with a power of ten if these would be zeros. A value that underflowed is
+/// not shown as zero.
 pub fn probability(p: f64) -> String {
     match p {
         p if p >= 0.001 => format!("{p:.3}"),

@@ -1,4 +1,4 @@
-//! `dwell summary` as text, laid out as DCPI's Figure 4. What is printed adds up, to the last digit.
+//! Renders `dwell summary` as text in the layout of DCPI's Figure 4. The printed numbers add up exactly.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use dwell_query::answer::{Summary, SummaryPart};
 
 use crate::text::{self, BOLD, DIM, counted, grouped, heat, paint, si};
 
-/// The table.
+/// Renders the table.
 pub fn render(summary: &Summary) -> String {
     let mut page = Page { out: String::new() };
     page.head(summary);
@@ -45,7 +45,7 @@ impl Page {
     fn head(&mut self, s: &Summary) {
         let name = if s.scope.kind == "epoch" { "the whole epoch".to_owned() } else { s.scope.name.clone() };
         self.say(paint(BOLD, format!("*** {name}")));
-        // In samples where the clock is unknown: their ratio is the same.
+        // If the clock rate is unknown, samples replace cycles: their ratios are the same.
         let instructions = s.instructions.or_else(|| s.cpi.map(|cpi| s.samples_tallied / cpi));
         for (what, cpi, least) in [("Best-case", s.best_case_cpi, None), ("Actual", s.cpi, s.cpi_min)] {
             let ratio = match (cpi, instructions, least) {
@@ -93,7 +93,7 @@ impl Page {
     }
 }
 
-/// What is added up, in tenths of a percent.
+/// Numbers that are added up, in tenths of a percent.
 #[derive(Debug, PartialEq)]
 struct Tenths {
     dynamic: i64,
@@ -117,7 +117,8 @@ fn apportioned<const N: usize>(total: i64, shares: [f64; N]) -> [i64; N] {
     apportion(total, &shares).try_into().expect("one for each share")
 }
 
-/// Rounds shares to thousandths that add up to `total`: each down, then those up that lost most.
+/// Rounds shares to thousandths that add up to `total`. All are rounded down first; then those with the largest remainders
+/// are rounded up.
 fn apportion(total: i64, shares: &[f64]) -> Vec<i64> {
     let exact: Vec<f64> = shares.iter().map(|s| 1000.0 * s).collect();
     let mut rounded: Vec<i64> = exact.iter().map(|e| e.floor() as i64).collect();

@@ -1,27 +1,27 @@
-//! Numbers and widths for people.
+//! Formats numbers and widths for users.
 
 use anstyle::{AnsiColor, Style};
 use dwell_query::answer::{ListingKernel, ListingPerEntry, ListingScale, ListingSource, ListingStall};
 
-/// Quiet: what is there to be looked up.
+/// Style of details that a reader looks up only if needed.
 pub const DIM: Style = Style::new().dimmed();
-/// Headings.
+/// Style of headings.
 pub const BOLD: Style = Style::new().bold();
-/// What costs much.
+/// Style of high costs.
 pub const HOT: Style = AnsiColor::Red.on_default().bold();
-/// What costs some.
+/// Style of moderate costs.
 pub const WARM: Style = AnsiColor::Yellow.on_default();
-/// Who is to blame.
+/// Style of culprits.
 pub const CULPRIT: Style = AnsiColor::Magenta.on_default();
-/// Source text.
+/// Style of source text.
 pub const SOURCE: Style = AnsiColor::Cyan.on_default();
 
-/// `text` in `style`; colours are dropped later where the output wants none.
+/// Returns `text` in `style`. If the output is not coloured, the colours are removed later.
 pub fn paint(style: Style, text: impl std::fmt::Display) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// The style of a share of the whole, 0 to 1.
+/// Returns the style for a share of the whole, 0 to 1.
 pub fn heat(share: f64) -> Style {
     match share {
         s if s >= 0.1 => HOT,
@@ -30,7 +30,7 @@ pub fn heat(share: f64) -> Style {
     }
 }
 
-/// `1234567` as `1,234,567`.
+/// Groups digits: `1234567` becomes `1,234,567`.
 pub fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() * 4 / 3);
@@ -43,12 +43,12 @@ pub fn grouped(n: u64) -> String {
     text
 }
 
-/// `1 procedure`, `2,000 procedures`.
+/// Formats a number with a noun: `1 procedure`, `2,000 procedures`.
 pub fn counted(n: usize, what: &str) -> String {
     format!("{} {what}{}", grouped(n as u64), if n == 1 { "" } else { "s" })
 }
 
-/// `14.2 MiB`.
+/// Formats a number of bytes: `14.2 MiB`.
 pub fn bytes(n: u64) -> String {
     match n as f64 {
         n if n >= 1_073_741_824.0 => format!("{:.1} GiB", n / 1_073_741_824.0),
@@ -57,7 +57,7 @@ pub fn bytes(n: u64) -> String {
     }
 }
 
-/// Three significant digits and a decimal prefix: `4.10 G`.
+/// Formats a number with three significant digits and a decimal prefix: `4.10 G`.
 pub fn si(value: f64) -> String {
     const PREFIXES: [&str; 6] = ["", " k", " M", " G", " T", " P"];
     let mut value = value;
@@ -75,19 +75,19 @@ pub fn si(value: f64) -> String {
     format!("{value:.decimals$}{}", PREFIXES[prefix])
 }
 
-/// [`si`], or a dash where there is no estimate.
+/// Formats a number like [`si`], or as a dash if there is no estimate.
 pub fn si_or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), si)
 }
 
-/// A share in percent. What rounds to zero has no sign: sums of shares are off by a trifle.
+/// Formats a share in percent. A value that rounds to zero has no sign, since sums of shares have small errors.
 pub fn percent(share: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}%", 100.0 * share);
     let is_zero = text.bytes().all(|b| !(b'1'..=b'9').contains(&b));
     if is_zero { text.trim_start_matches('-').to_owned() } else { text }
 }
 
-/// `text` cut to `width` columns, its end kept for paths.
+/// Cuts `text` to `width` columns. A text that was cut ends with `…`.
 pub fn fit(text: &str, width: usize) -> String {
     let count = text.chars().count();
     if count <= width {
@@ -97,13 +97,14 @@ pub fn fit(text: &str, width: usize) -> String {
     kept + "…"
 }
 
-/// The terminal's width, or 110 where there is none.
+/// Returns the width of the terminal, or 110 if there is none.
 pub fn width() -> usize {
     terminal_size::terminal_size().map_or(110, |(w, _)| usize::from(w.0).max(60))
 }
 
-/// `from L2 (92% of executions) or memory (10%)`, `from L2, LLC or memory` where the scale is not known: where the data of the longest
-/// data miss among these may have come from; empty where there is none.
+/// Describes where the data of the longest data cache miss among these stalls may have come from: `from L2 (92% of
+/// executions) or memory (10%)`, or `from L2, LLC or memory` without an absolute scale. Returns an empty text if there is no
+/// such miss.
 pub fn origin(stalls: &[&ListingStall]) -> String {
     let missed = stalls.iter().filter(|s| !s.sources.is_empty());
     let Some(longest) = missed.max_by(|a, b| a.share_max.total_cmp(&b.share_max)) else {
@@ -125,7 +126,7 @@ pub fn origin(stalls: &[&ListingStall]) -> String {
     }
 }
 
-/// Cycles per execution: `1.23`; `≥0.56` where the scale is not known; a dash where nothing is.
+/// Formats cycles per execution: `1.23`, `≥0.56` without an absolute scale, or a dash if nothing is known.
 pub fn cycles_each(cpi: Option<f64>, cpi_min: Option<f64>) -> String {
     match (cpi, cpi_min) {
         (Some(cpi), _) => format!("{cpi:.2}"),
@@ -134,7 +135,7 @@ pub fn cycles_each(cpi: Option<f64>, cpi_min: Option<f64>) -> String {
     }
 }
 
-/// `executed 1.20 M times`; where the scale is not known, `2.0 per entry of the loop`.
+/// Describes executions: `executed 1.20 M times`, or `2.0 per entry of the loop` without an absolute scale.
 pub fn executed(executions: Option<f64>, per_entry: Option<&ListingPerEntry>) -> String {
     match (executions, per_entry) {
         (Some(executions), _) => format!("executed {} times", si(executions)),
@@ -143,7 +144,7 @@ pub fn executed(executions: Option<f64>, per_entry: Option<&ListingPerEntry>) ->
     }
 }
 
-/// The same for a column: `1.20 M`, `2.0/entry`.
+/// Formats executions for a column: `1.20 M`, `2.0/entry`.
 pub fn executed_short(executions: Option<f64>, per_entry: Option<&ListingPerEntry>) -> String {
     match (executions, per_entry) {
         (Some(executions), _) => si(executions),
@@ -152,7 +153,7 @@ pub fn executed_short(executions: Option<f64>, per_entry: Option<&ListingPerEntr
     }
 }
 
-/// A ratio: `2.0`, `0.013`, `1.20 k`.
+/// Formats a ratio: `2.0`, `0.013`, `1.20 k`.
 pub fn times(ratio: f64) -> String {
     match ratio {
         r if r >= 999.5 => si(r),
@@ -161,7 +162,7 @@ pub fn times(ratio: f64) -> String {
     }
 }
 
-/// CPU time: `3.0 s`, `12 ms`.
+/// Formats CPU time: `3.0 s`, `12 ms`.
 pub fn seconds(seconds: Option<f64>) -> String {
     match seconds {
         None => "–".to_owned(),
@@ -172,8 +173,9 @@ pub fn seconds(seconds: Option<f64>) -> String {
     }
 }
 
-/// How long stalls of one instruction and one kind last, and the cycles that a bar of them may show; `None` where they are too short to
-/// be told. `18.0 cy`, `2.0 to 18.0 cy` where several causes may share it, `20 to 95% of its time` where the scale is not known.
+/// Describes how long the stalls of one instruction and one kind last: `18.0 cy`, `2.0 to 18.0 cy` if several causes may
+/// share the time, or `20 to 95% of its time` without an absolute scale. The number is the cycles that a bar for them
+/// represents. Returns `None` if the stalls are too short to be shown.
 pub fn stalled(scale: &ListingScale, stalls: &[&ListingStall], cycles: &str) -> Option<(f64, String)> {
     let longest = stalls.iter().max_by(|a, b| a.share_max.total_cmp(&b.share_max))?;
     if scale.kind != "absolute" && longest.kind == "dynamic" {
@@ -192,10 +194,11 @@ pub fn stalled(scale: &ListingScale, stalls: &[&ListingStall], cycles: &str) -> 
     (most >= STALL_MIN).then_some((most, told))
 }
 
-/// Stalls below are not told, in cycles.
+/// Least number of cycles of a stall that is shown.
 const STALL_MIN: f64 = 0.05;
 
-/// How long an instruction's time in the kernel lasts: `120 cy in the kernel, 34 samples`; `None` where that is too short.
+/// Describes the time that an instruction spends in the kernel: `120 cy in the kernel, 34 samples`. Returns `None` if it is
+/// too short to be shown.
 pub fn in_kernel(kernel: &ListingKernel, cycles: &str) -> Option<String> {
     let samples = counted(kernel.samples as usize, "sample");
     match kernel.cycles {
@@ -205,7 +208,7 @@ pub fn in_kernel(kernel: &ListingKernel, cycles: &str) -> Option<String> {
     }
 }
 
-/// A level of the memory as people read it.
+/// Returns the name of a level of the memory hierarchy for users.
 fn level(name: &str) -> &str {
     match name {
         "l2" => "L2",

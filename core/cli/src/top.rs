@@ -1,4 +1,4 @@
-//! `dwell top` as text.
+//! Renders `dwell top` as text.
 
 use std::{fmt::Write, time::Duration};
 
@@ -14,7 +14,7 @@ use crate::{
     text::{BOLD, DIM, counted, cycles_each, fit, grouped, heat, paint, si_or_dash},
 };
 
-/// The table; `epochs` are those that were merged, `domains` tells user and kernel apart.
+/// Renders the table. `epochs` are the merged epochs, `domains` describes the shares of user mode and kernel.
 pub fn render(top: &Top, domains: Option<&str>, epochs: &[&EpochSummary], by: By, width: usize) -> String {
     let mut out = String::new();
     let mut say = |line: String| writeln!(out, "{}", line.trim_end()).expect("a String takes every text");
@@ -53,19 +53,19 @@ pub fn render(top: &Top, domains: Option<&str>, epochs: &[&EpochSummary], by: By
     out
 }
 
-/// Samples at the line that was waited for, which its share is made of.
+/// Returns the number of samples that the row's share stands for. By line, they are counted at the line that was waited for.
 fn waited(top: &Top, row: &TopRow) -> u64 {
     let total = top.primary().map_or(0, |(_, samples)| samples);
     (row.share * total as f64).round() as u64
 }
 
-/// A question about these epochs and, of them, the images that contain this.
+/// Returns a request for these epochs, limited to images whose path, file name or id contains `image`.
 pub fn request(epochs: &[String], image: &Option<String>, filter: &SampleFilter) -> TopRequest {
     let (epochs, image, filter) = (epochs.to_vec(), image.clone(), filter.clone());
     TopRequest { epochs, image, filter, ..TopRequest::default() }
 }
 
-/// The ids of the epochs in which something was sampled within this time.
+/// Returns the ids of the epochs in which something was sampled within the last `time`.
 pub fn since(query: &Query, time: Duration) -> anyhow::Result<Vec<String>> {
     let from = Timestamp::now() - SignedDuration::try_from(time)?;
     let is_within = |e: &&EpochSummary| {
@@ -79,25 +79,25 @@ pub fn since(query: &Query, time: Duration) -> anyhow::Result<Vec<String>> {
     Ok(ids)
 }
 
-/// Whether the row's image is the kernel or a part of it.
+/// Returns whether the row's image is the kernel or a kernel module.
 pub fn is_kernel(row: &TopRow) -> bool {
     row.build_id.as_deref().is_some_and(|id| id == "kernel" || id.starts_with("module:"))
 }
 
-/// The shares of user mode and of the kernel, of rows that are images.
+/// Returns the shares of user mode and of the kernel, from rows that are images.
 pub fn shares(images: &Top) -> (f64, f64) {
     let kernel: f64 = images.rows.iter().filter(|r| is_kernel(r)).map(|r| r.share).sum();
     let all: f64 = images.rows.iter().map(|r| r.share).sum();
     ((all - kernel).max(0.0), kernel)
 }
 
-/// `user 83.1%, kernel 16.9%`; nothing where no kernel was sampled.
+/// Describes these shares: `user 83.1%, kernel 16.9%`. Returns `None` if the kernel was not sampled.
 pub fn domains(images: &Top) -> Option<String> {
     let (user, kernel) = shares(images);
     (kernel > 0.0).then(|| format!("user {:.1}%, kernel {:.1}%", 100.0 * user, 100.0 * kernel))
 }
 
-/// What to ask for such rows.
+/// Returns what to request for this kind of rows.
 pub fn by(by: By) -> TopBy {
     match by {
         By::Procedure => TopBy::Procedure,
@@ -160,7 +160,7 @@ fn name(row: &TopRow, by: By, width: usize) -> String {
     }
 }
 
-/// What a row by thread, CPU or control group is called.
+/// Returns the name of a row by thread, CPU or control group.
 pub fn dimension(row: &TopRow) -> String {
     let or_unknown = |text: &str| if text.is_empty() { "[unknown]".to_owned() } else { text.to_owned() };
     match row {
@@ -172,7 +172,7 @@ pub fn dimension(row: &TopRow) -> String {
     }
 }
 
-/// One line that says what an epoch is and how far to trust it.
+/// Describes an epoch and how far to trust it, in one line.
 pub fn heading(epoch: &EpochSummary) -> String {
     let events = epoch.events.iter().map(|(name, e)| {
         let lost = if e.lost > 0 { format!(", {} lost", grouped(e.lost)) } else { String::new() };

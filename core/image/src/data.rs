@@ -1,4 +1,4 @@
-//! The bytes of a file, in memory or mapped. The only `unsafe` of this crate is here.
+//! Bytes of a file, read into memory or mapped. This file contains the only `unsafe` code of the crate.
 
 use std::borrow::Cow;
 use std::fs::{File, Metadata};
@@ -11,12 +11,12 @@ use memmap2::Mmap;
 
 use crate::elf32;
 
-/// Files up to this size are read; larger ones are mapped.
+/// Size up to which files are read into memory; larger files are mapped.
 ///
-/// A mapped file that is truncated under us kills the process (SIGBUS) when a page beyond the new end is touched, and
-/// `cp new.so old.so` does truncate. What people build and copy about is smaller as a rule, and read; what remains
-/// (large programs and debug files, which linkers and package managers replace by renaming, without truncation) is
-/// mapped, since a server holds dozens of images, and its size is verified before each use, see [`Data::bytes`].
+/// If a mapped file is truncated, the process is killed (SIGBUS) as soon as it touches a page beyond the new end, and `cp
+/// new.so old.so` does truncate. Files that people build and copy are usually small enough to be read. The others are large
+/// programs and debug files, which linkers and package managers replace by renaming, without truncation. These are mapped,
+/// since a server holds dozens of images, and their size is verified before each use, see [`Data::bytes`].
 const READ_BYTES_MAX: u64 = 8 << 20;
 
 /// Bytes of an image.
@@ -37,7 +37,8 @@ impl Data {
         Ok(data.widened())
     }
 
-    /// Files of 32 bits are read in the form of 64; what that cannot be made of stays as it is, and is refused later.
+    /// Converts 32-bit ELF files to the 64-bit format. A file that cannot be converted stays unchanged and is rejected
+    /// later.
     pub(crate) fn widened(self) -> Data {
         match elf32::is_32_bit(self.bytes()).then(|| elf32::widen(self.bytes())) {
             Some(Ok(bytes)) => Data::Memory(bytes),
@@ -53,15 +54,15 @@ impl Data {
 
     #[allow(unsafe_code)]
     fn map(file: File) -> io::Result<Data> {
-        // SAFETY: the mapping is private and read-only, and parsers here accept any bytes, so that a file written to
-        // while we look gives wrong answers at worst. A truncated one is caught by `bytes`, except in the moment
-        // between that check and the last access after it; reading a debug file of gigabytes instead would cost every
-        // user seconds and memory to guard against that moment.
+        // SAFETY: the mapping is private and read-only, and parsers here accept any bytes, so a file that is written to
+        // while it is mapped causes wrong answers at worst. `bytes` detects a truncated file, except between that check and
+        // the last access after it. Closing that gap would require reading debug files of gigabytes, which would cost every
+        // user seconds and memory.
         let map = unsafe { Mmap::map(&file)? };
         Ok(Data::Mapped { map, file })
     }
 
-    /// Bytes of memory that it takes; a mapping takes none of its own.
+    /// Returns the number of bytes of memory that it occupies; a mapping occupies none.
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
             Data::Memory(bytes) => bytes.capacity(),
@@ -69,7 +70,7 @@ impl Data {
         }
     }
 
-    /// All bytes; none when the file behind a mapping has shrunk since.
+    /// Returns all bytes, or none if the file behind a mapping has shrunk.
     pub(crate) fn bytes(&self) -> &[u8] {
         match self {
             Data::Memory(bytes) => bytes,
@@ -81,12 +82,12 @@ impl Data {
     }
 }
 
-/// The bytes of a file, whose parts are read when they are needed.
+/// A file whose parts are read when they are needed.
 pub(crate) trait ReadAt: Send + Sync {
-    /// How many bytes there are.
+    /// Returns the number of bytes.
     fn length(&self) -> u64;
 
-    /// The bytes of a range; `None` where not all of them can be read.
+    /// Returns the bytes of a range; `None` if not all of them can be read.
     fn read_range(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>>;
 }
 
@@ -101,7 +102,7 @@ impl ReadAt for Data {
     }
 }
 
-/// Longer parts of files on the disk are not read: no section of unwind entries, stubs or relocations has so many bytes.
+/// Largest part of a file on disk that is read. No section of unwind entries, stubs or relocations is larger.
 const RANGE_BYTES_MAX: u64 = 64 << 20;
 
 impl ReadAt for File {
@@ -111,7 +112,7 @@ impl ReadAt for File {
 
     fn read_range(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>> {
         let count = range.end.checked_sub(range.start).filter(|count| *count <= RANGE_BYTES_MAX)?;
-        // Into memory that was not zeroed before: look-ups of unwind entries read thousands of ranges.
+        // The memory is not zeroed first: look-ups of unwind entries read thousands of ranges.
         let mut bytes = Vec::with_capacity(count as usize);
         while (bytes.len() as u64) < count {
             let at = range.start.checked_add(bytes.len() as u64)?;
@@ -126,10 +127,11 @@ impl ReadAt for File {
     }
 }
 
-/// Opens a file, but nothing else: a profile may name a pipe, which nobody writes to, or a device, which opening changes.
+/// Opens a regular file and nothing else. A profile may name a pipe, which nobody writes to, or a device, which opening may
+/// change.
 pub(crate) fn open_regular(path: &Path) -> io::Result<File> {
     check_regular(&std::fs::metadata(path)?)?;
-    // By now another may lie there: without waiting a pipe opens at once, and is refused then.
+    // Another file may be at the path by now. With NONBLOCK, a pipe opens at once and is rejected afterwards.
     let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
     let file = File::options().read(true).custom_flags(nonblocking).open(path)?;
     check_regular(&file.metadata()?)?;

@@ -1,7 +1,7 @@
-//! Symbols of data: `.symtab` and `.dynsym` → what a place in memory that an image was loaded to holds.
+//! Symbols of data, from `.symtab` and `.dynsym`: what a place in the memory of a loaded image contains.
 //!
-//! Enters: an image and, where it was found, its debug file. Leaves: names. Never here: code, thread-local data (whose symbols
-//! have no addresses), bytes of data.
+//! Input: an image and, if it was found, its debug file. Output: names. Code, thread-local data (whose symbols have no
+//! addresses) and the bytes of data are not handled here.
 
 use object::elf as raw;
 
@@ -9,20 +9,20 @@ use crate::demangle::demangle;
 use crate::elf::Elf;
 use crate::symbols::{self, NameBudget, le64};
 
-/// What an image has at a place in memory.
+/// What an image contains at a place in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DataPlace {
-    /// A variable or constant, by its name as the source spells it.
+    /// A variable or constant: its name, as the source spells it.
     Symbol(String),
     /// Bytes of a section (`.rodata`) that no symbol names.
     Section(String),
-    /// The image, but no section that is known.
+    /// A part of the image that is in no known section.
     Unnamed,
-    /// Something else: the image ends before.
+    /// A place outside of the image.
     Outside,
 }
 
-/// The symbols of data, by address.
+/// Symbols of data, by address.
 pub(crate) struct DataSymbols(Vec<Symbol>);
 
 struct Symbol {
@@ -32,12 +32,12 @@ struct Symbol {
     name: Box<str>,
 }
 
-/// Symbols that begin before a place and are looked at for one that reaches to it: names of one address, and of members.
+/// Largest number of symbols before a place that a look-up examines: several names of one address, and names of members.
 const NEIGHBOURS_MAX: usize = 16;
 const PAGE_BYTES: u64 = 4096;
 
 impl DataSymbols {
-    /// Reads them; O(n log n) in their number.
+    /// Reads the symbols; O(n log n) in their number.
     pub(crate) fn gather(files: &[(&Elf, &[u8])]) -> Self {
         let mut all = Vec::new();
         for (elf, bytes) in files {
@@ -46,7 +46,8 @@ impl DataSymbols {
                 read(elf, bytes, kind, &mut budget, &mut all);
             }
         }
-        // Of one address the longest first, then the best name: what is searched for is the innermost, from the end.
+        // At one address the longest symbol comes first, then the best name. The search goes backwards, so it finds the
+        // innermost symbol.
         all.sort_by(|a, b| {
             let order = |s: &Symbol| (s.address, std::cmp::Reverse(s.end), s.rank);
             order(a).cmp(&order(b)).then_with(|| b.name.cmp(&a.name))
@@ -54,19 +55,20 @@ impl DataSymbols {
         DataSymbols(all)
     }
 
-    /// The name of what holds all of `size_bytes` from `address`.
+    /// Returns the name of the symbol that contains all of the `size_bytes` bytes from `address`.
     fn around(&self, address: u64, size_bytes: u64) -> Option<&str> {
         let before = &self.0[..self.0.partition_point(|s| s.address <= address)];
         let end = address.checked_add(size_bytes)?;
         before.iter().rev().take(NEIGHBOURS_MAX).find(|s| end <= s.end).map(|s| &*s.name)
     }
 
-    /// Bytes of memory that they take, about.
+    /// Returns the approximate number of bytes of memory that the symbols occupy.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.0.iter().map(|s| size_of::<Symbol>() + s.name.len()).sum()
     }
 
-    /// What lies `distance` bytes after where the first byte of the image's file is mapped, `size_bytes` long.
+    /// Returns what is at `distance` bytes after the place where the first byte of the image's file is mapped; `size_bytes`
+    /// is the size of the access.
     pub(crate) fn place(&self, elf: &Elf, distance: u64, size_bytes: u64) -> DataPlace {
         let Some(first) = elf.segments.iter().min_by_key(|s| s.address) else { return DataPlace::Outside };
         let address = first.address.wrapping_sub(first.offset).wrapping_add(distance);

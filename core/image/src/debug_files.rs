@@ -1,4 +1,4 @@
-//! Finds the debug file of an image that has no debug information itself: by build id, by `.gnu_debuglink`.
+//! Finds the separate debug file of an image without debug information, by build ID or by `.gnu_debuglink`.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ use crate::symbols::le32;
 /// Where to look for debug files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugSearch {
-    /// Folders laid out as `/usr/lib/debug` is: `.build-id/ab/cdef….debug`, or the image's path.
+    /// Folders with the layout of `/usr/lib/debug`: `.build-id/ab/cdef….debug`, or the image's path.
     pub debug_dirs: Vec<PathBuf>,
 }
 
@@ -23,14 +23,14 @@ impl Default for DebugSearch {
 /// Whether the source lines of an image are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DebugState {
-    /// The image has its debug information.
+    /// The image contains debug information.
     Present,
-    /// It was found in a file of its own.
+    /// The debug information was found in this separate file.
     Separate(PathBuf),
-    /// Lines are there, but functions and inlined calls are in other files, and some of these are missing. The text says which
-    /// files, for how many units, and where they were looked for.
+    /// Lines are known, but functions and inlined calls are in other files, and some of these are missing. The text names
+    /// the files, the number of units and where the files were looked for.
     Incomplete(String),
-    /// There is none; why, and where it was looked for.
+    /// There is no debug information. The text contains the reason, and where it was looked for.
     Missing(String),
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Found {
     pub(crate) data: Data,
 }
 
-/// Finds the debug file of an image; why there is none, otherwise.
+/// Finds the debug file of an image; the error is the reason why there is none.
 pub(crate) fn find(
     search: &DebugSearch,
     image: &Elf,
@@ -65,7 +65,7 @@ pub(crate) fn find(
     Err(reason(search, image, link.as_ref(), refused))
 }
 
-/// Where a debug file may be, the best places first.
+/// Returns the places where a debug file may be, the best ones first.
 pub(crate) fn places(
     search: &DebugSearch,
     build_id: Option<&BuildId>,
@@ -104,7 +104,8 @@ pub(crate) fn by_build_id(search: &DebugSearch, build_id: Option<&BuildId>) -> V
     search.debug_dirs.iter().map(|dir| dir.join(&file)).collect()
 }
 
-/// Beside the image, in `.debug` beside it, and under each debug folder (GDB manual, "Separate Debug Files").
+/// Returns the places for a debug link: beside the image, in `.debug` beside it, and below each debug folder (GDB manual,
+/// "Separate Debug Files").
 fn by_link(search: &DebugSearch, link: Option<&(String, u32)>, path: Option<&Path>) -> Vec<PathBuf> {
     let (Some((name, _)), Some(path)) = (link, path) else { return Vec::new() };
     let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
@@ -116,12 +117,13 @@ fn by_link(search: &DebugSearch, link: Option<&(String, u32)>, path: Option<&Pat
     places
 }
 
-/// The file name and CRC of `.gnu_debuglink`. A name with a folder in it is refused: it would lead anywhere.
+/// Returns the file name and CRC of `.gnu_debuglink`. A name that contains a folder is rejected, since it could lead
+/// anywhere.
 fn link(image: &Elf, bytes: &[u8]) -> Option<(String, u32)> {
     link_of(image.section(".gnu_debuglink")?.bytes(bytes))
 }
 
-/// The file name and CRC in the content of `.gnu_debuglink`.
+/// Parses the file name and CRC in the content of `.gnu_debuglink`.
 pub(crate) fn link_of(content: &[u8]) -> Option<(String, u32)> {
     let end = content.iter().position(|b| *b == 0)?;
     let name = std::str::from_utf8(&content[..end]).ok()?;
@@ -129,7 +131,7 @@ pub(crate) fn link_of(content: &[u8]) -> Option<(String, u32)> {
     (!name.is_empty() && name != ".." && !name.contains('/')).then(|| (name.to_owned(), crc))
 }
 
-/// Opens a candidate; `None` where there is no such file, a reason where it is not the image's.
+/// Opens a candidate. The error is `None` if there is no such file, or a reason if the file does not belong to the image.
 fn open(path: &Path, image: &Elf, crc: Option<u32>) -> Result<Found, Option<String>> {
     if !path.is_file() {
         return Err(None);
@@ -142,7 +144,7 @@ fn open(path: &Path, image: &Elf, crc: Option<u32>) -> Result<Found, Option<Stri
     }
     match (crc, &image.build_id, &elf.build_id) {
         (_, Some(ours), Some(its)) if ours != its => return Err(refuse(&format!("has build id {its}"))),
-        // The same build id says more than the CRC, and costs nothing.
+        // An equal build ID is stronger evidence than the CRC and needs no reading of the file.
         (Some(_), Some(_), Some(_)) => {}
         (Some(crc), ..) if crc32fast::hash(data.bytes()) != crc => {
             return Err(refuse("has another CRC than the image's link says"));

@@ -1,6 +1,7 @@
-//! Bytes → instructions, by Capstone, into plain data.
+//! Decodes bytes to instructions with Capstone, and converts these to plain data.
 //!
-//! Never here: what instructions cost. Undecodable bytes become `(bad)` instructions and decoding goes on after them.
+//! Costs of instructions are not handled here. Bytes that cannot be decoded become `(bad)` instructions, and decoding goes
+//! on after them.
 
 mod aarch64;
 mod aarch64_access;
@@ -20,11 +21,11 @@ use smallvec::SmallVec;
 use crate::{Arch, Flow, ImageAddress, Instruction, RegisterSet};
 
 thread_local! {
-    /// A handle is costly to make, cheap to use, and of one thread.
+    /// A handle is expensive to create and cheap to use, and only one thread may use it.
     static DECODERS: RefCell<Vec<Decoder>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The instructions of `code`, whose first byte is at `start`. Their lengths add up to the code's.
+/// Decodes `code`, whose first byte is at `start`. The lengths of the instructions add up to that of the code.
 pub fn instructions(arch: Arch, code: &[u8], start: ImageAddress) -> Vec<Instruction> {
     DECODERS.with_borrow_mut(|decoders| {
         if !decoders.iter().any(|d| d.arch == arch) {
@@ -90,7 +91,7 @@ impl Decoder {
         Some(instruction)
     }
 
-    /// Bytes that decode to nothing: one on x86, else an instruction's length.
+    /// Returns the instruction for bytes that cannot be decoded: one byte on x86, otherwise the length of an instruction.
     fn bad(&self, code: &[u8], address: ImageAddress) -> Instruction {
         let length = match self.arch {
             Arch::X86_64 | Arch::X86 => 1,

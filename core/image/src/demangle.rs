@@ -1,15 +1,16 @@
-//! Mangled names → names as the source spells them, within bounds: symbols may be hostile.
+//! Demangles names of symbols, with limits because symbols may be hostile.
 
 use std::fmt::{self, Write};
 
-/// A longer symbol stays as it is. The longest in a build of LLVM is about 6 KB.
+/// Length in bytes above which a symbol is not demangled. The longest in a build of LLVM is about 6 KB.
 const MANGLED_BYTES_MAX: usize = 16 << 10;
-/// A name that would become longer stays as it is: back references let 100 bytes expand without limit.
+/// Length in bytes above which a demangled name is rejected: back references let 100 bytes expand without limit.
 const DEMANGLED_BYTES_MAX: usize = 64 << 10;
-/// cpp_demangle's recursion takes up to 2 KB of stack a level in debug builds, and we may run on a small thread.
+/// Recursion limit. cpp_demangle uses up to 2 KB of stack for each level in debug builds, and the thread may have a small
+/// stack.
 const RECURSION_MAX: u32 = 96;
 
-/// The name behind a Rust or C++ symbol; anything else as it is. Hostile symbols, and such of more than 16 KiB, too.
+/// Demangles a Rust or C++ symbol. Other symbols, hostile ones and those of more than 16 KiB are returned unchanged.
 pub fn demangle(name: &str) -> String {
     demangle_rust(name).or_else(|| demangle_cpp(name)).unwrap_or_else(|| name.to_owned())
 }
@@ -19,7 +20,7 @@ fn demangle_rust(name: &str) -> Option<String> {
     if !rust || name.len() > MANGLED_BYTES_MAX {
         return None;
     }
-    // The alternate form leaves out the hash, which says nothing to people.
+    // The alternate form omits the hash, which means nothing to users.
     bounded(format_args!("{:#}", rustc_demangle::try_demangle(name).ok()?))
 }
 
@@ -27,7 +28,8 @@ fn demangle_cpp(name: &str) -> Option<String> {
     if !name.starts_with("_Z") || name.len() > MANGLED_BYTES_MAX {
         return None;
     }
-    // GCC's clones (`.cold`, `.part.0`, `.constprop.0`) are part of its grammar, llvm's `.llvm.123` is not.
+    // Suffixes of GCC's clones (`.cold`, `.part.0`, `.constprop.0`) are part of the demangler's grammar; LLVM's `.llvm.123`
+    // is not.
     let name = name.split_once(".llvm.").map_or(name, |(name, _)| name);
     let parse = cpp_demangle::ParseOptions::default().recursion_limit(RECURSION_MAX);
     let symbol = cpp_demangle::BorrowedSymbol::new_with_options(name.as_bytes(), &parse).ok()?;
@@ -43,7 +45,7 @@ fn bounded(text: fmt::Arguments<'_>) -> Option<String> {
     Some(out.0)
 }
 
-/// A text that refuses to grow past its bound.
+/// A text that returns an error instead of exceeding its limit.
 struct Bounded(String);
 
 impl Write for Bounded {
@@ -83,7 +85,7 @@ mod tests {
     fn hostile_names_stay_as_they_are() {
         let deep = format!("_Z{}", "N".repeat(10_000));
         let pointers = format!("_Z1f{}i", "P".repeat(15_000));
-        // Every argument is a pair of the one before: 2^40 leaves from 300 bytes.
+        // Every argument is a pair of the previous one: 300 bytes stand for 2^40 leaves.
         let mut bomb = String::from("_Z1fSt4pairIiiE");
         for level in 0..40 {
             let back = if level < 1 { "S_".to_owned() } else { format!("S{}_", base36(level - 1)) };

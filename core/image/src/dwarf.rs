@@ -1,13 +1,16 @@
-//! DWARF 4 and 5 → source lines and inlined calls of an address.
+//! Finds the source lines and inlined calls of an address in DWARF 4 and 5.
 //!
-//! Nothing is parsed before it is asked for: the first question reads each unit's root entry (its address ranges), a
-//! question about an address that one unit's lines, one about calls its functions too. Tables are plain data, so that an
-//! image can be shared by threads; those used last are kept, [`LINE_BYTES_KEPT`] and [`SCOPE_BYTES_KEPT`] of a file: who
-//! asks about many addresses asks in their order. (addr2line would be the shorter way; its tables borrow the sections and
-//! are not `Sync`, its recursion over nested inlined calls follows the input's depth, and its file names may take the
-//! input's size squared. The tests hold our answers against its.)
+//! Parsing is lazy. The first request reads the root entry of each unit (its address ranges); a request for an address reads
+//! the lines of one unit, and a request for calls also reads its functions. Tables are plain data, so that threads can share
+//! an image. The most recently used ones are cached, up to [`LINE_BYTES_KEPT`] and [`SCOPE_BYTES_KEPT`] for each file. A
+//! caller with many addresses should request them in ascending order.
 //!
-//! Hostile input: every table is bounded by the bytes it is read from or by an explicit budget; there is no recursion.
+//! addr2line is not used for three reasons: its tables borrow the sections and are not `Sync`; its recursion over nested
+//! inlined calls is as deep as the input makes it; and its file names may take the square of the input's size. The tests
+//! compare our answers with those of addr2line.
+//!
+//! Hostile input: every table is limited by the bytes that it is read from or by an explicit budget, and there is no
+//! recursion.
 
 mod index;
 mod lines;
@@ -39,52 +42,53 @@ use crate::{BuildId, ImageAddress};
 pub(crate) use sections::{Reader, Sections};
 use units::AbbreviationsCache;
 
-/// One call of the chain that an address belongs to.
+/// One call in the chain of inlined calls at an address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// The function as the source spells it (C++ with its parameters, Rust with its path).
+    /// Name of the function as the source spells it (C++ with its parameters, Rust with its path).
     pub function: Option<String>,
-    /// The source file: absolute and normalized where the compiler told its directory. A text that `text_to_path` reads.
+    /// Source file, as text that `text_to_path` converts. The path is absolute and normalized if the compiler recorded its
+    /// directory.
     pub file: Option<Arc<str>>,
-    /// The line, from 1. In an outer frame: that of the inlined call.
+    /// Line, from 1. In an outer frame, the line of the inlined call.
     pub line: Option<u32>,
-    /// The column, from 1.
+    /// Column, from 1.
     pub column: Option<u32>,
 }
 
-/// One call of the chain that an address belongs to, as compilers find it again in the same source: by what a function
-/// is called in the object file, by lines from the one it is declared at, and by discriminators.
+/// One call in the chain of inlined calls at an address, in a form that a compiler can match with the same source again:
+/// linkage name of the function, lines relative to its declaration, and discriminators.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CompiledFrame {
-    /// The function's linkage name; in C its name.
+    /// Linkage name of the function; for C, its name.
     pub function: Option<String>,
-    /// The line it is declared at; 0 where that is not known.
+    /// Line that the function is declared at; 0 if unknown.
     pub start_line: u32,
-    /// The line, 0 for code of no line. In an outer frame: that of the inlined call.
+    /// Line, or 0 for code without a line. In an outer frame, the line of the inlined call.
     pub line: u32,
-    /// Which of the blocks on that line, as the compiler encodes it.
+    /// Number that distinguishes the blocks on one line, as the compiler encodes it.
     pub discriminator: u32,
 }
 
-/// The debug information of one file.
+/// Debug information of one file.
 pub(crate) struct Dwarf {
     elf: Arc<Elf>,
     data: Arc<Data>,
     sections: OnceLock<Sections>,
     parts: Parts,
     index: OnceLock<Index>,
-    /// The MD5 of source files by path; `None` where the compiler did not record it.
+    /// MD5 of source files by path; `None` if the compiler did not record it.
     md5: Mutex<FxHashMap<Box<str>, Option<[u8; 16]>>>,
     lines: LruCache<usize, LineTable>,
     scopes: LruCache<usize, ScopeTable>,
 }
 
-/// How many of the units around one address are looked into. Units overlap in hostile files, and where one was made of
-/// assembly and C.
+/// Largest number of units around one address that are examined. Units overlap in hostile files, and if a unit was built
+/// from both assembly and C.
 const UNITS_PER_ADDRESS_MAX: usize = 8;
-/// Bytes of line tables that are kept for one file.
+/// Bytes of line tables that are cached for one file.
 const LINE_BYTES_KEPT: usize = 24 << 20;
-/// Bytes of functions and inlined calls that are kept for one file.
+/// Bytes of functions and inlined calls that are cached for one file.
 const SCOPE_BYTES_KEPT: usize = 16 << 20;
 
 type IsCode<'c> = &'c dyn Fn(u64) -> bool;
@@ -103,19 +107,19 @@ impl Dwarf {
         }
     }
 
-    /// Looks for the parts that are in other files in these places, when they are needed.
+    /// Sets the places where parts in other files are looked for when they are needed.
     pub(crate) fn look_in(&mut self, places: Places) {
         self.parts = Parts::in_places(places);
         self.forget();
     }
 
-    /// Takes the file itself for all parts that are in other files.
+    /// Uses the file itself for all parts that are in other files.
     pub(crate) fn look_within(&mut self) {
         self.parts = Parts::within(&self.elf, &self.data);
         self.forget();
     }
 
-    /// Forgets what may depend on other files.
+    /// Drops cached results that may depend on other files.
     fn forget(&mut self) {
         self.index = OnceLock::new();
         self.lines = LruCache::new(LINE_BYTES_KEPT);
@@ -126,7 +130,7 @@ impl Dwarf {
         &self.elf
     }
 
-    /// The file itself.
+    /// Returns the file itself.
     pub(crate) fn file(&self) -> ElfFile {
         ElfFile::new(self.elf.clone(), self.data.clone())
     }
@@ -135,7 +139,7 @@ impl Dwarf {
         self.data.bytes()
     }
 
-    /// Bytes of memory that are held for it, without what is as large as its headers.
+    /// Returns the number of bytes of memory that are held, without those for data as large as the headers.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.data.memory_bytes()
             + self.sections.get().map_or(0, Sections::memory_bytes)
@@ -144,7 +148,7 @@ impl Dwarf {
             + self.scopes.size()
     }
 
-    /// Innermost first; empty where nothing is known of the address.
+    /// Returns the chain of calls at an address, innermost first; empty if nothing is known of the address.
     pub(crate) fn frames(&self, address: ImageAddress, is_code: IsCode<'_>) -> Vec<Frame> {
         self.first_known(address, is_code, |reader, unit| {
             let tables = (&*reader.lines(unit), &*reader.scopes(unit));
@@ -153,7 +157,7 @@ impl Dwarf {
         .unwrap_or_default()
     }
 
-    /// Innermost first; empty where no function is known at the address.
+    /// Returns the chain of calls for compilers, innermost first; empty if no function is known at the address.
     pub(crate) fn compiled_frames(&self, address: ImageAddress, is_code: IsCode<'_>) -> Vec<CompiledFrame> {
         self.first_known(address, is_code, |reader, unit| {
             let tables = (&*reader.lines(unit), &*reader.scopes(unit));
@@ -162,7 +166,7 @@ impl Dwarf {
         .unwrap_or_default()
     }
 
-    /// File and line of each address: those of its innermost frame, without reading functions and calls.
+    /// Returns file and line of the innermost frame of each address, without reading functions and calls.
     pub(crate) fn lines(
         &self,
         addresses: impl Iterator<Item = ImageAddress>,
@@ -172,7 +176,7 @@ impl Dwarf {
         addresses.map(|address| reader.line(address.0)).collect()
     }
 
-    /// File and line of the first row of `address`.
+    /// Returns file and line of the first row of `address` in the line table.
     pub(crate) fn first_line(&self, address: ImageAddress, is_code: IsCode<'_>) -> Option<(Arc<str>, u32)> {
         self.first_known(address, is_code, |reader, unit| {
             let lines = reader.lines(unit);
@@ -180,7 +184,7 @@ impl Dwarf {
         })
     }
 
-    /// The files that the code from `begin` to `end` was written in, each once.
+    /// Returns the source files of the code from `begin` to `end`, each once.
     pub(crate) fn files_within(&self, begin: u64, end: u64, is_code: IsCode<'_>) -> Vec<Arc<str>> {
         let Some(reader) = self.reader(is_code) else { return Vec::new() };
         let units = reader.index.units_within(begin, end).take(UNITS_PER_ADDRESS_MAX);
@@ -191,15 +195,15 @@ impl Dwarf {
         files
     }
 
-    /// Whether code from `begin` to `end` may have been written in a file of that name: `false` only where the units around
-    /// it list none. Reads their lists of files, which is little beside their lines.
+    /// Returns whether code from `begin` to `end` may come from a source file of that name; `false` only if the units of
+    /// that code list no such file. Reads only the lists of files, which are much smaller than the lines.
     pub(crate) fn may_be_of(&self, begin: u64, end: u64, file_name: &str, is_code: IsCode<'_>) -> bool {
         let Some(reader) = self.reader(is_code) else { return false };
         let mut units = reader.index.units_within(begin, end);
         units.any(|unit| reader.index.lists_file(&reader.dwarf, unit, file_name))
     }
 
-    /// What `look` finds in one of the units around `address`, the nearest first.
+    /// Calls `look` for the units around `address`, the nearest first, and returns its first result.
     fn first_known<T>(
         &self,
         address: ImageAddress,
@@ -211,7 +215,7 @@ impl Dwarf {
         units.find_map(|unit| look(&reader, unit))
     }
 
-    /// `None` for a relocatable file, whose addresses are not yet known.
+    /// Returns a reader of the tables; `None` for a relocatable file, whose addresses are not known yet.
     fn reader<'d>(&'d self, is_code: IsCode<'d>) -> Option<TableReader<'d>> {
         if self.elf.relocatable {
             return None;
@@ -221,13 +225,13 @@ impl Dwarf {
         Some(TableReader { of: self, dwarf, index, is_code, last: RefCell::default() })
     }
 
-    /// Which parts in other files are missing, in a sentence.
+    /// Returns a sentence that names the missing parts in other files.
     pub(crate) fn missing_parts(&self, is_code: IsCode<'_>) -> Option<String> {
         let dwarf = self.dwarf();
         self.parts.missing(&dwarf, self.index(&dwarf, is_code))
     }
 
-    /// The MD5 of a source file as the compiler saw it (DWARF 5 §6.2.4.1).
+    /// Returns the MD5 of a source file as the compiler saw it (DWARF 5 §6.2.4.1).
     pub(crate) fn source_md5(&self, path: &str, is_code: IsCode<'_>) -> Option<[u8; 16]> {
         let known = || self.md5.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(md5) = known().get(path) {
@@ -248,7 +252,7 @@ impl Dwarf {
         dwarf
     }
 
-    /// The build id of the file that it shares debug information with, where that file was not found.
+    /// Returns the build ID of the file that contains shared debug information, if that file was not found.
     pub(crate) fn missing_alt(&self) -> Option<BuildId> {
         self.parts.missing_alt(&self.elf, self.bytes())
     }
@@ -262,13 +266,13 @@ impl Dwarf {
     }
 }
 
-/// Reads the tables of units, unless they are there.
+/// Reads the tables of units that are not in the cache.
 struct TableReader<'d> {
     of: &'d Dwarf,
     dwarf: gimli::Dwarf<Reader<'d>>,
     index: &'d Index,
     is_code: IsCode<'d>,
-    /// The lines that were asked for last: neighbours are of one unit.
+    /// The most recently requested lines: neighbouring addresses are in the same unit.
     last: RefCell<Option<(usize, Arc<LineTable>)>>,
 }
 
@@ -295,8 +299,8 @@ impl TableReader<'_> {
         self.of.scopes.get(&unit, || self.read_scopes(unit), ScopeTable::memory_bytes)
     }
 
-    /// Reads the functions and inlined calls of a unit, from its split part where that can be had; none where the unit
-    /// cannot be read.
+    /// Reads the functions and inlined calls of a unit, from its split part if that is available. The result is empty if the
+    /// unit cannot be read.
     fn read_scopes(&self, unit: usize) -> ScopeTable {
         let opened = self.index.units.open(&self.dwarf, unit, &mut AbbreviationsCache::default());
         let Some(opened) = opened else { return ScopeTable::default() };
@@ -310,7 +314,7 @@ impl TableReader<'_> {
     }
 }
 
-/// What is known of the addresses of one unit.
+/// Lines and scopes of one unit.
 type UnitTables<'t> = (&'t LineTable, &'t ScopeTable);
 
 fn frames((lines, scopes): UnitTables<'_>, address: u64) -> Vec<Frame> {
@@ -333,7 +337,7 @@ fn frame(lines: &LineTable, function: Option<&str>, (file, line, column): (u32, 
         function: function.map(str::to_owned),
         file: lines.file(file).cloned(),
         line: some(line),
-        // Without a line (code that no line made) a column says nothing.
+        // Without a line (for code that no source line produced), a column is meaningless.
         column: some(column).filter(|_| line != 0),
     }
 }

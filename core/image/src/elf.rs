@@ -1,6 +1,7 @@
-//! ELF headers → plain data: architecture, segments, sections, build id, link to the debug file.
+//! Parses ELF headers to plain data: architecture, segments, sections, build ID, link to the debug file.
 //!
-//! Enters: bytes. Leaves: ranges within them, checked against the file's end when used. Nothing here borrows the bytes.
+//! Input: bytes. Output: ranges of these bytes, which are checked against the end of the file when they are used. The
+//! results do not borrow the bytes.
 
 use std::ops::Range;
 
@@ -12,16 +13,17 @@ use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _}
 use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset};
 
 const ENDIAN: LittleEndian = LittleEndian;
-/// A relocatable file has no segments; its sections get addresses as the kernel lays out a module.
+/// Largest alignment of a section in a relocatable file. Such files have no segments, so their sections get addresses as the
+/// kernel would lay out a module.
 const MODULE_SECTION_ALIGN_MAX: u64 = 1 << 16;
-/// The largest number of program or section headers that is read. The largest object files have some 100,000 sections.
+/// Largest number of program or section headers that is read. The largest object files have some 100,000 sections.
 const HEADERS_MAX: u32 = 1 << 20;
-/// Longer notes and longer tables of section names are not read.
+/// Largest size of notes and of the table of section names that are read.
 const PART_BYTES_MAX: u64 = 8 << 20;
-/// A section's name is searched for its end up to this length.
+/// Largest length of a section's name.
 const SECTION_NAME_BYTES_MAX: usize = 4096;
 
-/// The headers of an ELF file.
+/// Headers of an ELF file.
 #[derive(Debug)]
 pub(crate) struct Elf {
     pub(crate) arch: Arch,
@@ -58,8 +60,8 @@ pub(crate) struct Section {
 }
 
 impl Elf {
-    /// Reads the headers, the names of sections and the notes, and no other part of the file: `data` may read from the
-    /// disk what is asked for.
+    /// Reads the headers, the section names and the notes, and no other part of the file. `data` may read from the disk on
+    /// demand.
     pub(crate) fn parse<'d>(data: impl ReadRef<'d>) -> Result<Elf, ImageError> {
         let header = header(data)?;
         let arch = arch(header)?;
@@ -78,23 +80,23 @@ impl Elf {
         Ok(elf)
     }
 
-    /// The first section of that name.
+    /// Returns the first section of that name.
     pub(crate) fn section(&self, name: &str) -> Option<&Section> {
         self.sections.iter().find(|s| &*s.name == name)
     }
 
-    /// Whether it has the symbols that a linker writes for debuggers, not the dynamic ones alone.
+    /// Returns whether the file has the symbols that a linker writes for debuggers (`.symtab`), not only dynamic ones.
     pub(crate) fn has_symbols(&self) -> bool {
         self.sections.iter().any(|s| s.kind == raw::SHT_SYMTAB && s.size > 0)
     }
 
-    /// The allocated, executable section around an address.
+    /// Returns the allocated, executable section that contains an address.
     #[inline]
     pub(crate) fn code_section(&self, address: u64) -> Option<&Section> {
         self.sections.iter().find(|s| s.allocated && s.executable && s.contains(address))
     }
 
-    /// The end of the code around `address`: of its section, or of its segment where the file has no sections.
+    /// Returns the end of the code around `address`: of its section, or of its segment if the file has no sections.
     #[inline]
     pub(crate) fn code_end(&self, address: u64) -> Option<u64> {
         if !self.sections.is_empty() {
@@ -105,20 +107,20 @@ impl Elf {
         Some(segment.address.saturating_add(segment.memory_size))
     }
 
-    /// The lowest address that [`Elf::code_end`] may find code at; 0 where there is none.
+    /// Returns the lowest address at which [`Elf::code_end`] may find code; 0 if there is none.
     pub(crate) fn code_start(&self) -> u64 {
         let sections = self.sections.iter().filter(|s| s.allocated && s.executable).map(|s| s.address);
         let segments = self.segments.iter().filter(|s| s.executable).map(|s| s.address);
         sections.chain(segments).min().unwrap_or(0)
     }
 
-    /// Whether the file has debug information of its own that can be read.
+    /// Returns whether the file itself contains debug information that can be read.
     pub(crate) fn has_dwarf(&self) -> bool {
         let has = |name| self.section(name).is_some_and(|s| s.size > 0 && s.file_range().is_some());
         !self.relocatable && (has(".debug_info") || has(".zdebug_info"))
     }
 
-    /// Whether `address` is in a segment that is executable.
+    /// Returns whether `address` is in an executable segment.
     pub(crate) fn is_code(&self, address: u64) -> bool {
         self.segments.iter().any(|s| s.executable && address.wrapping_sub(s.address) < s.memory_size)
     }
@@ -134,7 +136,7 @@ impl Elf {
         Some(ImageOffset(segment.offset.wrapping_add(address.0 - segment.address)))
     }
 
-    /// The bytes of the file that are loaded at `address`, up to the end of their segment.
+    /// Returns the bytes of the file that are loaded at `address`, up to the end of their segment.
     pub(crate) fn loaded<'a>(&self, bytes: &'a [u8], address: ImageAddress) -> &'a [u8] {
         let slice = || {
             let segment = self.segment_at(address.0)?;
@@ -150,15 +152,16 @@ impl Elf {
         self.executable_first().find(within)
     }
 
-    /// Overlapping segments are hostile or padding: code wins, since samples are of code.
+    /// Iterates over the segments, executable ones first. Segments overlap only in hostile files or in padding; code wins
+    /// then, since samples are of code.
     fn executable_first(&self) -> impl Iterator<Item = &Segment> {
         let of = |executable| self.segments.iter().filter(move |s| s.executable == executable);
         of(true).chain(of(false))
     }
 
-    /// Gives the sections of a relocatable file addresses in the order in which the kernel's module loader places
-    /// them: code first, init sections left out (`layout_sections` in kernel/module/main.c). So addresses are distances
-    /// from the module's start, as far as the architecture adds nothing of its own.
+    /// Gives addresses to the sections of a relocatable file in the order in which the kernel's module loader places them:
+    /// code first, without init sections (`layout_sections` in kernel/module/main.c). Addresses are thus distances from the
+    /// start of the module, unless the architecture adds something of its own.
     fn lay_out_module(&mut self) {
         let mut end = 0_u64;
         for executable in [true, false] {
@@ -185,7 +188,7 @@ impl Section {
         self.address.saturating_add(self.size)
     }
 
-    /// Its bytes in the file as they are; empty where it has none or lies outside.
+    /// Returns the section's bytes as they are in the file; empty if it has none or is outside of the file.
     pub(crate) fn bytes<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         self.file_range().and_then(|r| bytes.get(r)).unwrap_or_default()
     }
@@ -217,7 +220,7 @@ fn header<'d>(data: impl ReadRef<'d>) -> Result<&'d FileHeader64<LittleEndian>, 
     FileHeader64::<LittleEndian>::parse(data).map_err(|_| ImageError::NotElf("cut off in its header"))
 }
 
-/// The build id of a 64-bit ELF file of any machine.
+/// Returns the build ID of a 64-bit ELF file for any machine.
 pub(crate) fn build_id_of(bytes: &[u8]) -> Option<BuildId> {
     let header = header(bytes).ok()?;
     build_id(bytes, programs(header, bytes), &sections(header, bytes))
@@ -259,7 +262,7 @@ fn sections<'d>(header: &FileHeader64<LittleEndian>, data: impl ReadRef<'d>) -> 
     let sane = header.shnum(ENDIAN, data).is_ok_and(|count| count <= HEADERS_MAX);
     let headers = if sane { header.section_headers(ENDIAN, data).unwrap_or_default() } else { &[] };
     let names = header.shstrndx(ENDIAN, data).ok().and_then(|index| headers.get(index as usize));
-    // All names at once: object reads each by itself, which takes two system calls where `data` is a file.
+    // All names are read at once: the object crate reads each name separately, with two system calls if `data` is a file.
     let names = names.and_then(|s| part(data, s.sh_offset(ENDIAN), s.sh_size(ENDIAN))).unwrap_or_default();
     let has = |s: &SectionHeader64<LittleEndian>, flag: raw::SectionFlags| s.sh_flags(ENDIAN).0 & flag.0 != 0;
     let section = |s: &SectionHeader64<LittleEndian>| Section {
@@ -284,12 +287,13 @@ fn section_name(names: &[u8], offset: u32) -> &[u8] {
     window.iter().position(|byte| *byte == 0).map_or(&[], |end| &window[..end])
 }
 
-/// A part of the file; `None` where it is too long or reaches past the file's end.
+/// Returns a part of the file; `None` if it is too long or extends past the end of the file.
 fn part<'d>(data: impl ReadRef<'d>, offset: u64, size_bytes: u64) -> Option<&'d [u8]> {
     (size_bytes <= PART_BYTES_MAX).then(|| data.read_bytes_at(offset, size_bytes).ok())?
 }
 
-/// The build id in the notes that program headers name, which survive `strip` and `sstrip`, else in those of sections.
+/// Returns the build ID. It is taken from the notes that program headers refer to, which survive `strip` and `sstrip`;
+/// otherwise from the notes in sections.
 fn build_id<'d>(
     data: impl ReadRef<'d>,
     programs: &[ProgramHeader64<LittleEndian>],
@@ -302,7 +306,7 @@ fn build_id<'d>(
     notes.find_map(|(offset, size, align)| build_id_in(part(data, offset, size)?, align))
 }
 
-/// The build id among the notes of one section or segment.
+/// Returns the build ID among the notes of one section or segment.
 pub(crate) fn build_id_in(notes: &[u8], align: u64) -> Option<BuildId> {
     let mut notes =
         object::read::elf::NoteIterator::<FileHeader64<LittleEndian>>::new(ENDIAN, align, notes).ok()?;

@@ -1,8 +1,8 @@
-//! ELF files of 32-bit programs, rewritten as the 64-bit files that the rest of this crate reads.
+//! Converts ELF files of 32-bit programs to the 64-bit format that the rest of this crate reads.
 //!
-//! Enters: the bytes of a file. Leaves: the same, with headers, symbols and headers of compressed sections of 64 bits; what they name
-//! stays at its offset, since samples are counted by offsets. Never here: what the code means. Relocations are left out: the tables
-//! that they fill in are of 64 bits elsewhere.
+//! Input: the bytes of a file. Output: the same file with 64-bit headers, symbols and headers of compressed sections. All
+//! contents stay at their offsets, since samples are counted by offset. The code itself is not examined. Relocations are
+//! omitted, because the tables that they fill in are assumed to be 64-bit elsewhere.
 
 use object::LittleEndian;
 use object::elf::{self as raw, FileHeader32, ProgramHeader32, SectionHeader32};
@@ -11,17 +11,17 @@ use object::read::elf::{FileHeader as _, ProgramHeader as _, SectionHeader as _,
 use crate::ImageError;
 
 const ENDIAN: LittleEndian = LittleEndian;
-/// The rewritten file is in memory; a larger one is not read.
+/// Largest size of a file that is converted, since the result is held in memory.
 const BYTES_MAX: usize = 1 << 30;
-/// Bytes of a 64-bit file's header.
+/// Size of the header of a 64-bit file.
 const HEADER_BYTES: usize = 64;
 
-/// Whether a file begins as one of 32 bits, of a byte order that is read here.
+/// Returns whether a file starts with the header of a 32-bit file with a supported byte order.
 pub(crate) fn is_32_bit(start: &[u8]) -> bool {
     start.starts_with(&raw::ELFMAG) && start.get(4..6) == Some(&[1, 1])
 }
 
-/// The file in the form of 64 bits.
+/// Converts a file to the 64-bit format.
 pub(crate) fn widen(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
     if bytes.len() > BYTES_MAX {
         return Err(ImageError::Unsupported("too large a 32-bit file".to_owned()));
@@ -32,7 +32,7 @@ pub(crate) fn widen(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
     let sections = header.section_headers(ENDIAN, bytes).unwrap_or_default();
     let mut out = Out { bytes: bytes.to_vec() };
     out.bytes.resize(out.bytes.len().max(HEADER_BYTES), 0);
-    // Tables that overlap, which occur in hostile files only, would be written again and again.
+    // Overlapping tables, which only hostile files have, would be written repeatedly; `room` limits the output.
     let mut room = 2 * bytes.len();
     let sections: Vec<Wide> = sections.iter().map(|s| out.section(s, bytes, &mut room)).collect();
     let program_table = out.programs(programs);
@@ -41,7 +41,7 @@ pub(crate) fn widen(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
     Ok(out.bytes)
 }
 
-/// A section's header.
+/// Header of a section.
 struct Wide {
     name: u32,
     kind: u32,
@@ -60,7 +60,7 @@ struct Out {
 }
 
 impl Out {
-    /// Where what is written next begins.
+    /// Returns the offset at which the next write begins.
     fn end(&mut self) -> u64 {
         self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
         self.bytes.len() as u64
@@ -118,7 +118,7 @@ impl Out {
         wide
     }
 
-    /// Symbols of 16 bytes as such of 24.
+    /// Converts symbols from 16 to 24 bytes.
     fn symbols(&mut self, table: &[u8]) {
         let count = table.len() / size_of::<raw::Sym32<LittleEndian>>();
         let Ok((symbols, _)) = object::slice_from_bytes::<raw::Sym32<LittleEndian>>(table, count) else {
@@ -133,7 +133,7 @@ impl Out {
         }
     }
 
-    /// Type, size and alignment, each of 32 bits, and what is compressed.
+    /// Converts the header of a compressed section (type, size and alignment, 32 bits each) and copies the compressed data.
     fn compressed(&mut self, section: &[u8]) {
         let word = |at: usize| crate::symbols::le32(section, at);
         let (Some(kind), Some(size), Some(align)) = (word(0), word(4), word(8)) else { return };
@@ -176,7 +176,7 @@ impl Out {
         table
     }
 
-    /// Puts the header of 64 bits over the first bytes, where only the header of 32 bits and its tables are.
+    /// Writes the 64-bit header over the first bytes, which contain only the 32-bit header and its tables.
     fn header(
         &mut self,
         header: &FileHeader32<LittleEndian>,
@@ -194,7 +194,7 @@ impl Out {
         out.long(if sections == 0 { 0 } else { section_table });
         out.word(header.e_flags(ENDIAN).0);
         out.half(HEADER_BYTES as u16);
-        // Larger numbers than these fields can hold are in the header of the first section, as in the file itself.
+        // Numbers that do not fit into these fields are in the header of the first section, as in the original file.
         let short = |count: usize, own: u16| if count == 0 { 0 } else { own };
         out.half(size_of::<raw::ProgramHeader64<LittleEndian>>() as u16);
         out.half(short(programs, header.e_phnum(ENDIAN)));

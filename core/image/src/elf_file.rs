@@ -1,7 +1,7 @@
 //! An ELF file whose headers were read; its other parts are read when they are needed.
 //!
-//! Enters: a file, in memory or on the disk. Leaves: its headers, sections, symbols and names. Never here: debug
-//! information, instructions, the whole contents of a file on the disk.
+//! Input: a file, in memory or on disk. Output: its headers, sections, symbols and names. Debug information and instructions
+//! are not handled here, and a file on disk is never read completely.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -16,27 +16,27 @@ use crate::elf::{self, Elf, Section};
 use crate::symbols::{self, NAME_BYTES_MAX, SYMBOL_BYTES};
 use crate::{BuildId, DebugSearch, ImageError, debug_files, minidebug};
 
-/// Larger files on the disk are no images: the sizes that hostile ones claim are arbitrary.
+/// Largest size of a file on disk that is accepted as an image: hostile files may claim any size.
 const FILE_BYTES_MAX: u64 = 4 << 30;
-/// Bytes of symbols that are read at once: a multiple of [`SYMBOL_BYTES`].
+/// Number of bytes of symbols that are read at once: a multiple of [`SYMBOL_BYTES`].
 const CHUNK_BYTES: u64 = 24 << 11;
-/// The largest number of symbols: several times those of the largest programs with debug information.
+/// Largest number of symbols: several times the number in the largest programs with debug information.
 const SYMBOLS_MAX: u64 = 16 << 20;
-/// Bytes of a name that are read at first; hardly any name is longer.
+/// Number of bytes of a name that are read first; few names are longer.
 const USUAL_NAME_BYTES: usize = 256;
 
-/// An ELF file, in memory or on the disk.
+/// An ELF file, in memory or on disk.
 pub(crate) struct ElfFile {
     pub(crate) elf: Arc<Elf>,
     bytes: Arc<dyn ReadAt>,
 }
 
-/// One symbol as the file has it.
+/// One symbol as it is in the file.
 pub(crate) struct RawSymbol<'a> {
     pub(crate) bytes: &'a [u8],
-    /// Its table is the one of the dynamic linker (`.dynsym`).
+    /// Whether the symbol is in the table of the dynamic linker (`.dynsym`).
     pub(crate) exported: bool,
-    /// The number of the section with its name.
+    /// Number of the section that contains the name.
     pub(crate) strings: usize,
 }
 
@@ -45,7 +45,7 @@ impl ElfFile {
         ElfFile { elf, bytes }
     }
 
-    /// Opens a file and reads its headers, piece by piece.
+    /// Opens a file and reads only its headers.
     pub(crate) fn open(path: &Path) -> Result<ElfFile, ImageError> {
         let read = |error| ImageError::read(path, error);
         let file = open_regular(path).map_err(read)?;
@@ -60,7 +60,7 @@ impl ElfFile {
         self.elf.section(".gnu_debuglink").is_some()
     }
 
-    /// The installed debug file of this file, found by path and verified by build id.
+    /// Opens the installed debug file of this file, found by path and verified by build ID.
     pub(crate) fn debug_file(&self, search: &DebugSearch, path: &Path) -> Option<ElfFile> {
         let link = self.elf.section(".gnu_debuglink").and_then(|s| debug_files::link_of(&self.section(s)));
         let places = debug_files::places(search, self.elf.build_id.as_ref(), link.as_ref(), path);
@@ -68,7 +68,7 @@ impl ElfFile {
         opened.find(|d| d.elf.arch == self.elf.arch && d.elf.build_id == self.elf.build_id)
     }
 
-    /// The file of symbols that this one carries compressed within itself.
+    /// Returns the file of symbols that this file contains in compressed form.
     pub(crate) fn packed_symbols(&self) -> Option<ElfFile> {
         let packed = self.section(self.elf.section(minidebug::SECTION)?);
         let data = Data::Memory(minidebug::unpack(&packed).ok()?).widened();
@@ -76,22 +76,22 @@ impl ElfFile {
         (elf.arch == self.elf.arch).then(|| ElfFile::new(Arc::new(elf), Arc::new(data)))
     }
 
-    /// The bytes of a section as they are in the file; none where it has none, or where they cannot be read.
+    /// Returns the bytes of a section as they are in the file; empty if it has none or they cannot be read.
     pub(crate) fn section(&self, section: &Section) -> Cow<'_, [u8]> {
         section.file_range().and_then(|range| self.read(as_u64(range))).unwrap_or_default()
     }
 
-    /// A part of the file; `None` where it cannot be read whole.
+    /// Returns a part of the file; `None` if it cannot be read completely.
     pub(crate) fn read(&self, range: Range<u64>) -> Option<Cow<'_, [u8]>> {
         self.bytes.read_range(range)
     }
 
-    /// What reads parts of the file, to be kept.
+    /// Returns a shared reader for parts of the file.
     pub(crate) fn reader(&self) -> Arc<dyn ReadAt> {
         self.bytes.clone()
     }
 
-    /// The name at `offset` in the strings of a section (by number), without its version.
+    /// Returns the name at `offset` in the string table of a section (by number), without its version.
     pub(crate) fn name(&self, strings: usize, offset: u32) -> Option<Cow<'_, str>> {
         let range = as_u64(self.elf.sections.get(strings)?.file_range()?);
         let start = range.start.checked_add(offset.into())?;
@@ -108,7 +108,7 @@ impl ElfFile {
         None
     }
 
-    /// The name of symbol `index` of a table of symbols.
+    /// Returns the name of symbol `index` of a symbol table.
     pub(crate) fn symbol_name(&self, table: &Section, index: u32) -> Option<Cow<'_, str>> {
         let within = u64::from(index) * SYMBOL_BYTES as u64;
         let start = table.offset.checked_add(within).filter(|_| within < table.size)?;
@@ -116,10 +116,10 @@ impl ElfFile {
         self.name(table.link, symbols::le32(&symbol, 0)?)
     }
 
-    /// The largest number of symbols that the file can have; an error where that is more than any program has.
+    /// Returns the largest number of symbols that the file can contain; an error if that is more than any program has.
     pub(crate) fn symbols_max(&self) -> Result<usize, ImageError> {
         let bytes = self.symbol_tables().map(|s| s.size).fold(0, u64::saturating_add);
-        // Tables that overlap occur in hostile files only.
+        // Overlapping tables occur only in hostile files.
         let count = bytes.min(self.bytes.length()) / SYMBOL_BYTES as u64;
         if count > SYMBOLS_MAX {
             return Err(ImageError::Unsupported(format!("{count} symbols, the limit is {SYMBOLS_MAX}")));
@@ -149,12 +149,12 @@ impl ElfFile {
     }
 }
 
-/// The build id of a file; reads its headers and notes only.
+/// Returns the build ID of a file. Reads only its headers and notes.
 pub(crate) fn build_id(path: &Path) -> Option<BuildId> {
     if let Ok(file) = ElfFile::open(path) {
         return file.elf.build_id.clone();
     }
-    // A file of 32 bits, or of a machine that is not supported: its build id still identifies it.
+    // A 32-bit file, or one for an unsupported machine, is still identified by its build ID.
     elf::build_id_of(Data::open(path).ok()?.bytes())
 }
 

@@ -1,24 +1,24 @@
-//! Why an image cannot be read.
+//! Errors of reading an image.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why bytes or a file give no image. Parts that are broken while the rest can be used are no error: they are absent
-/// from the answers.
+/// Reason why bytes or a file cannot be read as an image. If only parts are damaged, there is no error: these parts are
+/// absent from the answers.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// The file cannot be read.
     #[error("cannot read {path}: {error}")]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the operating system.
         error: io::Error,
     },
-    /// Not an ELF file, or cut off within its header.
+    /// The bytes are not an ELF file, or end within its header.
     #[error("no ELF file: {0}")]
     NotElf(&'static str),
-    /// An ELF file of a kind that Dwell does not know.
+    /// The ELF file is of a kind that Dwell does not support.
     #[error("unsupported ELF file: {0}")]
     Unsupported(String),
     /// Neither segments nor sections can be read: the file is truncated or overwritten.

@@ -2,13 +2,13 @@
 
 use crate::{DebugState, Image, ImageAddress};
 
-/// The largest number of procedures, of addresses in each, and of bytes of each that are looked at.
+/// Largest number of procedures, of addresses in each, and of bytes of each that are examined.
 const PROCEDURES_MAX: usize = 48;
 const ADDRESSES_MAX: usize = 6;
 const PROCEDURE_BYTES_MAX: u64 = 2048;
 
-/// Reads `bytes` as an image and asks all that can be asked, checking that the answers fit together. Entry point for
-/// fuzzers: whatever the bytes, it returns within bounded time; a panic is a bug.
+/// Reads `bytes` as an image, calls all functions and checks that their answers are consistent. Entry point for fuzzers:
+/// whatever the bytes are, it returns within bounded time, and a panic is a bug.
 pub fn exercise(bytes: &[u8]) {
     let Ok(mut image) = Image::parse(bytes) else { return };
     exercise_image(&image);
@@ -17,7 +17,7 @@ pub fn exercise(bytes: &[u8]) {
     }
 }
 
-/// Asks an image all that can be asked, as [`exercise`] does.
+/// Calls all functions of an image, as [`exercise`] does.
 pub fn exercise_image(image: &Image) {
     let procedures = image.procedures();
     assert!(

@@ -16,41 +16,41 @@ use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, d
 
 /// An ELF file: executable, shared library, vdso, kernel module or kernel.
 ///
-/// Opening reads the headers. Procedures, line tables and the rest are read when first asked for and kept; threads
-/// may share an image. In a relocatable file (kernel module) addresses are distances from where its code is loaded.
+/// Opening reads the headers. Procedures, line tables and other parts are read on first use and cached. Threads may share an
+/// image. In a relocatable file (kernel module), addresses are distances from the place where its code is loaded.
 pub struct Image {
     path: Option<PathBuf>,
     own: Dwarf,
     debug: Result<DebugFile, String>,
     procedures: OnceLock<ProcedureTable>,
-    /// Demangled names by address: neighbouring addresses are asked about one after the other.
+    /// Demangled names by address. Requests for neighbouring addresses often come one after the other.
     demangled: LruCache<u64, String>,
     relocations: OnceLock<Relocations>,
     data_symbols: OnceLock<DataSymbols>,
-    /// Offsets are distances from here, not offsets in the file.
+    /// If set, offsets are distances from this address, not offsets in the file.
     text: Option<ImageAddress>,
 }
 
-/// The debug file of an image.
+/// Debug file of an image.
 struct DebugFile {
     path: PathBuf,
     dwarf: Dwarf,
 }
 
-/// At most this many bytes are disassembled at once: the sizes of hostile symbols are anything.
+/// Largest number of bytes that are disassembled at once: symbols of hostile files may have any size.
 const INSTRUCTION_BYTES_MAX: u64 = 4 << 20;
-/// Bytes of demangled names that are kept.
+/// Bytes of demangled names that are cached.
 const NAME_BYTES_KEPT: usize = 1 << 20;
 
 impl Image {
-    /// Opens the image at `path`. Files of more than 8 MiB are mapped, smaller ones read.
+    /// Opens the image at `path`. Files of more than 8 MiB are mapped, smaller ones are read.
     pub fn open(path: impl AsRef<Path>) -> Result<Image, ImageError> {
         let path = path.as_ref();
         let data = Data::open(path).map_err(|error| ImageError::read(path, error))?;
         Image::of(data, Some(path.to_owned()))
     }
 
-    /// An image from bytes: the vdso, a member of an archive, a test.
+    /// Creates an image from bytes: the vdso, a member of an archive, a test.
     pub fn parse(bytes: impl Into<Vec<u8>>) -> Result<Image, ImageError> {
         Image::of(Data::Memory(bytes.into()).widened(), None)
     }
@@ -68,9 +68,8 @@ impl Image {
         Ok(Image { path, own, debug, procedures, demangled, relocations, data_symbols, text: None })
     }
 
-    /// Looks for the image's debug file, unless the image has its own debug information, and makes known where the other
-    /// files are that its debug information is in. Answers that were kept are forgotten, since the debug file also has
-    /// symbols.
+    /// Looks for the image's debug file, unless the image contains debug information, and sets the places of the other files
+    /// that its debug information is in. Cached results are dropped, since the debug file also has symbols.
     pub fn attach_debug(&mut self, search: &DebugSearch) {
         if self.elf().relocatable {
             return;
@@ -96,7 +95,8 @@ impl Image {
         self.data_symbols = OnceLock::new();
     }
 
-    /// Takes the image itself for all other files that its debug information is in, if it may be such a file: for fuzzing.
+    /// Uses the image itself for all other files that its debug information is in, if it may be such a file. This is for
+    /// fuzzing.
     pub(crate) fn attach_itself(&mut self) -> bool {
         let names = [".gnu_debugaltlink", ".debug_sup", ".debug_info.dwo", ".debug_cu_index"];
         let may_be = names.iter().any(|name| self.elf().section(name).is_some());
@@ -106,7 +106,7 @@ impl Image {
         may_be
     }
 
-    /// Whether the image's source lines are known, and why not.
+    /// Returns whether the image's source lines are known, or the reason why not.
     pub fn debug_state(&self) -> DebugState {
         let state = match &self.debug {
             _ if self.elf().has_dwarf() => DebugState::Present,
@@ -120,35 +120,36 @@ impl Image {
         missing.map_or(state, DebugState::Incomplete)
     }
 
-    /// The build id of the file that its debug information shares entries with (`.gnu_debugaltlink`), where that file was not
-    /// found.
+    /// Returns the build ID of the file that the debug information shares entries with (`.gnu_debugaltlink`), if that file
+    /// was not found.
     pub fn missing_shared_debug(&self) -> Option<BuildId> {
         self.dwarf().missing_alt()
     }
 
-    /// The path that the image was opened at.
+    /// Returns the path from which the image was opened.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// The instruction set of the image.
+    /// Returns the instruction set of the image.
     pub fn arch(&self) -> Arch {
         self.elf().arch
     }
 
-    /// The build id of the image, where the linker gave it one.
+    /// Returns the build ID of the image, if the linker gave it one.
     pub fn build_id(&self) -> Option<&BuildId> {
         self.elf().build_id.as_ref()
     }
 
-    /// The address that the byte at `offset` in the file is loaded at, before relocation; `None` where none is.
+    /// Returns the address that the byte at `offset` in the file is loaded at, before relocation; `None` if it is not
+    /// loaded.
     pub fn address_of(&self, offset: ImageOffset) -> Option<ImageAddress> {
         let Some(text) = self.text else { return self.elf().address_of(offset) };
         let address = ImageAddress(text.0.checked_add(offset.0)?);
         self.elf().is_code(address.0).then_some(address)
     }
 
-    /// The offset in the file of what is loaded at `address`; `None` where nothing of the file is (`.bss`).
+    /// Returns the offset in the file of the byte that is loaded at `address`; `None` if no byte of the file is (`.bss`).
     pub fn offset_of(&self, address: ImageAddress) -> Option<ImageOffset> {
         match self.text {
             Some(text) => address.0.checked_sub(text.0).map(ImageOffset),
@@ -156,16 +157,16 @@ impl Image {
         }
     }
 
-    /// Makes offsets of this image what the collector records for the kernel: distances from `_text`, or from `_stext` where
-    /// there is no such symbol. Returns `None` where the image has neither symbol.
+    /// Converts the offsets of this image to those that the collector records for the kernel: distances from `_text`, or
+    /// from `_stext` if there is no such symbol. Returns `None` if the image has neither symbol.
     pub fn as_kernel(mut self) -> Option<Image> {
         let address = |name| symbols::address_of(self.elf(), self.own.bytes(), name);
         self.text = Some(ImageAddress(address("_text").or_else(|| address("_stext"))?));
         Some(self)
     }
 
-    /// Copies loaded bytes, pointers as the dynamic linker fills them in; `false`, with `into` unchanged, where not all
-    /// of them are in the file. The first call reads the relocations.
+    /// Copies loaded bytes, with pointers as the dynamic linker fills them in. Returns `false`, with `into` unchanged, if
+    /// not all bytes are in the file. The first call reads the relocations.
     pub fn read(&self, address: ImageAddress, into: &mut [u8]) -> bool {
         match self.elf().loaded(self.own.bytes(), address).get(..into.len()) {
             Some(bytes) => {
@@ -178,7 +179,7 @@ impl Image {
         }
     }
 
-    /// All procedures, one for each start address. The first call takes O(n log n) in the number of symbols.
+    /// Returns all procedures, one for each start address. The first call takes O(n log n) in the number of symbols.
     pub fn procedures(&self) -> &ProcedureTable {
         self.procedures.get_or_init(|| {
             let debug = self.debug.as_ref().ok().map(|found| found.dwarf.file());
@@ -186,13 +187,14 @@ impl Image {
         })
     }
 
-    /// The innermost procedure around `address`.
+    /// Returns the innermost procedure that contains `address`.
     pub fn procedure_at(&self, address: ImageAddress) -> Option<Procedure<'_>> {
         self.procedures().at(address)
     }
 
-    /// What it holds `distance` bytes after the place in memory where the first byte of its file is mapped: all of
-    /// `size_bytes` from there. First call: O(n log n) in the number of symbols.
+    /// Returns what the image contains at `distance` bytes after the place in memory where the first byte of its file is
+    /// mapped. The result covers all of the `size_bytes` bytes from there. The first call takes O(n log n) in the number of
+    /// symbols.
     pub fn data_at(&self, distance: u64, size_bytes: u64) -> DataPlace {
         let symbols = self.data_symbols.get_or_init(|| {
             let debug = self.debug.as_ref().ok().map(|found| (found.dwarf.elf(), found.dwarf.bytes()));
@@ -202,18 +204,19 @@ impl Image {
         symbols.place(self.elf(), distance, size_bytes)
     }
 
-    /// The instructions from `start` on, `size_bytes` long or as far as the file has bytes; of the last one only what
-    /// lies within. At most 4 MiB: no procedure of a compiler is longer, and a hostile one would take gigabytes.
+    /// Returns the instructions in the `size_bytes` bytes from `start`, or as far as the file has bytes; the last one may be
+    /// cut off. At most 4 MiB are decoded: no procedure of a compiler is longer, and a hostile one would take gigabytes.
     pub fn instructions(&self, start: ImageAddress, size_bytes: u64) -> Vec<Instruction> {
         let loaded = self.elf().loaded(self.own.bytes(), start);
         let size = size_bytes.min(INSTRUCTION_BYTES_MAX).min(loaded.len() as u64) as usize;
         decode::instructions(self.arch(), &loaded[..size], start)
     }
 
-    /// The source place of `address` and the calls that were inlined around it, innermost first. Without debug
-    /// information: the procedure's name alone. Empty where there is no procedure either.
+    /// Returns the source place of `address` and the calls that were inlined around it, innermost first. Without debug
+    /// information, the only frame contains the procedure's name. The result is empty if there is no procedure either.
     ///
-    /// The first call for a unit reads its tables; those used last are kept, and calls that find them take O(log n).
+    /// The first call for a unit reads its tables. The most recently used tables are cached, and calls that find them take
+    /// O(log n).
     pub fn frames(&self, address: ImageAddress) -> Vec<Frame> {
         let mut frames = self.dwarf().frames(address, &|a| self.elf().is_code(a));
         let named = frames.last().is_some_and(|f| f.function.is_some());
@@ -228,42 +231,42 @@ impl Image {
         frames
     }
 
-    /// The calls around `address`, innermost first, as a compiler that reads a profile finds them again. Empty without debug
-    /// information of functions. Costs as [`Image::frames`].
+    /// Returns the calls around `address`, innermost first, in the form that a compiler needs to read a profile. Empty
+    /// without debug information of functions. It costs as much as [`Image::frames`].
     pub fn compiled_frames(&self, address: ImageAddress) -> Vec<CompiledFrame> {
         self.dwarf().compiled_frames(address, &|a| self.elf().is_code(a))
     }
 
-    /// File and line that the procedure which begins at `address` begins at; the innermost [`Frame`] there may be of a
-    /// line that the compiler moved up to the entry.
+    /// Returns file and line where the procedure at `address` begins. The innermost [`Frame`] there may belong to a line
+    /// that the compiler moved up to the entry.
     pub fn procedure_line(&self, address: ImageAddress) -> Option<(Arc<str>, u32)> {
         self.dwarf().first_line(address, &|a| self.elf().is_code(a))
     }
 
-    /// File and line of the innermost of [`Image::frames`]; reads less for it.
+    /// Returns file and line of the innermost of [`Image::frames`], but reads less.
     pub fn line_at(&self, address: ImageAddress) -> Option<(Arc<str>, u32)> {
         self.lines_at(std::iter::once(address)).pop()?
     }
 
-    /// [`Image::line_at`] of each address, cheap where they are neighbours.
+    /// Returns [`Image::line_at`] of each address. This is fast if the addresses are neighbours.
     pub fn lines_at(&self, addresses: impl Iterator<Item = ImageAddress>) -> Vec<Option<(Arc<str>, u32)>> {
         self.dwarf().lines(addresses, &|a| self.elf().is_code(a))
     }
 
-    /// The source files that the code in `size_bytes` from `start` was written in, each once.
+    /// Returns the source files of the code in `size_bytes` from `start`, each once.
     pub fn files_within(&self, start: ImageAddress, size_bytes: u64) -> Vec<Arc<str>> {
         let end = start.0.saturating_add(size_bytes);
         self.dwarf().files_within(start.0, end, &|a| self.elf().is_code(a))
     }
 
-    /// Whether code in `size_bytes` from `start` may have been written in a source file called `file_name` (without its
-    /// folders): `false` only where its units list none. Reads no lines for it.
+    /// Returns whether code in `size_bytes` from `start` may come from a source file called `file_name` (without its
+    /// folders); `false` only if its units list no such file. Reads no lines.
     pub fn may_be_of(&self, start: ImageAddress, size_bytes: u64, file_name: &str) -> bool {
         let end = start.0.saturating_add(size_bytes);
         self.dwarf().may_be_of(start.0, end, file_name, &|a| self.elf().is_code(a))
     }
 
-    /// The approximate number of bytes of memory that the image takes. Mapped files do not count.
+    /// Returns the approximate number of bytes of memory that the image occupies. Mapped files do not count.
     pub fn memory_bytes(&self) -> usize {
         let debug = self.debug.as_ref().map_or(0, |found| found.dwarf.memory_bytes());
         let symbols = self.data_symbols.get().map_or(0, DataSymbols::memory_bytes);
@@ -273,7 +276,8 @@ impl Image {
             + self.procedures.get().map_or(0, ProcedureTable::memory_bytes)
     }
 
-    /// The MD5 of the source file at `path` (as [`Frame::file`] spells it) when it was compiled, where DWARF 5 records it.
+    /// Returns the MD5 of the source file at `path` (as [`Frame::file`] spells it) when it was compiled, if DWARF 5 records
+    /// it.
     pub fn source_md5(&self, path: &str) -> Option<[u8; 16]> {
         self.dwarf().source_md5(path, &|a| self.elf().is_code(a))
     }
@@ -289,7 +293,7 @@ impl Image {
         }
     }
 
-    /// Why there is no debug information, and why the packed symbols cannot be used either.
+    /// Returns why there is no debug information, and why the packed symbols cannot be used either.
     fn with_packed(&self, why: &str) -> String {
         let section = self.elf().section(minidebug::SECTION);
         match section.map(|section| minidebug::unpack(section.bytes(self.own.bytes()))) {
@@ -308,12 +312,12 @@ impl std::fmt::Debug for Image {
     }
 }
 
-/// The build id of a file; `None` where it is no ELF file, has none, or cannot be read.
+/// Returns the build ID of a file; `None` if it is not an ELF file, has none, or cannot be read.
 pub fn build_id_of_file(path: impl AsRef<Path>) -> Option<BuildId> {
     crate::elf_file::build_id(path.as_ref())
 }
 
-/// The build id among notes that follow each other, as /sys/kernel/notes has the running kernel's.
+/// Returns the build ID among consecutive notes, such as those of the running kernel in /sys/kernel/notes.
 pub fn build_id_in_notes(notes: &[u8]) -> Option<BuildId> {
     crate::elf::build_id_in(notes, 4)
 }

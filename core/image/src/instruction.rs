@@ -1,4 +1,4 @@
-//! One machine instruction as plain data: what the analysis needs, and its text for people.
+//! One machine instruction as plain data: what the analysis needs, and its text for users.
 
 use smallvec::SmallVec;
 
@@ -7,17 +7,17 @@ use crate::{ImageAddress, Register, RegisterSet};
 /// A decoded instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// Its first byte.
+    /// Address of the first byte.
     pub address: ImageAddress,
-    /// Its length in bytes, at least 1.
+    /// Length in bytes, at least 1.
     pub length: u8,
-    /// The mnemonic as the disassembler spells it, lower case, prefixes apart (`rep`, `lock` stay in `text`).
+    /// Mnemonic as the disassembler spells it, in lower case, without prefixes (`rep`, `lock` are only in `text`).
     pub mnemonic: Box<str>,
-    /// Mnemonic and operands as people read them (AT&T never; Intel syntax on x86).
+    /// Mnemonic and operands as text, in Intel syntax on x86.
     pub text: Box<str>,
-    /// Registers it reads, flags and address registers included. Zeroing idioms (`xor eax, eax`) read none.
+    /// Registers that it reads, including flags and address registers. Zeroing idioms (`xor eax, eax`) read none.
     pub reads: RegisterSet,
-    /// Registers it writes, flags included.
+    /// Registers that it writes, including flags.
     pub writes: RegisterSet,
     /// Explicit operands in the disassembler's order.
     pub operands: SmallVec<[Operand; 3]>,
@@ -26,22 +26,22 @@ pub struct Instruction {
 }
 
 impl Instruction {
-    /// The address after it.
+    /// Returns the address after the last byte.
     pub fn end(&self) -> ImageAddress {
         self.address.offset(u64::from(self.length))
     }
 
-    /// Its memory operand that is read, if any (stack pops and returns included).
+    /// Returns the memory operand that is read, if any (including stack pops and returns).
     pub fn load(&self) -> Option<&MemoryOperand> {
         self.memory().find(|m| m.read)
     }
 
-    /// Its memory operand that is written, if any (pushes and calls included).
+    /// Returns the memory operand that is written, if any (including pushes and calls).
     pub fn store(&self) -> Option<&MemoryOperand> {
         self.memory().find(|m| m.written)
     }
 
-    /// Every memory operand, implicit stack slots last.
+    /// Iterates over the memory operands; implicit stack slots come last.
     pub fn memory(&self) -> impl Iterator<Item = &MemoryOperand> {
         self.operands.iter().filter_map(|o| match o {
             Operand::Memory(m) => Some(m),
@@ -50,7 +50,7 @@ impl Instruction {
     }
 }
 
-/// Where straight-line code goes on behind its conditional branches: the address of each, and of what comes next.
+/// Returns for each conditional branch its address and the address of the instruction after it.
 pub fn fall_throughs(code: &[Instruction]) -> impl Iterator<Item = (ImageAddress, ImageAddress)> {
     code.iter().filter(|i| matches!(i.flow, Flow::Branch { .. })).map(|i| (i.address, i.end()))
 }
@@ -58,11 +58,11 @@ pub fn fall_throughs(code: &[Instruction]) -> impl Iterator<Item = (ImageAddress
 /// An operand of an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// A register and the width of the part that is used, in bits.
+    /// A register, with the width of the part that is used.
     Register {
-        /// Which.
+        /// The whole register.
         register: Register,
-        /// How much of it.
+        /// Width in bits of the part that is used.
         width_bits: u16,
     },
     /// A constant, sign-extended.
@@ -71,8 +71,8 @@ pub enum Operand {
     Memory(MemoryOperand),
 }
 
-/// `segment:[base + index × scale + displacement]`. An address computation without access (`lea`, prefetch) has
-/// neither `read` nor `written`.
+/// A memory operand `segment:[base + index × scale + displacement]`. If the instruction only computes the address (`lea`,
+/// prefetch), neither `read` nor `written` is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryOperand {
     /// Base register; the instruction pointer for pc-relative operands.
@@ -81,42 +81,42 @@ pub struct MemoryOperand {
     pub index: Option<Register>,
     /// Factor of the index: 1, 2, 4 or 8.
     pub scale: u8,
-    /// Constant part.
+    /// Constant part of the address.
     pub displacement: i64,
-    /// Absolute address, where it is known from the instruction alone (pc-relative, absolute).
+    /// Absolute address, if the instruction alone determines it (pc-relative, absolute).
     pub address: Option<ImageAddress>,
-    /// Bytes accessed; 0 where unknown.
+    /// Number of bytes accessed; 0 if unknown.
     pub width_bytes: u16,
-    /// It is read.
+    /// Whether the memory is read.
     pub read: bool,
-    /// It is written.
+    /// Whether the memory is written.
     pub written: bool,
 }
 
 /// Where control goes after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flow {
-    /// To the next instruction (system calls included).
+    /// To the next instruction (including system calls).
     Next,
-    /// To `target`, or to the next.
+    /// To `target` or to the next instruction.
     Branch {
-        /// Where it goes when taken.
+        /// Address of the instruction that a taken branch goes to.
         target: ImageAddress,
     },
-    /// To `target`.
+    /// Always to `target`.
     Jump {
-        /// Where it goes.
+        /// Address of the instruction that the jump goes to.
         target: ImageAddress,
     },
-    /// To wherever a register or memory says.
+    /// To an address in a register or in memory.
     IndirectJump,
-    /// To a procedure (`None`: an indirect call) and, as a rule, back to the next instruction.
+    /// To a procedure (`None` for an indirect call) and usually back to the next instruction.
     Call {
-        /// The procedure's first instruction.
+        /// Address of the procedure's first instruction.
         target: Option<ImageAddress>,
     },
-    /// Out of the procedure.
+    /// Back to the caller of the procedure.
     Return,
-    /// Nowhere: `ud2`, `hlt`, `brk`, `ebreak`, bytes that decode to nothing.
+    /// Nowhere: `ud2`, `hlt`, `brk`, `ebreak`, bytes that cannot be decoded.
     Stop,
 }

@@ -1,7 +1,7 @@
-//! The text of a kernel as it is in memory → an ELF file, so that one reader serves.
+//! Wraps the text of a kernel, as it is in memory, in an ELF file, so that one reader is sufficient.
 //!
-//! Enters: bytes of text, where they lie, what is known of symbols there. Leaves: bytes of an ELF file with one segment. Never here:
-//! where the text comes from.
+//! Input: bytes of text, their address, and known symbols. Output: bytes of an ELF file with one segment. This module does
+//! not know where the text comes from.
 
 use dwell_profile::ImageSymbol;
 use object::elf as raw;
@@ -12,16 +12,16 @@ use crate::{Image, ImageAddress, ImageError};
 const HEADER_BYTES: u64 = 64;
 const PROGRAM_HEADER_BYTES: u64 = 56;
 const SECTION_HEADER_BYTES: u64 = 64;
-/// `.text`, `.symtab`, `.strtab`, after the empty first one.
+/// Number of sections: an empty first one, `.text`, `.symtab` and `.strtab`.
 const SECTIONS: u64 = 4;
 const SECTION_NAMES: &[u8] = b"\0.text\0.symtab\0.strtab\0";
-/// Where the names of sections begin in [`SECTION_NAMES`].
+/// Offsets of the sections' names in [`SECTION_NAMES`].
 const NAMES_AT: [u32; 3] = [1, 7, 15];
 const STRINGS: u64 = 3;
 
 impl Image {
-    /// The image of a kernel whose text, from `_text` on, is at hand; its offsets are distances from there. `machine` is the
-    /// instruction set's number in ELF files.
+    /// Creates the image of a kernel from its text, which begins at `_text`. Offsets are distances from there. `machine` is
+    /// the number of the instruction set in ELF files.
     pub fn of_kernel_text(
         machine: u16,
         text: ImageAddress,
@@ -33,7 +33,7 @@ impl Image {
     }
 }
 
-/// An ELF file: headers, text, symbols, names.
+/// Builds an ELF file: headers, text, symbols, names.
 fn file(machine: u16, text: u64, bytes: &[u8], symbols: &[ImageSymbol]) -> Vec<u8> {
     let mut names = SECTION_NAMES.to_vec();
     let mut table = vec![0; SYMBOL_BYTES];
@@ -84,7 +84,7 @@ fn header(machine: u16) -> Vec<u8> {
     file
 }
 
-/// A section's header: its name and kind, its flags, address, offset and size, what it links to and its entries' size.
+/// Builds a section header: name and type, flags, address, offset and size, linked section, and size of the entries.
 fn section(
     file: &mut Vec<u8>,
     (name, kind): (u32, u32),
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn text_in_memory_is_an_image() {
         let text = ImageAddress(0xffff_ffff_a120_0000);
-        // nop; ret; mov rax, [rax]; ret
+        // Decodes to: nop; ret; mov rax, [rax]; ret.
         let bytes = [0x90, 0xc3, 0x48, 0x8b, 0, 0xc3];
         let symbol = |offset, size_bytes, name: &str| ImageSymbol {
             offset: ImageOffset(offset),

@@ -1,7 +1,7 @@
-//! Bytes → images: ELF, symbols, DWARF lines and inlined calls, instructions; all as plain data.
+//! Reads images from bytes: ELF headers, symbols, DWARF lines and inlined calls, instructions; all as plain data.
 //!
-//! Enters: the bytes of ELF files, ours or hostile. Leaves: symbols, source locations, instructions. Never here:
-//! samples, machine models, knowledge of which process ran what. A panic on any input is a bug.
+//! Input: the bytes of ELF files, which may be hostile. Output: symbols, source locations, instructions. This crate knows no
+//! samples, no machine models and no processes. A panic on any input is a bug.
 
 mod data;
 mod data_symbols;

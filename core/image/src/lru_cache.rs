@@ -1,7 +1,7 @@
-//! A cache of values that take long to make, bounded by their size. The least recently used values are dropped.
+//! A cache of values that take long to compute. It is bounded by their size and drops the least recently used ones.
 //!
-//! Enters: what makes a value, and how large it is. Leaves: the value, shared. Never here: a value that is made while a
-//! lock is held that others need.
+//! Input: a function that computes a value, and the value's size. Output: the value, shared. No value is computed while a
+//! lock is held that other threads need.
 
 use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 /// A least-recently-used cache, bounded by the total size of its values.
 pub struct LruCache<K, T> {
     slots: Mutex<FxHashMap<K, Slot<T>>>,
-    /// Counts look-ups: when a slot was used.
+    /// Number of look-ups so far. It records when each slot was last used.
     clock: AtomicUsize,
     size: AtomicUsize,
     size_max: usize,
@@ -21,23 +21,23 @@ pub struct LruCache<K, T> {
 struct Slot<T> {
     value: Arc<OnceLock<Arc<T>>>,
     used: usize,
-    /// 0 while it is being made.
+    /// Size of the value; 0 while it is being computed.
     size: usize,
 }
 
 impl<K: Hash + Eq + Clone, T> LruCache<K, T> {
-    /// Makes an empty cache for values of `size_max` in total, in the unit that the sizes of values have.
+    /// Creates an empty cache for values of `size_max` in total, in the unit of the values' sizes.
     pub fn new(size_max: usize) -> Self {
         LruCache { slots: Mutex::default(), clock: AtomicUsize::new(0), size: AtomicUsize::new(0), size_max }
     }
 
-    /// The total size of the values.
+    /// Returns the total size of the values.
     pub fn size(&self) -> usize {
         self.size.load(Ordering::Relaxed)
     }
 
-    /// Returns the value of `key`. Where it is not in the cache, `make` makes it; of several threads that look it up at once, one
-    /// makes it and the others wait.
+    /// Returns the value of `key`. If it is not in the cache, `make` computes it. If several threads look it up at once, one
+    /// computes it and the others wait.
     pub fn get(&self, key: &K, make: impl FnOnce() -> T, size: impl Fn(&T) -> usize) -> Arc<T> {
         let slot = self.slot(key);
         let mut made = false;
@@ -51,7 +51,7 @@ impl<K: Hash + Eq + Clone, T> LruCache<K, T> {
         value.clone()
     }
 
-    /// The value of `key`, if it is there.
+    /// Returns the value of `key`, if it is in the cache.
     pub fn peek(&self, key: &K) -> Option<Arc<T>> {
         self.lock().get(key)?.value.get().cloned()
     }
@@ -68,8 +68,8 @@ impl<K: Hash + Eq + Clone, T> LruCache<K, T> {
         value
     }
 
-    /// Adds the size of a new value. Where the total is too large, drops others until it is three quarters of the limit, so
-    /// that the next value does not exceed it again. The new value stays, even if it alone exceeds the limit.
+    /// Adds the size of a new value. If the total is too large, other values are dropped until it is three quarters of the
+    /// limit, so that the next value does not exceed it again. The new value stays, even if it alone exceeds the limit.
     fn account(&self, key: &K, size: usize) {
         let mut slots = self.lock();
         let Some(slot) = slots.get_mut(key) else { return };
@@ -88,7 +88,7 @@ impl<K: Hash + Eq + Clone, T> LruCache<K, T> {
         self.size.store(all, Ordering::Relaxed);
     }
 
-    /// A panic elsewhere leaves nothing half-done behind this lock.
+    /// Locks the slots even if a thread panicked while it held the lock: a panic leaves no half-done change behind it.
     fn lock(&self) -> MutexGuard<'_, FxHashMap<K, Slot<T>>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -106,7 +106,7 @@ mod tests {
             assert_eq!(read(key), key * 10);
         }
         assert_eq!((read(1), cache.size()), (10, 90));
-        // One too many: 2 and 3 go, so that there is room again.
+        // One value too many: 2 and 3 are dropped, so that there is room again.
         assert_eq!((read(4), cache.size()), (40, 60));
         assert_eq!(cache.peek(&1).as_deref(), Some(&10));
         assert_eq!((cache.peek(&2), cache.peek(&3)), (None, None));

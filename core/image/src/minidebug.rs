@@ -1,20 +1,20 @@
-//! The symbols that a stripped program carries packed within itself: `.gnu_debugdata` ("minidebuginfo").
+//! Symbols that a stripped program contains in compressed form: `.gnu_debugdata` ("minidebuginfo").
 //!
-//! Enters: the section's content, an xz-compressed ELF file (GDB manual, "MiniDebugInfo"). Leaves: that file's bytes. Never
-//! here: more memory than the bounds below, whatever the section claims.
+//! Input: the content of the section, an xz-compressed ELF file (GDB manual, "MiniDebugInfo"). Output: the bytes of that
+//! file. Memory stays below the limits here, whatever the section claims.
 
 use std::io::Read;
 
 use lzma_rust2::XzReader;
 
-/// The section's name.
+/// Name of the section.
 pub(crate) const SECTION: &str = ".gnu_debugdata";
-/// A larger file of symbols is refused. Those of the largest programs that Fedora ships take some 20 MiB.
+/// Largest size of a file of symbols that is accepted. Those of the largest programs in Fedora take some 20 MiB.
 const UNPACKED_BYTES_MAX: u64 = 64 << 20;
-/// The decoder's dictionary and tables: what the highest preset of xz needs.
+/// Memory limit of the decoder in KiB for its dictionary and tables: as much as the highest preset of xz needs.
 const DECODER_KIB_MAX: u32 = 66 << 10;
 
-/// Unpacks the section; the error says why it cannot be used.
+/// Decompresses the section. The error says why it cannot be used.
 pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let mut reader = XzReader::new_mem_limit(packed, true, DECODER_KIB_MAX).take(UNPACKED_BYTES_MAX + 1);
@@ -30,7 +30,7 @@ pub(crate) fn unpack(packed: &[u8]) -> Result<Vec<u8>, String> {
 mod tests {
     use super::unpack;
 
-    /// `printf hello | xz --check=crc32`, xz 5.4.1.
+    /// Output of `printf hello | xz --check=crc32`, xz 5.4.1.
     const HELLO: &[u8] = include_bytes!("../tests/image/hello.xz");
 
     #[test]

@@ -1,6 +1,6 @@
-//! Paths as debug information spells them.
+//! Operations on paths as debug information spells them.
 
-/// Appends `part`; an absolute one replaces what was there.
+/// Appends `part` to the path. An absolute part replaces the path.
 pub(crate) fn push(path: &mut String, part: &str) {
     if part.starts_with('/') {
         path.clear();
@@ -10,7 +10,8 @@ pub(crate) fn push(path: &mut String, part: &str) {
     path.push_str(part);
 }
 
-/// Without `.`, `..` and doubled slashes, by text alone: the file system that the compiler saw is gone.
+/// Returns the path without `.`, `..` and doubled slashes. Only the text is used, since the file system that the compiler
+/// saw is not available.
 pub(crate) fn normalize(path: &str) -> String {
     let absolute = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
@@ -29,7 +30,7 @@ pub(crate) fn normalize(path: &str) -> String {
     if absolute { format!("/{joined}") } else { joined }
 }
 
-/// Without its folders.
+/// Returns the last component of the path.
 pub(crate) fn last(path: &str) -> &str {
     path.trim_end_matches(['/']).rsplit('/').next().unwrap_or(path)
 }

@@ -1,5 +1,6 @@
-//! Stubs of the procedure linkage table, named `<procedure>@plt` by the slot of the global offset table they jump
-//! through. They are found by their instructions, not by position, so that every linker's layout is understood.
+//! Stubs of the procedure linkage table. A stub is named `<procedure>@plt` after the slot of the global offset table that it
+//! jumps through. Stubs are recognized by their instructions, not by position, so that the layout of every linker is
+//! supported.
 
 use rustc_hash::FxHashMap;
 
@@ -14,18 +15,19 @@ const STUB_BYTES: u64 = 16;
 /// Code that jumps through a slot of the global offset table.
 pub(crate) struct Stub {
     pub(crate) address: u64,
-    /// 0 where it is not known.
+    /// Size in bytes; 0 if unknown.
     pub(crate) size_bytes: u64,
     slot: u64,
 }
 
-/// The stubs of a file.
+/// Returns the stubs of a file.
 pub(crate) fn stubs(file: &ElfFile) -> Vec<Stub> {
     let tables = file.elf.sections.iter().filter(|s| s.executable && s.name.starts_with(".plt"));
     tables.flat_map(|table| jumps(file.elf.arch, table, &file.section(table))).collect()
 }
 
-/// The names of stubs by address, from the relocations that fill in their slots. `symbol_at` names the symbol at an address.
+/// Returns the names of stubs by address, from the relocations that fill in their slots. `symbol_at` returns the name of the
+/// symbol at an address.
 pub(crate) fn names(
     file: &ElfFile,
     stubs: &[Stub],
@@ -40,7 +42,8 @@ pub(crate) fn names(
             let name = le64(relocation, 0).and_then(|slot| slots.get_mut(&slot));
             let Some(name) = name.filter(|name| name.is_none()) else { continue };
             *name = match le32(relocation, 12) {
-                // The relocation of an indirect function (`IRELATIVE`) has its resolver's address instead of a symbol.
+                // The relocation of an indirect function (`IRELATIVE`) contains the address of its resolver instead of a
+                // symbol.
                 None | Some(0) => le64(relocation, 16).and_then(symbol_at),
                 Some(symbol) => {
                     let table = file.elf.sections.get(section.link);
@@ -68,14 +71,14 @@ fn jumps(arch: Arch, table: &Section, code: &[u8]) -> Vec<Stub> {
     let entry_size = if table.entry_size == 8 { 8 } else { STUB_BYTES };
     match arch {
         Arch::X86_64 => find(8, entry_size, slot_x86),
-        // Its stubs jump through slots by an absolute address, or by a register.
+        // Its stubs jump through slots by an absolute address or through a register.
         Arch::X86 => Vec::new(),
         Arch::Aarch64 => find(4, 0, slot_aarch64),
         Arch::Riscv64 => find(4, 0, slot_riscv),
     }
 }
 
-/// `[endbr64;] [bnd] jmp [rip + displacement]`
+/// Recognizes `[endbr64;] [bnd] jmp [rip + displacement]`. Returns the address of the slot.
 fn slot_x86(code: &[u8], address: u64) -> Option<u64> {
     let endbr = if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 4 } else { 0 };
     let prefix = endbr + usize::from(code.get(endbr) == Some(&0xf2));
@@ -86,7 +89,7 @@ fn slot_x86(code: &[u8], address: u64) -> Option<u64> {
     Some(address.wrapping_add(prefix as u64 + 6).wrapping_add_signed(displacement.into()))
 }
 
-/// `adrp x16, page; ldr x17, [x16, offset]`
+/// Recognizes `adrp x16, page; ldr x17, [x16, offset]`. Returns the address of the slot.
 fn slot_aarch64(code: &[u8], address: u64) -> Option<u64> {
     let (adrp, load) = (le32(code, 0)?, le32(code, 4)?);
     if adrp & 0x9f00_001f != 0x9000_0010 || load & 0xffc0_03ff != 0xf940_0211 {
@@ -98,7 +101,7 @@ fn slot_aarch64(code: &[u8], address: u64) -> Option<u64> {
     Some((address & !0xfff).wrapping_add_signed(pages << 12).wrapping_add(offset))
 }
 
-/// `auipc t3, upper; ld t3, lower(t3)`
+/// Recognizes `auipc t3, upper; ld t3, lower(t3)`. Returns the address of the slot.
 fn slot_riscv(code: &[u8], address: u64) -> Option<u64> {
     let (auipc, load) = (le32(code, 0)?, le32(code, 4)?);
     if auipc & 0xfff != 0xe17 || load & 0xf_ffff != 0xe_3e03 {

@@ -1,11 +1,12 @@
-//! Symbols, stubs of the procedure linkage table and unwind entries → the procedures of an image, by address.
+//! The procedures of an image by address, from symbols, stubs of the procedure linkage table and unwind entries.
 //!
-//! Enters: the image and, where there is one, its debug file. Leaves: procedures that lie in executable sections and have
-//! a size. Never here: DWARF, instructions, a name before it is shown: names are read and demangled when they are asked for.
+//! Input: the image and, if there is one, its debug file. Output: procedures that are in executable sections and have a
+//! size. DWARF and instructions are not read here. Names are read and demangled only on request.
 //!
-//! An [`Image`](crate::Image) has a *complete* table, which lists every procedure. [`ProcedureTable::open`] reads the
-//! headers, the symbols and the index of unwind entries of a file only, which is what a table of hot procedures needs of
-//! files of hundreds of megabytes. Both answer look-ups alike; a test compares them.
+//! An [`Image`](crate::Image) has a *complete* table, which lists every procedure. [`ProcedureTable::open`] reads only the
+//! headers, the symbols and the index of unwind entries of a file. That is sufficient for a table of the most sampled
+//! procedures, even with files of hundreds of megabytes. Both kinds of tables give the same results for look-ups; a test
+//! compares them.
 //!
 //! Memory: 16 bytes for each symbol that names code, 8 for each procedure. Time: O(n log n) in the number of symbols.
 
@@ -26,27 +27,27 @@ use crate::{BuildId, DebugSearch, ImageAddress, ImageError, ImageOffset, plt};
 /// A procedure of an image: a named, contiguous range of instructions.
 #[derive(Clone, Copy)]
 pub struct Procedure<'t> {
-    /// Its first instruction.
+    /// Address of the first instruction.
     pub address: ImageAddress,
-    /// Its size; that of symbols without one reaches to the next procedure or the section's end. Never 0.
+    /// Size in bytes, never 0. If the symbol has no size, the procedure ends at the next one or at the end of the section.
     pub size_bytes: u64,
     table: &'t ProcedureTable,
     entry: Entry,
 }
 
 impl<'t> Procedure<'t> {
-    /// The symbol's name, still mangled, without its version; `0x<address>` where only unwind information tells that
-    /// there is a procedure; `<name>@plt` for a stub of the procedure linkage table.
+    /// Returns the symbol's name, still mangled, without its version. The name is `0x<address>` if the procedure is known
+    /// from unwind information only, and `<name>@plt` for a stub of the procedure linkage table.
     pub fn name(&self) -> Cow<'t, str> {
         self.table.best_name(&self.entry).unwrap_or_else(|| format!("0x{:x}", self.address.0).into())
     }
 
-    /// The name as the source spells it. Each call demangles it anew.
+    /// Returns the name as the source spells it. Each call demangles the name again.
     pub fn demangled(&self) -> String {
         demangle(&self.name())
     }
 
-    /// Other names of the same address, better ones first. Only an [`Image`](crate::Image) knows all of them.
+    /// Returns other names of the same address, the best first. Only an [`Image`](crate::Image) knows all of them.
     pub fn aliases(&self) -> Vec<Cow<'t, str>> {
         let own = self.name();
         let group = self.table.at_same_address(&self.entry).iter();
@@ -58,7 +59,7 @@ impl<'t> Procedure<'t> {
         names
     }
 
-    /// Whether its object file keeps the name to itself, so that others may have it too.
+    /// Returns whether the name is local to its object file, so that other procedures may have the same name.
     pub fn is_local(&self) -> bool {
         match self.entry.strings() {
             STUB => false,
@@ -67,12 +68,12 @@ impl<'t> Procedure<'t> {
         }
     }
 
-    /// The address after its last byte.
+    /// Returns the address after the last byte.
     pub fn end(&self) -> ImageAddress {
         self.address.offset(self.size_bytes)
     }
 
-    /// Whether `address` lies in it.
+    /// Returns whether the procedure contains `address`.
     pub fn contains(&self, address: ImageAddress) -> bool {
         address.0.checked_sub(self.address.0).is_some_and(|d| d < self.size_bytes)
     }
@@ -84,39 +85,41 @@ impl fmt::Debug for Procedure<'_> {
     }
 }
 
-/// The procedures of an image, one for each start address.
+/// Table of the procedures of an image, one for each start address.
 pub struct ProcedureTable {
     image: ElfFile,
-    /// The file with the rest of the symbols: the debug file, or what the image carries compressed.
+    /// File with the other symbols: the debug file, or the compressed symbols in the image.
     debug: Option<ElfFile>,
-    /// The lowest address of code: entries have distances from there.
+    /// Lowest address of code. Entries contain distances from it.
     base: u64,
     string_tables: Vec<StringTable>,
-    /// By address, one for each.
+    /// Procedures by address, one for each.
     procedures: Vec<Entry>,
-    /// For each, the furthest end of those up to it: how far back a look-up must go where symbols overlap.
+    /// For each procedure, the largest end of all procedures up to it. It limits how far back a look-up must go if symbols
+    /// overlap.
     furthest_ends: Vec<u64>,
-    /// By address, then the best first: the symbols of those addresses that have several.
+    /// All symbols of those addresses that have several, by address and then the best first.
     same_address: Vec<Entry>,
-    /// Procedures that have no symbol; none in a complete table, which has them among `procedures`.
+    /// Procedures without a symbol. It is empty in a complete table, which has them in `procedures`.
     unwind: Unwind,
-    /// By address.
+    /// Names of stubs by address.
     stub_names: OnceLock<FxHashMap<u64, Box<str>>>,
 }
 
-/// Where the names of some symbols are: the section of the image or of its debug file, by number.
+/// Location of the names of some symbols: the number of a string section in the image or in its debug file.
 #[derive(PartialEq, Eq)]
 struct StringTable {
     in_debug: bool,
     section: usize,
 }
 
-/// How many overlapping predecessors a look-up visits; only hostile files have more.
+/// Largest number of overlapping predecessors that a look-up visits; only hostile files have more.
 const OVERLAPS_MAX: usize = 256;
 
 impl ProcedureTable {
-    /// Reads what tells procedures apart from the file at `path`. `None` where only [`Image`](crate::Image) can tell: the file
-    /// has a debug file that must be verified by its whole contents, is of 32 bits, or is no executable or library.
+    /// Reads the file at `path` as far as needed to tell procedures apart. Returns `None` if this requires an
+    /// [`Image`](crate::Image): the file has a debug file that must be verified by its whole contents, is a 32-bit file, or
+    /// is no executable or library.
     pub fn open(path: &Path, search: &DebugSearch) -> Result<Option<ProcedureTable>, ImageError> {
         let image = match ElfFile::open(path) {
             Err(ImageError::Unsupported(_)) => return Ok(None),
@@ -133,7 +136,7 @@ impl ProcedureTable {
         Ok(Some(table))
     }
 
-    /// Lists every procedure. A file with more symbols than any program has is read as if it had none.
+    /// Builds a table of every procedure. If a file claims more symbols than any program has, its symbols are ignored.
     pub(crate) fn complete(image: ElfFile, debug: Option<ElfFile>) -> ProcedureTable {
         let unwind = Unwind::all(&image);
         let mut table = ProcedureTable::new(image, debug, unwind);
@@ -160,36 +163,36 @@ impl ProcedureTable {
         }
     }
 
-    /// The image's build id.
+    /// Returns the build ID of the image.
     pub fn build_id(&self) -> Option<&BuildId> {
         self.image.elf.build_id.as_ref()
     }
 
-    /// The address that the byte at `offset` in the file is loaded at.
+    /// Returns the address that the byte at `offset` in the file is loaded at.
     pub fn address_of(&self, offset: ImageOffset) -> Option<ImageAddress> {
         self.image.elf.address_of(offset)
     }
 
-    /// The innermost procedure around `address`: of those that contain it, the one that starts last.
+    /// Returns the innermost procedure around `address`: of those that contain it, the one that starts last.
     pub fn at(&self, address: ImageAddress) -> Option<Procedure<'_>> {
         let distance = address.0.checked_sub(self.base)?;
         let named = self.named_at(distance).copied();
         named.or_else(|| self.unnamed_at(address.0)).map(|entry| self.procedure(entry))
     }
 
-    /// Where the next procedure with a name begins after `address`: up to there the result of [`ProcedureTable::at`] changes
-    /// only where a procedure ends.
+    /// Returns the address after `address` where the next procedure with a name begins. Before that address, the result of
+    /// [`ProcedureTable::at`] changes only where a procedure ends.
     pub fn next_after(&self, address: ImageAddress) -> ImageAddress {
         let after = address.0.checked_sub(self.base).map_or(0, |distance| self.count_up_to(distance));
         ImageAddress(self.procedures.get(after).map_or(u64::MAX, |e| self.base + e.start()))
     }
 
-    /// The procedures by address. In a table that is not complete those without a symbol are missing.
+    /// Iterates over the procedures by address. A table that is not complete lacks those without a symbol.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Procedure<'_>> + DoubleEndedIterator + Clone {
         self.procedures.iter().map(|entry| self.procedure(*entry))
     }
 
-    /// Approximate number of bytes of memory.
+    /// Returns the approximate number of bytes of memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         let entries = self.procedures.len() + self.same_address.len();
         entries * size_of::<Entry>() + self.furthest_ends.len() * size_of::<u64>()
@@ -200,7 +203,7 @@ impl ProcedureTable {
         Procedure { address, size_bytes: entry.size.into(), table: self, entry }
     }
 
-    /// How many procedures start at or before a distance from the base.
+    /// Returns the number of procedures that start at or before a distance from the base.
     fn count_up_to(&self, distance: u64) -> usize {
         self.procedures.partition_point(|e| e.start() <= distance)
     }
@@ -212,7 +215,8 @@ impl ProcedureTable {
         reaching.map(|(entry, _)| entry).find(|e| distance - e.start() < e.size.into())
     }
 
-    /// The procedure around `address` that only unwind information knows, as far as no procedure with a symbol overlaps it.
+    /// Returns the procedure around `address` that is known from unwind information only. It ends where a procedure with a
+    /// symbol overlaps it.
     fn unnamed_at(&self, address: u64) -> Option<Entry> {
         let (start, size) = self.unwind.at(address)?;
         let code_end = self.image.elf.code_end(start)?;
@@ -227,7 +231,7 @@ impl ProcedureTable {
         (address < end).then_some(entry)
     }
 
-    /// Adds the procedures that have no symbol, after which the table is complete.
+    /// Adds the procedures without a symbol, which completes the table.
     fn list_unnamed(&mut self) {
         let starts = self.unwind.starts();
         let unnamed: Vec<Entry> = starts.filter_map(|start| self.unnamed_at(start)).collect();
@@ -239,12 +243,12 @@ impl ProcedureTable {
         self.set_procedures(procedures);
     }
 
-    /// The symbols that name code, by address, the best first.
+    /// Returns the symbols that name code, by address, the best first.
     fn symbols(&mut self) -> Result<Vec<Entry>, ImageError> {
         let files = [(false, Some(&self.image)), (true, self.debug.as_ref())];
         let mut symbols = Vec::new();
         for (in_debug, file) in files.into_iter().filter_map(|(in_debug, file)| Some((in_debug, file?))) {
-            // Growing the vector would take twice the memory.
+            // The vector is allocated at once, since growing it would take twice the memory.
             let count = file.symbols_max()?;
             let no_room = |_| ImageError::Unsupported(format!("no memory for its {count} symbols"));
             symbols.try_reserve_exact(count).map_err(no_room)?;
@@ -262,8 +266,8 @@ impl ProcedureTable {
         Ok(symbols)
     }
 
-    /// Makes procedures of sorted symbols and of stubs. A complete table has only the stubs whose names are known, which
-    /// takes reading the relocations.
+    /// Builds the procedures from sorted symbols and from stubs. A complete table contains only stubs whose names are known,
+    /// which requires reading the relocations.
     fn gather(&mut self, symbols: Vec<Entry>, complete: bool) {
         self.same_address = same_address(&symbols, complete);
         let mut procedures = best_of_each_address(symbols);
@@ -280,7 +284,7 @@ impl ProcedureTable {
         self.set_procedures(procedures);
     }
 
-    /// Adds the stubs where no other procedure starts.
+    /// Adds the stubs at addresses where no other procedure starts.
     fn add_stubs(&self, procedures: &mut Vec<Entry>, stubs: Vec<plt::Stub>) {
         if stubs.is_empty() {
             return;
@@ -289,13 +293,13 @@ impl ProcedureTable {
             Entry::new(stub.address.checked_sub(self.base)?, stub.size_bytes, QUALITY_BEST, STUB, 0)
         };
         procedures.extend(stubs.into_iter().filter_map(entry));
-        // A stable sort: of two at one address the symbol comes first and stays.
+        // The sort is stable: if a symbol and a stub have the same address, the symbol comes first and is kept.
         procedures.sort_by_key(Entry::start);
         procedures.dedup_by_key(|e| e.start());
     }
 
-    /// Gives those without a size that of the unwind entry at the same start, else the distance to whatever comes next. No
-    /// procedure reaches past the end of its section.
+    /// Sets missing sizes: the size of the unwind entry with the same start, otherwise the distance to the next procedure.
+    /// No procedure extends past the end of its section.
     fn set_sizes(&self, procedures: &mut [Entry]) {
         let mut next = u64::MAX;
         for entry in procedures.iter_mut().rev() {
@@ -321,7 +325,7 @@ impl ProcedureTable {
         self.procedures = procedures;
     }
 
-    /// The symbols at the address of an entry; none where it has only one.
+    /// Returns the symbols at the address of an entry, or none if it has only one.
     fn at_same_address(&self, entry: &Entry) -> &[Entry] {
         if entry.strings() >= UNNAMED {
             return &[];
@@ -331,7 +335,7 @@ impl ProcedureTable {
         &self.same_address[first..first + count]
     }
 
-    /// The best name of a procedure. Of several symbols that are equally good by their kind, the names decide.
+    /// Returns the best name of a procedure. If several symbols are equally good by kind, their names decide.
     fn best_name(&self, entry: &Entry) -> Option<Cow<'_, str>> {
         let group = self.at_same_address(entry).iter();
         let equal = group.take_while(|e| e.kind() == entry.kind());
@@ -355,7 +359,7 @@ impl ProcedureTable {
         }
     }
 
-    /// The names of stubs by address. `procedures` are sorted by address.
+    /// Returns the names of stubs by address. `procedures` are sorted by address.
     fn names_of_stubs(&self, stubs: &[plt::Stub], procedures: &[Entry]) -> FxHashMap<u64, Box<str>> {
         let symbol_at = |address: u64| {
             let distance = address.checked_sub(self.base)?;
@@ -367,19 +371,19 @@ impl ProcedureTable {
     }
 }
 
-/// Makes entries of the symbols of one file.
+/// Creates entries for the symbols of one file.
 struct SymbolReader<'a> {
     file: &'a ElfFile,
     code: CodeRange<'a>,
     base: u64,
     in_debug: bool,
     string_tables: &'a mut Vec<StringTable>,
-    /// The section and number of the string table that was looked up last.
+    /// Section and number of the string table that was looked up last.
     last_strings: Option<(usize, u16)>,
 }
 
 impl SymbolReader<'_> {
-    /// The entry of a symbol that names code.
+    /// Returns the entry of a symbol that names code.
     #[inline]
     fn entry(&mut self, symbol: &RawSymbol<'_>) -> Option<Entry> {
         let bytes = symbol.bytes;
@@ -404,7 +408,7 @@ impl SymbolReader<'_> {
         Entry::new(address.checked_sub(self.base)?, size, quality, strings, name)
     }
 
-    /// The number of a string table; `None` where there are too many.
+    /// Returns the number of a string table; `None` if there are too many.
     #[inline]
     fn string_table(&mut self, section: usize) -> Option<u16> {
         if let Some((_, number)) = self.last_strings.filter(|(last, _)| *last == section) {
@@ -424,7 +428,8 @@ impl SymbolReader<'_> {
     }
 }
 
-/// Whether addresses lie in code. Remembers the last range: neighbours in a table of symbols are neighbours in code.
+/// Tests whether addresses are in code. The last range is cached, since neighbours in a symbol table are usually neighbours
+/// in code.
 struct CodeRange<'a> {
     elf: &'a Elf,
     last: std::ops::Range<u64>,
@@ -441,12 +446,12 @@ impl CodeRange<'_> {
     }
 }
 
-/// A procedure, or a symbol that may name one. Large programs have hundreds of thousands: one takes 16 bytes.
+/// A procedure, or a symbol that may name one. It takes only 16 bytes, since large programs have hundreds of thousands.
 #[derive(Clone, Copy)]
 struct Entry {
-    /// From the highest bit: 48 of the distance from the table's base, 3 of the quality, 13 of the string table's number.
+    /// From the highest bit: 48 bits of distance from the table's base, 3 of quality, 13 of the string table's number.
     place: u64,
-    /// In bytes; none is longer than 4 GiB.
+    /// Size in bytes, at most 4 GiB.
     size: u32,
     /// Offset of the name in the string table.
     name: u32,
@@ -454,26 +459,26 @@ struct Entry {
 
 const DISTANCE_BITS: u32 = 48;
 const STRINGS_BITS: u32 = 13;
-/// Quality of an exported symbol. The quality is the difference between the best rank and the symbol's.
+/// Quality of an exported symbol. The quality is the best rank minus the symbol's rank, so lower is better.
 const QUALITY_BEST: u8 = 0;
-/// Quality of a symbol that its object file keeps to itself.
+/// Quality of a symbol that is local to its object file.
 const QUALITY_LOCAL: u8 = symbols::RANK_BEST;
-/// Bit of the quality: the symbol is a label, which has no type.
+/// Bit of the quality that marks a label: a symbol without a type.
 const QUALITY_LABEL: u8 = 4;
-/// Stands for a string table: the procedure is a stub.
+/// Number instead of a string table's that marks a stub.
 const STUB: u16 = (1 << STRINGS_BITS) - 1;
-/// Stands for a string table: the procedure has no symbol.
+/// Number instead of a string table's that marks a procedure without a symbol.
 const UNNAMED: u16 = STUB - 1;
 
 impl Entry {
-    /// `None` where the code of the image is spread too wide.
+    /// Creates an entry. Returns `None` if the code of the image spans too many addresses.
     fn new(distance: u64, size: u64, quality: u8, strings: u16, name: u32) -> Option<Self> {
         let kind = distance << (u64::BITS - DISTANCE_BITS - STRINGS_BITS) | u64::from(quality);
         let entry = Entry { place: kind << STRINGS_BITS | u64::from(strings), size: saturate(size), name };
         (distance < 1 << DISTANCE_BITS).then_some(entry)
     }
 
-    /// The distance of its first byte from the table's base.
+    /// Returns the distance of the first byte from the table's base.
     fn start(&self) -> u64 {
         self.place >> (u64::BITS - DISTANCE_BITS)
     }
@@ -482,12 +487,12 @@ impl Entry {
         self.start() + u64::from(self.size)
     }
 
-    /// By this number entries are ordered by address, and at one address by quality.
+    /// Returns a number that orders entries by address, and at one address by quality.
     fn kind(&self) -> u64 {
         self.place >> STRINGS_BITS
     }
 
-    /// The order of entries: as a single number, which is compared fast.
+    /// Returns the order of entries as a single number, which is fast to compare.
     fn order(&self) -> u128 {
         u128::from(self.kind()) << 64 | u128::from(self.name)
     }
@@ -509,14 +514,14 @@ fn saturate(size: u64) -> u32 {
     u32::try_from(size).unwrap_or(u32::MAX)
 }
 
-/// What decides between names of equally good symbols: fewer leading underscores (`write` before `__write`), then the
-/// shorter name.
+/// Returns the key that chooses between names of equally good symbols. The name with fewer leading underscores wins (`write`
+/// over `__write`), then the shorter name.
 fn preference(name: &str) -> (usize, usize, &str) {
     (name.bytes().take_while(|byte| *byte == b'_').count(), name.len(), name)
 }
 
-/// The symbols of those addresses that have several; unless `all`, those only that are as good as the best by their kind,
-/// among which the names decide.
+/// Returns the symbols of those addresses that have several. Unless `all` is set, only symbols of the best kind are
+/// returned, if there are several of these: their names decide.
 fn same_address(symbols: &[Entry], all: bool) -> Vec<Entry> {
     let groups = symbols.chunk_by(|a, b| a.start() == b.start());
     let relevant = groups.map(|group| {
@@ -526,7 +531,7 @@ fn same_address(symbols: &[Entry], all: bool) -> Vec<Entry> {
     relevant.flatten().copied().collect()
 }
 
-/// One entry for each address: the first has the best name, the largest size counts.
+/// Keeps one entry for each address: the first, which has the best name, with the largest size.
 fn best_of_each_address(symbols: Vec<Entry>) -> Vec<Entry> {
     let mut best = symbols;
     best.dedup_by(|next, kept| {
@@ -539,7 +544,7 @@ fn best_of_each_address(symbols: Vec<Entry>) -> Vec<Entry> {
     best
 }
 
-/// Labels within a procedure that has a size belong to hand-written assembly; they are not procedures.
+/// Removes labels within a procedure that has a size. They belong to hand-written assembly and are not procedures.
 fn drop_labels(procedures: &mut Vec<Entry>) {
     let mut covered_to = 0;
     procedures.retain(|e| {

@@ -1,4 +1,4 @@
-//! Registers as small numbers, the same for every width of one register.
+//! Registers as small numbers. All widths of one register share a number.
 
 use std::borrow::Cow;
 
@@ -12,18 +12,18 @@ pub use register::Register;
 /// An instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arch {
-    /// x86-64.
+    /// 64-bit x86.
     X86_64,
-    /// x86 of 32 bits, whose registers are halves of x86-64's.
+    /// 32-bit x86, whose registers are halves of those of x86-64.
     X86,
-    /// AArch64.
+    /// 64-bit ARM.
     Aarch64,
-    /// RISC-V, 64 bits.
+    /// 64-bit RISC-V.
     Riscv64,
 }
 
 impl Arch {
-    /// As `uname -m` spells it: `x86_64`, `i386`, `aarch64`, `riscv64`.
+    /// Returns the name as `uname -m` spells it: `x86_64`, `i386`, `aarch64`, `riscv64`.
     pub fn name(self) -> &'static str {
         match self {
             Arch::X86_64 => "x86_64",
@@ -33,7 +33,7 @@ impl Arch {
         }
     }
 
-    /// The register that pushes, calls (x86) and stack slots go by.
+    /// Returns the stack pointer, which pushes, calls (x86) and stack slots use.
     pub fn stack_pointer(self) -> Register {
         match self {
             Arch::X86_64 | Arch::X86 => x86::RSP,
@@ -42,7 +42,7 @@ impl Arch {
         }
     }
 
-    /// The program counter, base of pc-relative operands.
+    /// Returns the program counter, the base of pc-relative operands.
     pub fn instruction_pointer(self) -> Register {
         match self {
             Arch::X86_64 | Arch::X86 => x86::RIP,
@@ -51,7 +51,7 @@ impl Arch {
         }
     }
 
-    /// The arithmetic flags, where the architecture has them.
+    /// Returns the register of arithmetic flags, if the architecture has one.
     pub fn flags(self) -> Option<Register> {
         match self {
             Arch::X86_64 | Arch::X86 => Some(x86::FLAGS),
@@ -60,7 +60,7 @@ impl Arch {
         }
     }
 
-    /// The register that always reads 0. It appears as an operand, never among the registers read or written.
+    /// Returns the register that always reads 0. It appears as an operand, but never among the registers read or written.
     pub fn zero(self) -> Option<Register> {
         match self {
             Arch::X86_64 | Arch::X86 => None,
@@ -71,7 +71,8 @@ impl Arch {
 }
 
 impl Register {
-    /// The name of the whole register (`rax`, `zmm3`, `x5`, `v7`, `a0`), or `?<number>` where `arch` has none.
+    /// Returns the name of the whole register (`rax`, `zmm3`, `x5`, `v7`, `a0`), or `?<number>` if `arch` has no such
+    /// register.
     pub fn name(self, arch: Arch) -> Cow<'static, str> {
         match arch {
             Arch::X86_64 | Arch::X86 => x86::name(self),
@@ -80,7 +81,8 @@ impl Register {
         }
     }
 
-    /// The register that a disassembler calls `name`, whole or in part (`eax` → `rax`).
+    /// Returns the register that a disassembler calls `name`; a name of a part stands for the whole register (`eax` →
+    /// `rax`).
     pub fn named(arch: Arch, name: &str) -> Option<Register> {
         match arch {
             Arch::X86_64 | Arch::X86 => x86::named(name),
@@ -95,40 +97,40 @@ impl Register {
 pub struct RegisterSet(pub u128);
 
 impl RegisterSet {
-    /// No register.
+    /// The empty set.
     pub const EMPTY: RegisterSet = RegisterSet(0);
 
-    /// Adds one.
+    /// Adds a register to the set.
     pub fn insert(&mut self, register: Register) {
         self.0 |= 1 << (register.0 & 127);
     }
 
-    /// Takes one out.
+    /// Removes a register from the set.
     pub fn remove(&mut self, register: Register) {
         self.0 &= !(1 << (register.0 & 127));
     }
 
-    /// Whether it is in.
+    /// Returns whether the set contains a register.
     pub fn contains(self, register: Register) -> bool {
         self.0 >> (register.0 & 127) & 1 == 1
     }
 
-    /// In both.
+    /// Returns the registers that are in both sets.
     pub fn intersection(self, other: RegisterSet) -> RegisterSet {
         RegisterSet(self.0 & other.0)
     }
 
-    /// In either.
+    /// Returns the registers that are in either set.
     pub fn union(self, other: RegisterSet) -> RegisterSet {
         RegisterSet(self.0 | other.0)
     }
 
-    /// Whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Each one, in ascending order.
+    /// Iterates over the registers in ascending order.
     pub fn iter(self) -> impl Iterator<Item = Register> {
         let mut rest = self.0;
         std::iter::from_fn(move || {

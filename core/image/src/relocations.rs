@@ -1,20 +1,20 @@
-//! What the dynamic linker writes into an image that is loaded at its own addresses: `R_*_RELATIVE` of `.rela.dyn`.
-//! Tables of labels and of functions lie in the file as zeros and get their addresses so.
+//! Values that the dynamic linker writes into an image: `R_*_RELATIVE` of `.rela.dyn`. Addresses are those for an image that
+//! is loaded at its own addresses. Tables of labels and of functions are zeros in the file and get their addresses this way.
 //!
-//! Enters: headers and bytes. Leaves: values by address. Others (symbols of other images) are left out. Packed ones
-//! (`SHT_RELR`) need nothing: their values lie in the file.
+//! Input: headers and bytes. Output: values by address. Other relocations (symbols of other images) are left out. Packed
+//! ones (`SHT_RELR`) need no handling, since their values are in the file.
 
 use object::elf as raw;
 
 use crate::Arch;
 use crate::elf::Elf;
 
-/// Bytes of an entry: offset, information, addend.
+/// Size of an entry in bytes: offset, information, addend.
 const ENTRY_BYTES: usize = 24;
-/// Bytes that a relocation writes.
+/// Number of bytes that a relocation writes.
 const VALUE_BYTES: u64 = 8;
 
-/// Values by ascending address.
+/// Relocated values by ascending address.
 #[derive(Debug, Default)]
 pub(crate) struct Relocations(Vec<(u64, u64)>);
 
@@ -37,7 +37,7 @@ impl Relocations {
         Relocations(values)
     }
 
-    /// Puts the values over what was read from the file at `address`.
+    /// Writes the values over what was read from the file at `address`.
     pub(crate) fn apply(&self, address: u64, into: &mut [u8]) {
         let end = address.saturating_add(into.len() as u64);
         let first = self.0.partition_point(|(at, _)| at.saturating_add(VALUE_BYTES) <= address);

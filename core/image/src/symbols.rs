@@ -1,20 +1,21 @@
-//! The entries of `.symtab` and `.dynsym`.
+//! Entries of the symbol tables `.symtab` and `.dynsym`.
 
 use object::elf as raw;
 
 use crate::Arch;
 use crate::elf::Elf;
 
-/// Longer names are refused. The search for the end of a name stops there, so that many symbols that share one long string
+/// Largest length of a name. The search for the end of a name stops there, so that many symbols that share one long string
 /// cost little.
 pub(crate) const NAME_BYTES_MAX: usize = 16 << 10;
 pub(crate) const SYMBOL_BYTES: usize = 24;
 
-/// How many bytes of names may still be copied: symbols of a hostile file may all share one long string.
+/// Number of bytes of names that may still be copied. All symbols of a hostile file may share one long string.
 pub(crate) struct NameBudget(usize);
 
 impl NameBudget {
-    /// Real string tables share suffixes, which makes names a little longer than the table.
+    /// Creates the budget for a file. Real string tables share suffixes, so the names together are a little longer than the
+    /// table.
     pub(crate) fn new(file_bytes: usize) -> Self {
         NameBudget(file_bytes.saturating_mul(4).saturating_add(1 << 16))
     }
@@ -26,7 +27,7 @@ impl NameBudget {
     }
 }
 
-/// The address of the first symbol of that name in `.symtab`.
+/// Returns the address of the first symbol of that name in `.symtab`.
 pub(crate) fn address_of(elf: &Elf, bytes: &[u8], wanted: &str) -> Option<u64> {
     elf.sections.iter().filter(|s| s.kind == raw::SHT_SYMTAB).find_map(|table| {
         let strings = elf.sections.get(table.link)?.bytes(bytes);
@@ -39,7 +40,8 @@ pub(crate) fn address_of(elf: &Elf, bytes: &[u8], wanted: &str) -> Option<u64> {
     })
 }
 
-/// Whether a symbol that may name code has no type, and its section; `None` for what names data or is defined elsewhere.
+/// For a symbol that may name code, returns whether it has no type, and its section. Returns `None` for a symbol that names
+/// data or is defined elsewhere.
 pub(crate) fn names_code(symbol: &[u8]) -> Option<(bool, u16)> {
     let (info, section) = (*symbol.get(4)?, u16::from_le_bytes([*symbol.get(6)?, *symbol.get(7)?]));
     let kind = info & 15;
@@ -48,22 +50,22 @@ pub(crate) fn names_code(symbol: &[u8]) -> Option<(bool, u16)> {
     (section != 0 && code).then_some((label, section))
 }
 
-/// The rank of an exported symbol.
+/// Rank of an exported symbol.
 pub(crate) const RANK_BEST: u8 = 3;
 
-/// Exported names are better than global, these better than weak, these better than local ones, of rank 0.
+/// Returns the rank of a symbol: exported ones are best, then global, weak and local ones (rank 0).
 pub(crate) fn rank_of(symbol: &[u8], exported: bool) -> u8 {
     let binding = symbol.get(4).map_or(0, |info| usize::from(info >> 4));
     if exported { RANK_BEST } else { [0, 2, 1].get(binding).copied().unwrap_or(1) }
 }
 
-/// Whether a name is a mapping symbol (`$x`, `$d`), which marks code and data for disassemblers, or a label of the
+/// Returns whether a name is a mapping symbol (`$x`, `$d`), which marks code and data for disassemblers, or a label of the
 /// assembler (`.L…`).
 pub(crate) fn is_mapping_symbol(arch: Arch, name: &str) -> bool {
     name.starts_with(".L") || !matches!(arch, Arch::X86_64 | Arch::X86) && name.starts_with('$')
 }
 
-/// The name that these bytes begin with.
+/// Returns the name at the beginning of these bytes.
 pub(crate) fn name_in(bytes: &[u8]) -> Option<&str> {
     let window = &bytes[..bytes.len().min(NAME_BYTES_MAX)];
     let end = window.iter().position(|b| *b == 0)?;

@@ -1,4 +1,4 @@
-//! `.eh_frame` → where procedures start and how long they are, known even of stripped files.
+//! Starts and sizes of procedures from `.eh_frame`, which even stripped files contain.
 
 use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,8 +19,8 @@ fn bases(elf: &Elf, section: &Section) -> BaseAddresses {
         .set_got(address(".got"))
 }
 
-/// (start, size) of each procedure with unwind information, sorted, one for each start, none empty.
-/// Entries after one that cannot be read are left out.
+/// Returns (start, size) of each procedure with unwind information: sorted, one for each start, none empty. If an entry
+/// cannot be read, those after it are left out.
 fn ranges(frames: &[u8], bases: &BaseAddresses) -> Vec<(u64, u64)> {
     let frames = EhFrame::from(EndianSlice::new(frames, LittleEndian));
     let mut ranges = Vec::new();
@@ -38,20 +38,20 @@ fn ranges(frames: &[u8], bases: &BaseAddresses) -> Vec<(u64, u64)> {
     ranges
 }
 
-/// The ranges of code that have unwind information.
+/// Ranges of code that have unwind information.
 pub(crate) enum Unwind {
-    /// The sorted table of `.eh_frame_hdr`, (start, address of the entry); the entries are read when they are asked for.
+    /// The sorted table of `.eh_frame_hdr`: (start, address of the entry). The entries are read on request.
     Index { table: Vec<u8>, base: u64, entries: Entries },
-    /// Every (start, size), sorted.
+    /// All ranges as (start, size), sorted.
     Ranges(Vec<(u64, u64)>),
 }
 
-/// Bytes of the table's header with the encodings that linkers write, and of a row.
+/// Size in bytes of the table's header with the encodings that linkers write, and of a row.
 const TABLE_AT: usize = 12;
 const ROW_BYTES: usize = 8;
 
 impl Unwind {
-    /// No ranges.
+    /// Creates an object without ranges.
     pub(crate) fn none() -> Unwind {
         Unwind::Ranges(Vec::new())
     }
@@ -62,12 +62,12 @@ impl Unwind {
         Unwind::Ranges(frames(&file.elf).map(read).unwrap_or_default())
     }
 
-    /// Reads the index of the entries, where the linker wrote one, else every entry.
+    /// Reads the index of the entries if the linker wrote one; otherwise every entry.
     pub(crate) fn index(file: &ElfFile) -> Unwind {
         let Some(section) = frames(&file.elf) else { return Unwind::none() };
         let header = file.elf.section(".eh_frame_hdr").map(|s| (s.address, file.section(s)));
         match header {
-            // Version 1; pointer, count and table as relative, absolute and relative to the section.
+            // Version 1; encodings of pointer, count and table: relative, absolute, and relative to the section.
             Some((base, table)) if table.starts_with(&[1, 0x1b, 3, 0x3b]) => {
                 match Entries::new(section, file) {
                     Some(entries) => Unwind::Index { table: table.into_owned(), base, entries },
@@ -78,7 +78,7 @@ impl Unwind {
         }
     }
 
-    /// Where the ranges start; none where only the index was read.
+    /// Iterates over the starts of the ranges; empty if only the index was read.
     pub(crate) fn starts(&self) -> impl Iterator<Item = u64> {
         let ranges = match self {
             Unwind::Ranges(ranges) => &ranges[..],
@@ -87,7 +87,7 @@ impl Unwind {
         ranges.iter().map(|(start, _)| *start)
     }
 
-    /// The (start, size) of the range around `address`.
+    /// Returns (start, size) of the range around `address`.
     pub(crate) fn at(&self, address: u64) -> Option<(u64, u64)> {
         let (start, size) = match self {
             Unwind::Ranges(ranges) => {
@@ -103,7 +103,7 @@ impl Unwind {
         (address.wrapping_sub(start) < size).then_some((start, size))
     }
 
-    /// Where the next range after `address` starts; the highest address where there is none.
+    /// Returns the start of the next range after `address`, or the highest address if there is none.
     pub(crate) fn next_after(&self, address: u64) -> u64 {
         match self {
             Unwind::Ranges(ranges) => {
@@ -118,31 +118,31 @@ impl Unwind {
     }
 }
 
-/// The entries of `.eh_frame`. Only those that are asked for are read: all of them take megabytes.
+/// Entries of `.eh_frame`, read on request, since all of them take megabytes.
 pub(crate) struct Entries {
     file: Arc<dyn ReadAt>,
-    /// Where the section is in the file, its size in bytes, and its address.
+    /// Offset of the section in the file, its size in bytes, and its address.
     offset: u64,
     size: u64,
     address: u64,
-    /// Guards what was read last.
+    /// The most recently read data.
     read: Mutex<ReadEntries>,
 }
 
 #[derive(Default)]
 struct ReadEntries {
-    /// Part of the section, and where it begins: neighbours in code are neighbours there.
+    /// A part of the section and its begin. Neighbours in code are neighbours in the section.
     window: Vec<u8>,
     window_at: u64,
-    /// Common entries by where they begin; most refer to one of a few.
+    /// Common entries (CIEs) by their offset. Most entries refer to one of a few.
     common: FxHashMap<u64, Box<[u8]>>,
 }
 
-/// Bytes that are read at once.
+/// Number of bytes that are read at once.
 const WINDOW_BYTES: u64 = 16 << 10;
-/// Longer entries are refused.
+/// Largest size of an entry that is accepted.
 const ENTRY_BYTES_MAX: u64 = 64 << 10;
-/// How many common entries are kept.
+/// Largest number of common entries that are cached.
 const COMMON_MAX: usize = 256;
 
 impl Entries {
@@ -157,7 +157,7 @@ impl Entries {
         })
     }
 
-    /// How much code the entry at an address covers.
+    /// Returns the size of the code that the entry at an address covers.
     fn size_of(&self, entry: u64) -> Option<u64> {
         let at = entry.checked_sub(self.address)?;
         let read = &mut *self.read.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +170,7 @@ impl Entries {
             }
             read.common.insert(common_at, common);
         }
-        // A section of the two alone, the second of which refers to the first.
+        // This is a section of only two entries, the second of which refers to the first.
         let mut both = read.common[&common_at].to_vec();
         let second = both.len();
         both.extend(own);
@@ -181,11 +181,11 @@ impl Entries {
         fde.ok().map(|fde| fde.len())
     }
 
-    /// The bytes of the entry at an offset in the section, with its length.
+    /// Returns the bytes of the entry at an offset in the section, including its length.
     fn entry<'r>(&self, read: &'r mut ReadEntries, at: u64) -> Option<&'r [u8]> {
         let length = self.bytes(read, at, 4)?;
         let length = u64::from(u32::from_le_bytes(*length.first_chunk()?));
-        // Longer ones in another format begin with as many ones as there are bits.
+        // Entries in the 64-bit format begin with a length of all ones and are rejected.
         if !(8..=ENTRY_BYTES_MAX).contains(&length) {
             return None;
         }
@@ -212,12 +212,12 @@ impl Entries {
     }
 }
 
-/// The section of unwind entries; a relocatable file's addresses are not yet known.
+/// Returns the section of unwind entries; `None` for a relocatable file, whose addresses are not known yet.
 fn frames(elf: &Elf) -> Option<&Section> {
     elf.section(".eh_frame").filter(|_| !elf.relocatable)
 }
 
-/// How many rows start at or before `address`.
+/// Returns the number of rows that start at or before `address`.
 fn partition(table: &[u8], base: u64, address: u64) -> usize {
     let rows = table.get(TABLE_AT..).unwrap_or_default().as_chunks::<ROW_BYTES>().0;
     rows.partition_point(|[a, b, c, d, ..]| {

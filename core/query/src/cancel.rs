@@ -1,4 +1,4 @@
-//! Giving up on an answer that nobody waits for any more.
+//! Cancels the computation of an answer that nobody waits for any more.
 
 use std::sync::{
     Arc,
@@ -7,22 +7,22 @@ use std::sync::{
 
 use crate::QueryError;
 
-/// A flag shared by the asker and the answerer. Questions look at it between procedures and images.
+/// A flag that the caller of a request shares with the request. Requests check it between procedures and between images.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// A flag that is not raised.
+    /// Creates a flag that is not raised.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Raises it, for good.
+    /// Raises the flag. It cannot be lowered again.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// `Err(Cancelled)` once it is raised.
+    /// Returns `Err(Cancelled)` if the flag is raised.
     pub fn check(&self) -> Result<(), QueryError> {
         if self.0.load(Ordering::Relaxed) { Err(QueryError::Cancelled) } else { Ok(()) }
     }

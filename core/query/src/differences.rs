@@ -1,22 +1,23 @@
-//! Where two sequences agree and where they differ.
+//! Finds where two sequences agree and where they differ.
 //!
-//! Enters: two sequences of things that can be compared. Leaves: stretches of both, in order. Never here: what the things are.
-//! The algorithm is histogram diff, as `git diff --histogram` has it (imara-diff); O(n + m) as a rule.
+//! Input: two sequences of comparable items. Output: stretches of both sequences, in order. This module knows nothing about
+//! what the items are.
+//! The algorithm is the histogram diff of `git diff --histogram` (imara-diff); it usually runs in O(n + m).
 
 use std::{hash::Hash, ops::Range};
 
 use imara_diff::{Algorithm, Diff, InternedInput, Interner};
 
-/// A stretch of both sequences. Together the stretches are both sequences, whole and in order.
+/// A stretch of both sequences. All stretches together cover both sequences completely and in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stretch {
-    /// Equal things, as many on either side.
+    /// Equal items, the same number on each side.
     Same { a: Range<usize>, b: Range<usize> },
-    /// Things of which none was paired; one side may be empty.
+    /// Items that were not paired with any item of the other side; one of the ranges may be empty.
     Differs { a: Range<usize>, b: Range<usize> },
 }
 
-/// The stretches of two sequences.
+/// Returns the stretches of two sequences.
 pub fn stretches<T: Hash + Eq>(
     a: impl ExactSizeIterator<Item = T>,
     b: impl ExactSizeIterator<Item = T>,

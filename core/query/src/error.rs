@@ -1,122 +1,123 @@
-//! Why a question has no answer.
+//! Errors of requests.
 
 use std::path::PathBuf;
 
 use dwell_profile::{DatabaseError, Dimension};
 
-/// Why a question has no answer. What is merely incomplete is answered, with notes.
+/// Reason why a request has no answer. If the data are only incomplete, there is an answer, with notes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
     /// The database or an epoch cannot be read.
     #[error(transparent)]
     Profile(#[from] DatabaseError),
-    /// No procedure of that name is in the epoch's images.
+    /// None of the epoch's images contains a procedure of that name.
     #[error("procedure '{name}': not found in epoch {epoch}: {}", instead(similar))]
     NoProcedure {
-        /// As asked.
+        /// Name of the procedure, as the request spells it.
         name: String,
-        /// The epoch's id.
+        /// Id of the epoch.
         epoch: String,
-        /// Procedures whose names only add what compilers and namespaces do, each with how many samples it has: most first.
+        /// Procedures whose names differ from `name` only by what compilers and namespaces add, each with its number of
+        /// samples, most samples first.
         similar: Vec<(String, u64)>,
     },
-    /// Several procedures match.
+    /// The name matches several procedures.
     #[error("procedure '{name}': ambiguous: name one of {}", candidates.join(", "))]
     Ambiguous {
-        /// As asked.
+        /// Name of the procedure, as the request spells it.
         name: String,
-        /// Names that are unique, most samples first.
+        /// Unique names of the procedures that match, most samples first.
         candidates: Vec<String>,
     },
-    /// The procedure is known but its instructions cannot be had.
+    /// The procedure is known, but its instructions are not available.
     #[error("procedure '{name}': no listing: {why}")]
     NoInstructions {
-        /// As asked.
+        /// Name of the procedure, as the request spells it.
         name: String,
-        /// The image is gone, has changed, was never a file, …
+        /// Reason: the image is missing, has changed, was never a file, …
         why: String,
     },
-    /// What needs samples of time was asked of an epoch that has none.
+    /// The request needs samples of time, but the epoch has none.
     #[error("epoch {epoch}: no samples of time: record cycles or cpu-clock")]
     NoTime {
-        /// The epoch's id.
+        /// Id of the epoch.
         epoch: String,
     },
-    /// The rows asked for are of what no epoch kept.
+    /// The request is for rows by a dimension that none of the epochs recorded.
     #[error("epoch {epoch}: no {dimension} was kept: record with '--dimensions {dimension}'")]
     NoDimension {
-        /// What was asked for.
+        /// The requested dimension.
         dimension: Dimension,
-        /// The epoch's id.
+        /// Id of the epoch.
         epoch: String,
     },
-    /// What samples refer to was asked for of epochs that did not keep it.
+    /// The request is for the data that samples refer to, but the epochs did not record it.
     #[error("epoch {epoch}: what data samples refer to was not kept: record with '--data'")]
     NoData {
-        /// The epoch's id.
+        /// Id of the epoch.
         epoch: String,
     },
-    /// No sample is of what was asked for.
+    /// No sample matches the filter of the request.
     #[error(
         "epoch {epoch}: no samples of {filter}: 'dwell top --by app' (thread, cpu, cgroup) lists what has some"
     )]
     NothingTaken {
-        /// As asked: `app 'gcc'`.
+        /// The filter of the request, as text: `app 'gcc'`.
         filter: String,
-        /// The epoch's id.
+        /// Id of the epoch.
         epoch: String,
     },
     /// No image with samples matches.
     #[error("image '{name}': not found in epoch {epoch}: 'dwell top --by image' lists those with samples")]
     NoImage {
-        /// As asked.
+        /// Part of the image's name, as the request spells it.
         name: String,
-        /// The epoch's id.
+        /// Id of the epoch.
         epoch: String,
     },
-    /// Its counts cannot be compared with others'.
+    /// The sample counts of the epoch cannot be compared with those of other epochs.
     #[error("epoch {epoch}: nothing to compare by: it has no samples, no duration or none of that procedure")]
     NothingToCompare {
-        /// The epoch's id.
+        /// Id of the epoch.
         epoch: String,
     },
-    /// A table to be imported is no table.
+    /// A line of a table that is to be imported is malformed.
     #[error("{}:{line}: {why}", path.display())]
     BadTable {
-        /// The file.
+        /// Path of the table.
         path: PathBuf,
-        /// From 1.
+        /// Line number, from 1.
         line: usize,
-        /// What was expected.
+        /// Description of what was expected.
         why: String,
     },
     /// A file cannot be read.
     #[error("{}: {source}", path.display())]
     Io {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The underlying error.
         source: std::io::Error,
     },
-    /// An image that was named cannot be used.
+    /// An image that the request names cannot be used.
     #[error(transparent)]
     Image(#[from] dwell_image::ImageError),
-    /// No machine model has that name.
+    /// There is no machine model of that name.
     #[error("machine model '{name}': unknown: name one of {}", known.join(", "))]
     NoModel {
-        /// As asked.
+        /// Name of the machine model, as the request spells it.
         name: String,
-        /// Those there are.
+        /// Names of all machine models.
         known: Vec<String>,
     },
-    /// The asker lost interest.
+    /// The caller cancelled the request.
     #[error("cancelled")]
     Cancelled,
 }
 
 impl QueryError {
-    /// A stable name for programs: kebab-case.
+    /// Returns a stable name of the error for programs, in kebab-case.
     pub fn code(&self) -> &'static str {
         match self {
             QueryError::Profile(DatabaseError::Empty(_)) => "empty-database",
@@ -140,7 +141,7 @@ impl QueryError {
     }
 }
 
-/// What to ask for instead of a name that is no procedure's.
+/// Suggests what to request instead of a name that matches no procedure.
 fn instead(similar: &[(String, u64)]) -> String {
     if similar.is_empty() {
         return "'dwell top' lists those with samples".to_owned();

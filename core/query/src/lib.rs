@@ -1,10 +1,10 @@
-//! The façade: joins profiles, images and the analysis into plain answers, and caches what takes long to compute.
+//! The façade: combines profiles, images and the analysis into plain answers, and caches what takes long to compute.
 //!
-//! Enters: a database's folder and requests. Leaves: the types of [`answer`], which serialize to the documented
-//! JSON. Never here: colours, widths, protocols, collection.
+//! Input: the folder of a database, and requests. Output: the types of [`answer`], which serialize to the documented JSON.
+//! This crate knows nothing about colours, widths, protocols or collection.
 //!
-//! The data goes one way: `load` reads samples, images and sources; `analyse` computes from them; [`Query`] caches both;
-//! `ask` has one file for each request and makes the types of [`answer`].
+//! Data flow in one direction: `load` reads samples, images and sources; `analyse` computes from them; [`Query`] caches
+//! both; `ask` has one file for each request and builds the types of [`answer`].
 
 mod analyse;
 pub mod answer;

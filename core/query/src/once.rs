@@ -1,11 +1,12 @@
-//! A value that is computed once, however many ask for it.
+//! A value that is computed once, even if several threads request it at the same time.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// Empty, or computed. While one asker computes the others wait; a failed attempt leaves it empty for the next.
+/// A cell that is empty or contains the computed value. While one thread computes the value, the others wait. A failed
+/// attempt leaves the cell empty for the next one.
 pub struct Once<T> {
     value: OnceLock<T>,
-    /// Held by who computes; guards nothing else.
+    /// Held by the thread that computes the value. The lock guards no other data.
     computing: Mutex<()>,
 }
 
@@ -16,7 +17,7 @@ impl<T> Default for Once<T> {
 }
 
 impl<T> Once<T> {
-    /// Returns the value. Where there is none yet, `make` makes it.
+    /// Returns the value. If the cell is empty, `make` computes the value first.
     pub fn get_or_try<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
         if let Some(value) = self.value.get() {
             return Ok(value);

@@ -1,4 +1,4 @@
-//! Work that is divided between the processors.
+//! Divides work between the processors.
 
 /// Calls `f` for every item, on as many threads as there are processors. Returns the results that are not `None`, in the
 /// order of the items.
@@ -7,14 +7,14 @@ pub fn in_parallel<T: Sync, R: Send>(items: &[T], f: impl Fn(&T) -> Option<R> + 
     if threads < 2 {
         return items.iter().filter_map(&f).collect();
     }
-    // Neighbours in heat go to different threads.
+    // Neighbouring items often take similarly long (procedures are sorted by samples), so they go to different threads.
     let share = |thread: usize| -> Vec<(usize, R)> {
         let own = items.iter().enumerate().skip(thread).step_by(threads);
         own.filter_map(|(index, item)| Some((index, f(item)?))).collect()
     };
     let mut results: Vec<(usize, R)> = std::thread::scope(|scope| {
         let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || share(thread))).collect();
-        // A panic there is a panic here.
+        // A panic in a thread becomes a panic of the caller.
         handles.into_iter().flat_map(|h| h.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
     });
     results.sort_unstable_by_key(|(index, _)| *index);

@@ -1,7 +1,7 @@
-//! The database that requests are answered from, and the caches behind them.
+//! The database that requests are answered from, and the caches for what takes long to compute.
 //!
-//! What takes long is computed once for each (set of epochs, generation of the database) and shared between threads: the
-//! merged samples, the procedures, the analysed procedures, the index of source files. Never here: requests.
+//! The merged samples, the procedures, the analysed procedures and the index of source files are computed once for each set
+//! of epochs and generation of the database, and shared between threads. The requests themselves are in `ask`.
 
 use std::{
     path::{Path, PathBuf},
@@ -33,27 +33,29 @@ use crate::{
 /// The places where a [`Query`] looks for profiles, binaries and sources.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The database's folder.
+    /// Folder of the database.
     pub database: PathBuf,
-    /// Folders with debug information by build id; `/usr/lib/debug` where there are none.
+    /// Folders with debug information by build ID; the default is `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
-    /// Folders of sources as the debug information spells them, and where they are here; the first that fits counts.
+    /// Pairs of a source folder, as the debug information spells it, and the folder where these sources are now. The first
+    /// pair that matches is used.
     pub source_map: Vec<(PathBuf, PathBuf)>,
-    /// Whether the kernel's text is looked for. Its addresses are above 2^53, which numbers in JavaScript
-    /// cannot hold.
+    /// Whether to look for the kernel's text. Its addresses are above 2^53, which numbers in JavaScript cannot represent.
     pub kernel_text: bool,
 }
 
 impl Options {
-    /// The database at `path`, debug information where Debian keeps it and where `dwell import` keeps what it fetched.
+    /// Returns options for the database at `path`. Debug information is looked for where Debian installs it and where `dwell
+    /// import` stores what it fetched.
     pub fn for_database(path: impl Into<PathBuf>) -> Self {
         let debug_dirs = std::iter::once("/usr/lib/debug".into()).chain(fetched_dir()).collect();
         Options { database: path.into(), debug_dirs, source_map: Vec::new(), kernel_text: true }
     }
 }
 
-/// The folder for images and debug information that debuginfod's servers sent, laid out as `/usr/lib/debug` is:
-/// `$XDG_CACHE_HOME/dwell/debuginfod`, else in `~/.cache`; `None` where neither is known. It need not exist.
+/// Returns the folder for images and debug information fetched from debuginfod servers: `$XDG_CACHE_HOME/dwell/debuginfod`,
+/// or the same below `~/.cache`. The folder has the layout of `/usr/lib/debug` and need not exist. Returns `None` if neither
+/// variable is set.
 pub fn fetched_dir() -> Option<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
@@ -68,16 +70,16 @@ pub struct Query {
     views: Mutex<Views>,
 }
 
-/// Views of the current generation by the epochs they merge and the samples they take.
+/// Views of the current generation, by the epochs that they merge and the samples that they select.
 #[derive(Default)]
 struct Views {
     generation: u64,
     by_samples: FxHashMap<(Vec<EpochId>, SampleFilter), (usize, ViewSlot)>,
-    /// Counts the questions: when a view was asked last.
+    /// Number of requests so far. It records when each view was last used.
     clock: usize,
 }
 
-/// A view, perhaps while it is being read.
+/// A view that may still be being read.
 type ViewSlot = Arc<Once<Arc<View>>>;
 
 impl Views {
@@ -95,20 +97,20 @@ impl Views {
     }
 }
 
-/// Analysed procedures by image (an index) and address; `None`: there is nothing to analyse.
+/// Analysed procedures by image (an index) and address; `None` if there is nothing to analyse.
 type CostsByProcedure = LruCache<(usize, u64), Option<Arc<ProcedureCosts>>>;
 
-/// Instructions of analysed procedures that are kept for a view; each takes about half a KiB.
+/// Number of instructions of analysed procedures that are cached for a view; each takes about half a KiB.
 const INSTRUCTIONS_KEPT: usize = 40_000;
-/// Names of source files that are kept with the procedures they were compiled into.
+/// Number of source file names that are cached with the procedures that were compiled from them.
 const FILES_KEPT: usize = 256;
-/// Views that are kept: what is shown, what it is compared with, and those before.
+/// Number of views that are cached: the current one, the one it is compared with, and earlier ones.
 const VIEWS_KEPT: usize = 6;
 
-/// Rows whose CPI and line are kept: those of a list that somebody scrolls through.
+/// Number of rows whose CPI and line are cached: those of a list that a user scrolls through.
 const ROWS_IN_SIGHT: usize = 20_000;
 
-/// The part of a procedure's row that takes an analysis.
+/// The part of a procedure's row that needs an analysis of the procedure.
 pub(crate) struct RowCost {
     /// File and line that the procedure begins at.
     pub(crate) place: Option<(Arc<str>, u32)>,
@@ -120,17 +122,17 @@ pub(crate) struct RowCost {
 pub(crate) struct View {
     pub selection: Selection,
     procedures: Once<Vec<ProcedureSamples>>,
-    /// By name, without folders.
+    /// Index of each source file name, without folders.
     files: LruCache<Box<str>, Once<Arc<FileIndex>>>,
     costs: CostsByProcedure,
-    /// By image (an index) and address.
+    /// Cost of each procedure's row, by image (an index) and address.
     pub(crate) rows: LruCache<(usize, u64), RowCost>,
-    /// By image: what to multiply its procedures' frequencies by.
+    /// Factors for the frequencies of each image's procedures, by image (an index).
     scales: Mutex<FxHashMap<usize, Arc<Once<Scales>>>>,
 }
 
 impl Query {
-    /// Opens the database; an empty or missing one is no error until it is asked.
+    /// Opens the database. An empty or missing database is no error before the first request.
     pub fn open(options: Options) -> Result<Self, QueryError> {
         let database = Database::open(&options.database)?;
         Ok(Query {
@@ -141,12 +143,13 @@ impl Query {
         })
     }
 
-    /// Changes whenever an epoch or a segment appears or goes. Cheap: for watching.
+    /// Returns the generation, which changes whenever an epoch or a segment is added or removed. The call is cheap enough
+    /// for polling.
     pub fn generation(&self) -> u64 {
         self.database.generation()
     }
 
-    /// A file's text as it was when the image (an index) was built.
+    /// Returns the text of a source file as it was when the image (an index) was built.
     pub(crate) fn text_as_built(&self, view: &View, image: usize, file: &str) -> Option<String> {
         let samples = &view.selection.images[image];
         let snapshot = source::snapshot(&view.selection, samples, file);
@@ -217,7 +220,7 @@ impl Query {
         view.procedures.get_or_try(sampled).map(Vec::as_slice)
     }
 
-    /// The procedures by files that are called as the one at `path`.
+    /// Returns the index of the source files that have the same name as the file at `path`.
     pub(crate) fn files(
         &self,
         view: &View,
@@ -239,7 +242,8 @@ impl Query {
         (*view.costs.get(&key, || self.analyse(view, procedure), instructions)).clone()
     }
 
-    /// Like [`Query::costs`]; where the image is not on this machine, the places that the profile names, without estimates.
+    /// Returns the same as [`Query::costs`] if the image is on this machine; otherwise the places that the profile names,
+    /// without estimates.
     pub(crate) fn costs_or_places(
         &self,
         view: &View,
@@ -249,8 +253,8 @@ impl Query {
         self.costs(view, procedure).or_else(of_places)
     }
 
-    /// Like [`Query::costs`], without keeping the result in the cache: for one pass over more procedures than the cache
-    /// holds.
+    /// Returns the same as [`Query::costs`] but does not cache the result. It is for one pass over more procedures than the
+    /// cache can hold.
     pub(crate) fn costs_once(
         &self,
         view: &View,
@@ -273,7 +277,7 @@ impl Query {
 }
 
 impl Query {
-    /// What to multiply the frequencies of an image's procedures by, so that they agree with their callers' and callees'.
+    /// Returns the factors that make the frequencies of an image's procedures agree with those of their callers and callees.
     fn scales<'s>(
         &self,
         view: &View,
@@ -290,7 +294,7 @@ impl Query {
     }
 }
 
-/// A panic elsewhere leaves nothing half-done behind these locks.
+/// Locks a mutex even if a thread panicked while it held the lock: a panic leaves no half-done change behind these locks.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,19 +1,20 @@
-//! The names of the causes of stalls: the one table that the terminal, reports, editors and assistants take them from.
+//! Names of the causes of stalls. The terminal, reports, editors and assistants all use this one table.
 
 use dwell_analysis::{Cause, ScaleKind};
 
-/// How one cause is named.
+/// Names of one cause.
 pub struct CauseNames {
     cause: Cause,
-    /// Its name in JSON and in files, which never changes: `d-cache-miss`.
+    /// Name in JSON and in files, which never changes: `d-cache-miss`.
     pub name: &'static str,
-    /// Its letter in the bubbles of a listing (DCPI Figure 2).
+    /// Letter in the bubbles of a listing (DCPI Figure 2).
     pub letter: char,
-    /// Its name for people: `D-cache miss`.
+    /// Name for users: `D-cache miss`.
     pub label: &'static str,
-    /// What an instruction waits for, in words that need no knowledge of processors. Causes that share it are one wait.
+    /// What an instruction waits for, in words that need no knowledge of processors. Causes with the same words are one
+    /// wait.
     awaited: &'static str,
-    /// Whether `awaited` says as much as the label does, which is then left out beside it.
+    /// Whether `awaited` says as much as the label, so that the label is left out beside it.
     is_plain: bool,
 }
 
@@ -58,7 +59,7 @@ const CAUSES: [CauseNames; 17] = [
     plain(Cause::Unexplained, "unexplained", '?', "unexplained", "something unexplained"),
 ];
 
-/// The rows of a summary that are not one cause each: their names in JSON, and their labels.
+/// Names in JSON and labels of those rows of a summary that do not stand for exactly one cause.
 const SUMMARY_LABELS: [(&str, &str); 6] = [
     ("other", "other causes"),
     ("dependency-address", "operand not ready (address)"),
@@ -68,18 +69,18 @@ const SUMMARY_LABELS: [(&str, &str); 6] = [
     ("dependency-third", "operand not ready (3rd source)"),
 ];
 
-/// The names of a cause.
+/// Returns the names of a cause.
 pub fn names(cause: Cause) -> &'static CauseNames {
     CAUSES.iter().find(|names| names.cause == cause).expect("every cause has a row")
 }
 
-/// The label of a summary's row, by its name in JSON.
+/// Returns the label of a row of a summary, given the row's name in JSON.
 pub fn summary_label(name: &str) -> &'static str {
     let rows = CAUSES.iter().map(|names| (names.name, names.label)).chain(SUMMARY_LABELS);
     rows.into_iter().find(|(row, _)| *row == name).expect("every row has a label").1
 }
 
-/// `waits for memory (D-cache or DTLB miss)`: causes that cannot be told apart, the likeliest first.
+/// Describes causes that cannot be told apart, the most likely first: `waits for memory (D-cache or DTLB miss)`.
 pub fn waits_for(causes: &[Cause]) -> String {
     let mut waits: Vec<(&str, Vec<&str>)> = Vec::new();
     for cause in causes {
@@ -123,7 +124,7 @@ fn joined(names: &[&str]) -> String {
     }
 }
 
-/// `absolute`, `program` or `procedure`.
+/// Returns the name of a kind of scale: `absolute`, `program` or `procedure`.
 pub fn scale_name(kind: ScaleKind) -> &'static str {
     match kind {
         ScaleKind::Absolute => "absolute",

@@ -1,8 +1,9 @@
-//! The classes of causes that the report's colours stand for.
+//! Classes of causes, which determine the colours in the report.
 //!
-//! Enters: a cause as answers name it. Leaves: a class of the page's style sheet. Never here: labels, which answers carry.
+//! Input: a cause as answers name it. Output: a class of the page's style sheet. Labels are not handled here; answers
+//! contain them.
 
-/// Returns the class of a cause: colours stand for classes, labels for causes.
+/// Returns the class of a cause. A colour stands for a class; the label names the cause.
 pub fn class(cause: &str) -> &'static str {
     match cause {
         "d-cache-miss" | "dtlb-miss" | "write-buffer" | "store-forwarding" | "4k-aliasing" => "memory",

@@ -1,4 +1,4 @@
-//! Where cycles go, as bars: what a template draws, in thousandths of the picture's width.
+//! Charts of where cycles go. A template draws them; lengths are in thousandths of the picture's width.
 
 use dwell_query::answer::{Listing, Summary};
 
@@ -7,7 +7,7 @@ use crate::text::percent;
 
 /// A part of a stacked bar.
 pub struct Part {
-    /// Style: `execution`, `static`, `dynamic`, `error`.
+    /// Class in the style sheet: `execution`, `static`, `dynamic` or `error`.
     pub class: &'static str,
     pub title: &'static str,
     pub x: f64,
@@ -24,7 +24,7 @@ pub struct Range {
     pub told: String,
 }
 
-/// One instruction's bar in a procedure's skyline.
+/// The bar of one instruction, or of several neighbours, in the skyline of a procedure.
 pub struct Bar {
     pub class: &'static str,
     pub x: f64,
@@ -35,7 +35,7 @@ pub struct Bar {
     pub told: String,
 }
 
-/// What a [`Summary`] looks like.
+/// Chart of a [`Summary`].
 pub struct Causes {
     pub parts: Vec<Part>,
     pub dynamic: Vec<Range>,
@@ -44,7 +44,7 @@ pub struct Causes {
     pub actual: String,
 }
 
-/// Shares below half of the last digit that is shown are none.
+/// Least share that is shown. A smaller one rounds to zero.
 const SHARE_SEEN: f64 = 0.0005;
 
 impl Causes {
@@ -78,7 +78,7 @@ impl Causes {
     }
 }
 
-/// What adds up to the whole; a part that is negative (gain, sampling error) has no width.
+/// Returns the parts that add up to the whole. A negative part (gain, sampling error) has no width.
 fn parts(s: &Summary) -> Vec<Part> {
     let shares = [
         ("execution", "execution", s.execution),
@@ -106,12 +106,13 @@ fn range(class: &'static str, title: &str, least: f64, most: f64) -> Range {
     Range { class, title: title.to_owned(), least: thousandths(least), most: thousandths(most), told }
 }
 
-/// The height of a skyline.
+/// Height of a skyline.
 const SKYLINE: f64 = 100.0;
-/// Bars of a skyline at most; instructions beside each other then share one.
+/// Largest number of bars in a skyline. If there are more instructions, neighbours share a bar.
 const BARS_MAX: usize = 500;
 
-/// A procedure from its first to its last instruction: how long each was waited for, coloured by what it waited for.
+/// Builds the skyline of a procedure from its first to its last instruction. It shows how long each instruction was waited
+/// for; colours show the causes.
 pub fn skyline(listing: &Listing) -> Vec<Bar> {
     let all = &listing.instructions;
     let each = all.len().div_ceil(BARS_MAX).max(1);

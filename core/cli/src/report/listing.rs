@@ -1,4 +1,5 @@
-//! A procedure's listing as rows of a table: source lines, bubbles above stalled instructions (DCPI's Figure 2), instructions.
+//! The listing of a procedure as rows of a table: source lines, bubbles above stalled instructions (DCPI's Figure 2),
+//! instructions.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -9,12 +10,12 @@ use dwell_query::answer::{
 use super::cause_class::class;
 use crate::text::{cycles_each, executed, executed_short, grouped, in_kernel, origin, stalled};
 
-/// Instructions of a procedure that are shown at most: those of its hottest blocks.
+/// Largest number of instructions of a procedure that are shown: those of its most sampled blocks.
 pub const INSTRUCTIONS_MAX: usize = 600;
 
-/// One row.
+/// One row of the listing.
 pub enum Row {
-    /// A basic block begins.
+    /// The begin of a basic block.
     Block {
         told: String,
         confidence: String,
@@ -24,7 +25,7 @@ pub enum Row {
         place: String,
         text: String,
     },
-    /// Why the next instruction took long.
+    /// The reason why the next instruction took long.
     Bubble {
         class: &'static str,
         width: f64,
@@ -39,10 +40,10 @@ pub enum Row {
     },
 }
 
-/// An instruction that is to blame.
+/// An instruction to blame.
 pub struct Culprit {
     pub address: String,
-    /// Whether the page has a row to go to.
+    /// Whether the page has a row for the instruction, so that a link is possible.
     pub is_here: bool,
 }
 
@@ -51,20 +52,20 @@ pub struct InstructionRow {
     pub mnemonic: String,
     pub operands: String,
     pub samples: String,
-    /// Of the procedure's samples, 0 to 100.
+    /// Share of the procedure's samples, 0 to 100.
     pub percent: f64,
     pub heat: &'static str,
     pub cpi: String,
     pub executed: String,
 }
 
-/// The stall that may have cost most.
+/// Returns the stall that may have cost most.
 pub fn worst<'a>(scale: &ListingScale, i: &'a ListingInstruction) -> Option<&'a ListingStall> {
     let longest = i.stalls.iter().max_by(|a, b| a.share_max.total_cmp(&b.share_max));
     longest.filter(|s| stalled(scale, &[s], "").is_some())
 }
 
-/// The rows of a listing's hottest blocks, in the order of addresses.
+/// Returns the rows of the most sampled blocks of a listing, by ascending address.
 pub fn rows(listing: &Listing) -> Vec<Row> {
     let blocks = blocks(listing);
     let shown = hottest(&blocks);
@@ -97,7 +98,7 @@ fn blocks(listing: &Listing) -> Vec<Block<'_>> {
     listing.blocks.iter().zip(ranges).map(|(b, range)| (b, &listing.instructions[range])).collect()
 }
 
-/// Indices of the sampled blocks with most samples, as many as the page takes.
+/// Returns the indices of the most sampled blocks, as many as the page shows.
 fn hottest(blocks: &[Block<'_>]) -> BTreeSet<usize> {
     let samples = |b: usize| blocks[b].1.iter().map(|i| i.head_samples).sum::<f64>();
     let mut order: Vec<usize> = (0..blocks.len()).filter(|b| samples(*b) >= 0.5).collect();
@@ -114,12 +115,12 @@ fn hottest(blocks: &[Block<'_>]) -> BTreeSet<usize> {
 
 struct Rows<'a> {
     listing: &'a Listing,
-    /// Addresses with a row.
+    /// Addresses that have a row.
     here: BTreeSet<u64>,
     rows: Vec<Row>,
-    /// The source line shown last.
+    /// File and line of the source line that was shown last.
     line: Option<(&'a str, u32)>,
-    /// Of the block: executions for each entry of what it lies in.
+    /// Executions of the block per entry of the loop or procedure that contains it.
     per_entry: Option<ListingPerEntry>,
 }
 
@@ -225,7 +226,8 @@ impl<'a> Rows<'a> {
     }
 }
 
-/// Of a bubble, in `ch`: by the logarithm, so that one cycle and a miss to memory are both legible.
+/// Returns the width of a bubble in the CSS unit `ch`. It grows with the logarithm, so that one cycle and a miss to memory
+/// are both readable.
 fn width(cycles: f64) -> f64 {
     (1.0 + 2.2 * (1.0 + cycles).log2()).clamp(1.0, 24.0)
 }

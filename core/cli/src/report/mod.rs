@@ -1,9 +1,10 @@
-//! `dwell report --html FILE`: one page that tells it all, without a network or a server.
+//! Writes `dwell report --html FILE`: one page with the whole profile, which needs no network and no server.
 //!
-//! Enters: answers of the query. Leaves: a self-contained HTML page (styles, script and pictures within), and its bounds:
-//! how many procedures are listed and how many instructions of each, which the page states. Never here: a name, a path or
-//! a source line that reaches the page unescaped. Everything goes through the template, which escapes, and the page's
-//! policy runs no script but its own, whatever it says.
+//! Input: answers of the query. Output: a self-contained HTML page with styles, script and pictures. The page states its own
+//! limits: how many procedures are listed, and how many instructions of each.
+//!
+//! Names, paths and source lines never reach the page unescaped. Everything goes through the template, which escapes it, and
+//! the page's security policy permits no script except its own.
 
 mod cause_class;
 mod chart;
@@ -19,28 +20,28 @@ use dwell_query::{
 
 use crate::args::ReportArgs;
 
-/// Rows of the tables of images and lines.
+/// Largest number of rows in the tables of images and lines.
 const ROWS_MAX: usize = 15;
 
-/// What the page is made of.
+/// Answers that the page is built from.
 struct Material {
     epochs: Vec<EpochSummary>,
     procedures: Top,
     images: Top,
     lines: Top,
-    /// `None` where the epochs have no samples of time.
+    /// Summary of where the cycles go; `None` if the epochs have no samples of time.
     summary: Option<Summary>,
     listed: Vec<Listed>,
 }
 
-/// A procedure that is shown by instruction.
+/// A procedure that is shown instruction by instruction.
 struct Listed {
     id: String,
     listing: Listing,
     summary: Option<Summary>,
 }
 
-/// Writes the page and tells how large it is.
+/// Writes the page and prints its size.
 pub fn run(query: &Query, args: &ReportArgs, json: bool) -> anyhow::Result<()> {
     let material = gather(query, args)?;
     let listed = material.listed.len();
@@ -86,7 +87,7 @@ fn gather(query: &Query, args: &ReportArgs) -> anyhow::Result<Material> {
         if listed.len() == args.limit {
             break;
         }
-        // The kernel's own procedures, and those whose image is gone, have no instructions to list.
+        // A procedure whose instructions are not available, such as those of the kernel or of a missing image, is skipped.
         let Ok(listing) = query.listing(&args.epoch, id, &cancel) else { continue };
         listed.push(Listed { id: id.clone(), listing, summary: summary(Some(id.clone()))? });
     }

@@ -1,4 +1,4 @@
-//! The page as its template takes it: texts and lengths, ready to be shown.
+//! Data of the page in the form that its template needs: formatted texts and lengths.
 
 use askama::Template;
 use dwell_query::answer::{EpochSummary, Summary, TopRow};
@@ -17,7 +17,7 @@ use crate::text::{counted, cycles_each, grouped, si, si_or_dash};
 #[template(path = "report.html")]
 pub struct Page {
     title: String,
-    /// What the page's own script is known by to its security policy.
+    /// Random text by which the page's security policy permits its own script.
     nonce: String,
     made: String,
     version: &'static str,
@@ -35,7 +35,7 @@ pub struct Page {
     notes: Vec<String>,
 }
 
-/// A number that matters.
+/// A key figure at the top of the page.
 struct Tile {
     label: &'static str,
     value: String,
@@ -43,12 +43,12 @@ struct Tile {
 }
 
 struct ProcedureRow {
-    /// Number of the section that lists it.
+    /// Number of the section that lists the procedure.
     section: Option<usize>,
     name: String,
     image: String,
     path: String,
-    /// For sorting.
+    /// Numeric value for sorting.
     share: f64,
     percent: String,
     samples: u64,
@@ -57,7 +57,7 @@ struct ProcedureRow {
     cycles_told: String,
     cpi: f64,
     cpi_told: String,
-    /// What it waits for most.
+    /// What the procedure waits for most.
     why: String,
     class: &'static str,
 }
@@ -70,7 +70,7 @@ struct ShareRow {
     detail: String,
 }
 
-/// One procedure by instruction.
+/// Section that shows one procedure instruction by instruction.
 struct Section {
     number: usize,
     name: String,
@@ -114,7 +114,7 @@ impl Page {
     }
 }
 
-/// What an epoch is called: by its name, else by what was sampled.
+/// Returns the title of an epoch: its name, or a description of what was sampled.
 fn title(epoch: &EpochSummary) -> String {
     epoch.name.clone().unwrap_or_else(|| epoch.scope.clone())
 }
@@ -124,7 +124,7 @@ fn told(e: &EpochSummary) -> String {
     format!("{} · {} to {end} · {} · {} · by {}", e.id, clock(&e.start), e.host, e.cpu, e.backend)
 }
 
-/// RFC 3339 without the parts of a second.
+/// Formats an RFC 3339 time without fractions of a second.
 fn clock(time: &str) -> String {
     let whole = time.split('.').next().unwrap_or(time);
     whole.trim_end_matches('Z').replace('T', " ")
@@ -205,7 +205,7 @@ fn procedure_row(row: &TopRow, material: &Material) -> ProcedureRow {
     }
 }
 
-/// The cause that may explain most, if it is worth a word; of those that cannot be told apart, all.
+/// Returns the cause that may explain most, if it matters. If several cannot be told apart, all of them are named.
 fn worst(s: &Summary) -> Option<(String, &'static str)> {
     let most = s.dynamic.iter().map(|r| r.share_max).fold(0.05, f64::max);
     let worst: Vec<_> = s.dynamic.iter().filter(|r| r.share_max >= most - 0.0005).collect();
@@ -239,7 +239,7 @@ fn line_row(row: &TopRow) -> ShareRow {
     }
 }
 
-/// `known` are notes that stand elsewhere on the page.
+/// Builds a section. `known` are notes that are already elsewhere on the page.
 fn section(number: usize, listed: &Listed, known: &[String]) -> Section {
     let l = &listed.listing;
     let samples = l.procedure.samples.get(&l.time_event).copied().unwrap_or(0);

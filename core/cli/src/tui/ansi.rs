@@ -1,11 +1,12 @@
-//! What `annotate` paints, for ratatui: lines of text with SGR sequences to lines of styled spans.
+//! Converts the coloured text of `annotate` for ratatui: lines with SGR sequences become lines of styled spans.
 
 use ratatui::{
     style::{Color, Modifier, Style},
     text::{Line, Span},
 };
 
-/// The lines of a painted text. Sequences other than SGR's, as a hostile name may hold, are shown as text without the escape.
+/// Returns the lines of a coloured text. Other escape sequences, which a hostile name may contain, are shown as text without
+/// the escape character.
 pub fn lines(text: &str) -> Vec<Line<'static>> {
     text.lines().map(line).collect()
 }

@@ -1,6 +1,8 @@
-//! What is shown and what keys do: a stack of places, from images over procedures to a listing.
+//! State of the terminal interface: what is shown and what keys do. The state is a stack of places, from images through
+//! procedures to a listing.
 //!
-//! Knows no terminal and no database: keys and answers come in, questions and state go out, so that tests are deterministic.
+//! This module knows no terminal and no database. Keys and answers come in; requests and state go out, so that tests are
+//! deterministic.
 
 use dwell_profile::Dimension;
 use dwell_query::{
@@ -14,10 +16,10 @@ use crate::{
     top::{dimension, is_kernel},
 };
 
-/// Rows of a table at most: CPI makes each of them dear.
+/// Largest number of rows in a table. Computing the CPI makes each row expensive.
 pub const ROWS_MAX: usize = 200;
 
-/// A question and the epochs it is of.
+/// A request with its epochs and domain.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Asked {
     pub epochs: Vec<String>,
@@ -31,9 +33,10 @@ pub enum Question {
     Listing { procedure: String },
 }
 
-/// An answer.
+/// An answer to a request.
 pub enum Known {
-    /// `domains`: the shares of user mode and of the kernel, whichever of them the rows are of.
+    /// Rows of a table. `domains` are the shares of user mode and of the kernel, regardless of which of them the rows belong
+    /// to.
     Rows {
         top: Box<Top>,
         epochs: Vec<EpochSummary>,
@@ -42,7 +45,8 @@ pub enum Known {
     Listing(Box<Listing>),
 }
 
-/// Whether a row that came is to be shown, until the answer is there that has no others; applications are in both.
+/// Returns whether a row of an earlier answer belongs to the domain. It selects rows until the answer for the domain
+/// arrives. Rows of applications belong to both domains.
 fn is_of(domain: Domain, row: &TopRow) -> bool {
     match domain {
         Domain::All => true,
@@ -51,13 +55,13 @@ fn is_of(domain: Domain, row: &TopRow) -> bool {
     }
 }
 
-/// One place of the stack.
+/// One place on the stack.
 pub struct Place {
     pub question: Question,
-    /// What led here.
+    /// Name of the row that led here.
     pub title: String,
     pub selected: usize,
-    /// First row or line on the screen; kept by what draws.
+    /// First row or line on the screen. The drawing code maintains it.
     pub offset: usize,
     pub known: Option<Known>,
     pub problem: Option<String>,
@@ -82,23 +86,24 @@ pub struct App {
     pub places: Vec<Place>,
     pub domain: Domain,
     pub filter: String,
-    /// The filter is being typed.
+    /// Whether the user is typing a filter.
     pub is_typing: bool,
     pub has_help: bool,
-    /// The epochs keep dimensions.
+    /// Whether the epochs recorded dimensions.
     has_dimensions: bool,
     pub is_paused: bool,
     pub is_over: bool,
-    /// Answers that came so far.
+    /// Number of answers that arrived so far.
     pub answers: u64,
-    /// Rows or lines that fit, as what draws last found.
+    /// Number of rows or lines that fit on the screen, set by the drawing code.
     pub page: usize,
-    /// Lines of the listing, as what draws last found.
+    /// Number of lines in the listing, set by the drawing code.
     pub lines: usize,
     is_asked: bool,
 }
 
-/// What Tab goes through; the dimensions only where it began with one, since most epochs keep none.
+/// Kinds of rows that Tab cycles through. Dimensions are included only if the program started with one, since most epochs do
+/// not record them.
 const KINDS: [TopBy; 8] = [
     TopBy::Image,
     TopBy::Procedure,
@@ -111,7 +116,7 @@ const KINDS: [TopBy; 8] = [
 ];
 const KINDS_WITHOUT_DIMENSIONS: usize = 5;
 
-/// What rows of a kind are called.
+/// Returns the name of a kind of rows.
 pub fn kind(by: TopBy) -> &'static str {
     match by {
         TopBy::Image => "images",
@@ -155,12 +160,12 @@ impl App {
         self.places.last_mut().expect("there is always a first place")
     }
 
-    /// The database has new samples: what is shown is asked for again.
+    /// Records that the database has new samples, so that the current request is repeated.
     pub fn has_grown(&mut self, grown: bool) {
         self.is_asked &= !grown || self.is_paused;
     }
 
-    /// What to ask now, once.
+    /// Returns the request to send now, if there is one. Each request is returned once.
     pub fn take_question(&mut self) -> Option<Asked> {
         if std::mem::replace(&mut self.is_asked, true) {
             return None;
@@ -172,7 +177,7 @@ impl App {
         })
     }
 
-    /// An answer; one to a question that is no longer asked is dropped.
+    /// Accepts an answer. An answer to a request that is no longer current is dropped.
     pub fn take(&mut self, asked: &Asked, known: Result<Known, String>) {
         if self.place().question != asked.question || self.domain != asked.domain {
             return;
@@ -186,7 +191,7 @@ impl App {
         self.keep_selected();
     }
 
-    /// The rows that are shown.
+    /// Returns the rows that are shown.
     pub fn rows(&self) -> Vec<&TopRow> {
         let Some(Known::Rows { top, .. }) = &self.place().known else { return Vec::new() };
         let wanted = self.filter.to_lowercase();
@@ -248,7 +253,7 @@ impl App {
         if self.has_dimensions { &KINDS } else { &KINDS[..KINDS_WITHOUT_DIMENSIONS] }
     }
 
-    /// Other rows in the same place.
+    /// Switches the current place to another kind of rows.
     fn turn(&mut self, by: usize) {
         let Question::Rows { by: now, image } = &self.place().question else { return };
         let (kinds, now) = (self.kinds(), *now);
@@ -259,7 +264,7 @@ impl App {
         self.is_asked = false;
     }
 
-    /// From an image to its procedures, from a procedure to its listing.
+    /// Opens the selected row: from an image to its procedures, from a procedure to its listing.
     fn enter(&mut self) {
         let rows = self.rows();
         let Some(row) = rows.get(self.place().selected) else { return };
@@ -311,7 +316,7 @@ fn next_domain(domain: Domain) -> Domain {
     }
 }
 
-/// What a row is called, whatever rows are.
+/// Returns the name of a row, whatever kind it has.
 pub fn row_name(row: &TopRow) -> String {
     let file = row.file.as_deref().zip(row.line).map(|(f, l)| format!("{f}:{l}"));
     let app = row.app.as_ref().map(|a| match row.instance {

@@ -1,4 +1,4 @@
-//! One picture of the state: a heading, a table or a listing, a line of keys.
+//! Draws the state: a heading, a table or a listing, and a line of keys.
 
 use dwell_query::{
     Domain, TopBy,
@@ -31,7 +31,7 @@ const SELECTED: Style = Style::new().add_modifier(Modifier::REVERSED);
 const KEY: Style = Style::new().fg(Color::Cyan).add_modifier(Modifier::BOLD);
 const BAR: &str = "▏▎▍▌▋▊▉█";
 
-/// Draws all of it.
+/// Draws the whole screen.
 pub fn draw(app: &mut App, frame: &mut Frame) {
     let [head, path, body, foot] = Layout::vertical([
         Constraint::Length(1),
@@ -61,7 +61,7 @@ fn say(frame: &mut Frame, area: Rect, text: &str) {
     frame.render_widget(text.wrap(ratatui::widgets::Wrap { trim: true }), middle);
 }
 
-/// What is sampled, and whose time it is.
+/// Returns the heading: what was sampled, and the shares of user mode and kernel.
 fn heading(app: &App) -> Line<'static> {
     let mut spans =
         vec![Span::styled(" dwell top ", STRONG.fg(Color::Black).bg(Color::Cyan)), Span::raw(" ")];
@@ -94,7 +94,7 @@ fn told(top: &Top, epochs: &[EpochSummary]) -> Vec<Span<'static>> {
     spans
 }
 
-/// The way here, and what the rows are.
+/// Returns the path to the current place, and the kind of its rows.
 fn crumbs(app: &App) -> Line<'static> {
     let mut spans = vec![Span::raw(" ")];
     for (n, place) in app.places.iter().enumerate() {
@@ -116,7 +116,7 @@ fn crumbs(app: &App) -> Line<'static> {
     Line::from(spans)
 }
 
-/// User and kernel apart, and which of them is shown.
+/// Describes the shares of user mode and kernel, and which of them is shown.
 fn domain_told(app: &App) -> String {
     let Some(Known::Rows { domains: (user, kernel), .. }) = &app.place().known else { return String::new() };
     let which = match app.domain {
@@ -163,7 +163,7 @@ fn table(app: &mut App, frame: &mut Frame, area: Rect) {
     }
 }
 
-/// Titles of numbers stand above their last digit.
+/// Returns the title of a numeric column, aligned to the last digit of the numbers.
 fn right(title: &str, by: TopBy) -> Line<'static> {
     let line = Line::from(title.to_owned());
     if title == kind(by) { line } else { line.alignment(Alignment::Right) }
@@ -195,7 +195,7 @@ fn row<'a>(row: &TopRow, primary: Option<&str>, by: TopBy, most: f64, bar_width:
     ])
 }
 
-/// A bar in eighths of a column.
+/// Draws a bar in steps of an eighth of a column.
 fn bar(part: f64, width: usize) -> String {
     let eighths = (part.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
     let last = (eighths % 8).checked_sub(1).and_then(|n| BAR.chars().nth(n));
@@ -225,7 +225,7 @@ fn scrollbar(frame: &mut Frame, area: Rect, count: usize, at: usize) {
     }
 }
 
-/// The line of keys, as many as fit.
+/// Returns the line of keys, as many as fit.
 fn keys(app: &App) -> Line<'static> {
     let all: &[(&str, &str)] = match (app.is_typing, app.place().by()) {
         (true, _) => &[("Enter", "keep"), ("Esc", "drop")],

@@ -1,9 +1,10 @@
-//! `dwell top --tui`: where the time goes, live, by keys from image to procedure to listing.
+//! Runs `dwell top --tui`: shows live where the time goes; keys lead from an image to a procedure to a listing.
 //!
-//! Enters: keys, the terminal's size and answers of the query. Leaves: pictures of the terminal. Questions are answered in a
-//! thread of its own, so that keys are never waited for, and the database is asked again whenever it has grown. What must
-//! never happen: a terminal that is left raw, whatever ends the program; a picture that flickers (only cells that changed
-//! are written).
+//! Input: keys, the size of the terminal, and answers of the query. Output: pictures of the terminal. Requests are answered
+//! in a separate thread, so that keys never wait, and they are repeated whenever the database has grown.
+//!
+//! However the program ends, it must never leave the terminal in raw mode. The picture must not flicker: only cells that
+//! changed are written.
 
 mod ansi;
 mod app;
@@ -30,14 +31,14 @@ use ratatui::crossterm::event::{self, Event};
 use crate::args::TopArgs;
 use app::{App, Asked, Known, Question};
 
-/// Between two looks at whether the database has grown.
+/// Interval between checks whether the database has grown.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A daemon is asked so often to store what it has counted: by itself it does so every few minutes.
+/// Interval at which the daemon is asked to store its counts. By itself it stores them only every few minutes.
 const STORE_EVERY: Duration = Duration::from_secs(2);
-/// A key is waited for at most so long, so that answers are drawn when they come.
+/// Longest wait for a key, so that answers are drawn soon after they arrive.
 const KEY_WAIT: Duration = Duration::from_millis(50);
 
-/// Shows it until a key ends it.
+/// Shows the interface until a key ends it.
 pub fn run(query: Query, database: &Path, args: &TopArgs) -> anyhow::Result<()> {
     anyhow::ensure!(
         std::io::stdout().is_terminal() && std::io::stdin().is_terminal(),
@@ -60,7 +61,8 @@ pub fn run(query: Query, database: &Path, args: &TopArgs) -> anyhow::Result<()> 
     ended.and(restored)
 }
 
-/// Has the daemon store while somebody looks. Where none runs, or it is not ours to ask, what is stored is shown.
+/// Makes the daemon store its counts while the interface is open. If there is no daemon, or it belongs to another user, the
+/// stored data are shown.
 fn keep_fresh(database: &Database) {
     loop {
         let _ = dwell_collect::flush(database);
@@ -112,7 +114,7 @@ fn show(
     }
 }
 
-/// Answers the newest question; those that were asked before it matter no more.
+/// Answers the newest request. Older requests are dropped.
 fn answer_all(
     query: &Query,
     filter: &SampleFilter,

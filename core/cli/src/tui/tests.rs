@@ -1,4 +1,4 @@
-//! Pictures of the terminal after keys, drawn on ratatui's backend for tests; answers are made up here.
+//! Tests pictures of the terminal after keys, drawn on ratatui's test backend. The answers are constructed here.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ fn rows(by: TopBy) -> Vec<TopRow> {
     }
 }
 
-/// An application whose questions are answered at once.
+/// An application whose requests are answered at once.
 struct Run {
     app: App,
     terminal: Terminal<TestBackend>,

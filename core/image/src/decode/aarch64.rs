@@ -1,4 +1,4 @@
-//! AArch64: what Capstone says, with widths, literal loads, flags and the link register filled in.
+//! Decodes AArch64: Capstone's results, with widths, literal loads, flags and the link register added.
 
 use capstone::arch::arm64::{
     Arm64CC, Arm64InsnDetail, Arm64OpMem, Arm64Operand, Arm64OperandType, Arm64Shift,
@@ -35,14 +35,15 @@ pub(super) fn parts(decoder: &Decoder, insn: &Insn<'_>, detail: &InsnDetail<'_>)
     parts
 }
 
-/// Instructions with a system register or operation. capstone 0.14 makes a Rust enum of the number that Capstone gives
-/// for it, which is undefined behaviour for numbers that the enum lacks (found by fuzzing), so we never ask for it.
+/// Instructions with a system register or operation. For these, capstone 0.14 converts a number from Capstone to a Rust
+/// enum, which is undefined behaviour for numbers that the enum lacks (found by fuzzing). So we never request their
+/// operands.
 const SYSTEM: [&str; 14] = [
     "mrs", "msr", "mrrs", "msrr", "sys", "sysl", "sysp", "ic", "dc", "at", "tlbi", "tlbip", "smstart",
     "smstop",
 ];
 
-/// The general registers that a system instruction's text names.
+/// Returns the general registers that the text of a system instruction names.
 fn general_registers(text: &str) -> SmallVec<[Operand; 3]> {
     let registers = text.split(',').filter_map(|word| crate::Register::named(Arch::Aarch64, word.trim()));
     registers.map(|register| Operand::Register { register, width_bits: 64 }).collect()
@@ -50,7 +51,7 @@ fn general_registers(text: &str) -> SmallVec<[Operand; 3]> {
 
 const ATOMIC_STORE: [&str; 8] = ["stadd", "stclr", "steor", "stset", "stsmax", "stsmin", "stumax", "stumin"];
 
-/// What an instruction does to its memory operand.
+/// What an instruction does with its memory operand.
 #[derive(Clone, Copy, Default)]
 struct Access {
     read: bool,
@@ -106,7 +107,7 @@ fn memory_operand(
     }
 }
 
-/// `ldr x0, label`: Capstone gives the label as a number.
+/// Converts the operand of `ldr x0, label` to a memory operand: Capstone reports the label as a number.
 fn literal(mnemonic: &str, access: Access, operands: &mut SmallVec<[Operand; 3]>) {
     let may = matches!(mnemonic, "ldr" | "ldrsw" | "prfm");
     let has_memory = operands.iter().any(|o| matches!(o, Operand::Memory(_)));
@@ -122,18 +123,18 @@ fn literal(mnemonic: &str, access: Access, operands: &mut SmallVec<[Operand; 3]>
     }
 }
 
-/// The bytes accessed follow from the mnemonic's suffix, else from the register that is moved.
+/// Sets the number of bytes accessed, which follows from the mnemonic's suffix or else from the register that is moved.
 fn set_width(mnemonic: &str, operands: &mut [Operand]) {
     let mut registers = operands.iter().filter_map(|o| match o {
         Operand::Register { width_bits, .. } => Some(width_bits / 8),
         _ => None,
     });
-    // The first register of an exclusive store takes its status.
+    // The first register of an exclusive store receives the status.
     let moved = if mnemonic.starts_with("stx") || mnemonic.starts_with("stlx") { 1 } else { 0 };
     let register_bytes = registers.nth(moved).unwrap_or(0);
     let is = |names: &[&str]| names.contains(&mnemonic);
     let width = match mnemonic.as_bytes() {
-        // Structures of vector registers: the arrangement decides.
+        // For structures of vector registers, the arrangement determines the width.
         [_, _, b'1'..=b'4', ..] => 0,
         _ if is(&["ldpsw"]) => 8,
         _ if is(&["ldp", "stp", "ldnp", "stnp", "ldxp", "ldaxp", "stxp", "stlxp"]) => 2 * register_bytes,

@@ -1,5 +1,5 @@
-//! What AArch64 instructions read and write, where Capstone 5's tables are wrong or silent. Found by listing every
-//! form in libc, libm and libstdc++ (Arm ARM, C6 and C7, says what is right).
+//! Corrects which registers AArch64 instructions read and write, where Capstone 5's tables are wrong or incomplete. The
+//! errors were found by listing every form in libc, libm and libstdc++; the reference is the Arm ARM, C6 and C7.
 
 use smallvec::SmallVec;
 
@@ -7,7 +7,7 @@ use super::decoder::Parts;
 use crate::aarch64::{LR, NZCV, PC, SP, V0};
 use crate::{Flow, Operand, Register, RegisterSet};
 
-/// Read-modify-write of the large system extensions; `ldset` and so on begin as loads do.
+/// Read-modify-write instructions of the large system extensions. `ldset` and others begin like loads.
 pub(super) const ATOMIC: [&str; 9] =
     ["swp", "ldadd", "ldclr", "ldeor", "ldset", "ldsmax", "ldsmin", "ldumax", "ldumin"];
 
@@ -45,7 +45,7 @@ pub(super) fn correct(mnemonic: &str, lane: bool, writeback: bool, parts: &mut P
     addresses(&parts.operands).into_iter().for_each(|r| parts.reads.insert(r));
 }
 
-/// A store writes no register but its status and, with writeback, its base.
+/// A store writes no registers except its status and, with writeback, its base.
 fn store(registers: &[Register], exclusive: bool, writeback: bool, parts: &mut Parts) {
     let status = usize::from(exclusive);
     parts.writes = registers[..status.min(registers.len())].iter().copied().collect();
@@ -57,7 +57,8 @@ fn store(registers: &[Register], exclusive: bool, writeback: bool, parts: &mut P
     base.filter(|_| writeback).into_iter().for_each(|r| parts.writes.insert(r));
 }
 
-/// Of whole extensions (SVE, tags) Capstone says nothing: then the first register is written, the others are read.
+/// For whole extensions (SVE, tags), Capstone reports nothing. The first register is assumed to be written, the others to be
+/// read.
 fn unknown_forms(registers: &[Register], parts: &mut Parts) {
     let all: RegisterSet = registers.iter().copied().collect();
     let known = parts.reads.union(parts.writes).intersection(all);
@@ -77,7 +78,7 @@ fn implicit(mnemonic: &str, parts: &mut Parts) {
     }
 }
 
-/// The registers of addresses.
+/// Returns the registers that addresses use.
 fn addresses(operands: &[Operand]) -> SmallVec<[Register; 2]> {
     let of = |operand: &Operand| match operand {
         Operand::Memory(memory) => [memory.base, memory.index],

@@ -1,4 +1,4 @@
-//! Capstone's handle for an instruction set, and its registers as ours.
+//! Capstone's handle for an instruction set, and the mapping of its registers to ours.
 
 use capstone::RegId;
 use capstone::prelude::*;
@@ -6,18 +6,18 @@ use smallvec::SmallVec;
 
 use crate::{Arch, Flow, Operand, Register, RegisterSet};
 
-/// More register numbers than any architecture has in Capstone.
+/// Upper limit of Capstone's register numbers for all architectures.
 const CAPSTONE_REGISTERS_MAX: u16 = 1024;
 
-/// A handle of Capstone for one instruction set.
+/// A Capstone handle for one instruction set.
 pub(super) struct Decoder {
     pub(super) arch: Arch,
     pub(super) capstone: Capstone,
-    /// Our register and the bits of it, by Capstone's number.
+    /// Our register and the width of the part in bits, by Capstone's number.
     registers: Vec<Option<(Register, u16)>>,
 }
 
-/// What the architectures' readers fill in.
+/// Results that the code for each architecture fills in.
 pub(super) struct Parts {
     pub(super) reads: RegisterSet,
     pub(super) writes: RegisterSet,
@@ -70,7 +70,7 @@ fn build(arch: Arch) -> CsResult<Capstone> {
     }
 }
 
-/// How many bits of its register a name means.
+/// Returns the width in bits of the part of a register that a name stands for.
 fn width_bits(arch: Arch, name: &str) -> u16 {
     match arch {
         Arch::X86_64 | Arch::X86 => crate::x86::width_bits(name),

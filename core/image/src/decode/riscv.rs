@@ -1,7 +1,7 @@
-//! RISC-V, 64 bits: Capstone gives the text; registers, memory and control flow are decoded here from the encoding
-//! (RISC-V Unprivileged ISA 20191213, §24 "RV32/64G Instruction Set Listings"), since Capstone 5 does not know them.
+//! Decodes 64-bit RISC-V. Capstone provides the text. Registers, memory and control flow are decoded here from the encoding
+//! (RISC-V Unprivileged ISA 20191213, §24 "RV32/64G Instruction Set Listings"), since Capstone 5 does not report them.
 //!
-//! The rounding mode and the exception flags of floating point are left out: they order nothing in practice.
+//! The rounding mode and the exception flags of floating point are omitted, since they delay no instruction in practice.
 
 use capstone::{Insn, InsnDetail};
 
@@ -21,7 +21,7 @@ pub(super) fn parts(_decoder: &Decoder, insn: &Insn<'_>, _detail: &InsnDetail<'_
     out.parts
 }
 
-/// The text of the operands with the target of a jump as an address: Capstone gives the distance.
+/// Replaces the target of a jump in the operands' text by its address: Capstone prints the distance.
 pub(super) fn absolute_target(operands: &str, flow: Flow) -> String {
     let target = match flow {
         Flow::Branch { target } | Flow::Jump { target } | Flow::Call { target: Some(target) } => target,
@@ -31,7 +31,7 @@ pub(super) fn absolute_target(operands: &str, flow: Flow) -> String {
     format!("{before}0x{target}")
 }
 
-/// `auipc t, upper; jalr link, lower(t)` goes to a known address.
+/// Sets the targets of calls of the form `auipc t, upper; jalr link, lower(t)`, whose address is known.
 pub(super) fn resolve_far_calls(instructions: &mut [Instruction]) {
     for i in 1..instructions.len() {
         let (before, after) = instructions.split_at_mut(i);
@@ -99,7 +99,7 @@ fn jump_distance(word: u32) -> i64 {
     signed(field(word, 31, 1) << 20 | field(word, 12, 8) << 12 | middle | low, 21)
 }
 
-/// `lr` only reads, `sc` only writes, the rest do both.
+/// Decodes atomic instructions: `lr` only reads, `sc` only writes, all others do both.
 fn atomic(word: u32, out: &mut Builder) {
     let (base, source) = (x(field(word, 15, 5)), x(field(word, 20, 5)));
     let operation = field(word, 27, 5);
@@ -111,16 +111,16 @@ fn atomic(word: u32, out: &mut Builder) {
     out.memory(base, 0, 1 << field(word, 12, 2), reads, writes);
 }
 
-/// OP-FP: which of the registers are integer ones depends on the operation.
+/// Decodes OP-FP instructions. The operation determines which registers are integer ones.
 fn floating(word: u32, out: &mut Builder) {
     let (rd, rs1, rs2) = (field(word, 7, 5), field(word, 15, 5), field(word, 20, 5));
     match field(word, 27, 5) {
         0x00..=0x05 => _ = out.write(f(rd)).read(f(rs1)).read(f(rs2)),
-        // Square root, conversions between formats.
+        // Square roots and conversions between formats.
         0x0b | 0x08 => _ = out.write(f(rd)).read(f(rs1)),
         // Comparisons.
         0x14 => _ = out.write(x(rd)).read(f(rs1)).read(f(rs2)),
-        // To integers, bits of, class of.
+        // Conversions to integers, moves of bits, and classification.
         0x18 | 0x1c => _ = out.write(x(rd)).read(f(rs1)),
         0x1a | 0x1e => _ = out.write(f(rd)).read(x(rs1)),
         _ => {}
@@ -134,14 +134,15 @@ fn system(word: u32, out: &mut Builder) {
         // uret, sret, mret
         (0, 0x002 | 0x102 | 0x302) => out.flow(Flow::Return),
         (0, _) => {}
-        // `csrrw zero, cycle, zero` writes what cannot be written: assemblers' `unimp`.
+        // `csrrw zero, cycle, zero` writes a read-only register: assemblers use it for `unimp`.
         (1, 0xc00) if rd == 0 && rs1 == 0 => out.flow(Flow::Stop),
         (1..=3, number) => csr(number, out.write(x(rd)).immediate(number.into()).read(x(rs1))),
         (_, number) => csr(number, out.write(x(rd)).immediate(number.into()).immediate(rs1.into())),
     }
 }
 
-/// fflags, frm and fcsr are parts of one register; others are not modelled.
+/// Decodes access to a control register. fflags, frm and fcsr are parts of one register; other control registers are not
+/// modelled.
 fn csr(number: u32, out: &mut Builder) {
     if (1..=3).contains(&number) {
         out.parts.reads.insert(FCSR);

@@ -6,28 +6,28 @@ use super::decoder::Parts;
 use crate::riscv::{F0, RA, T0, ZERO};
 use crate::{Flow, ImageAddress, MemoryOperand, Operand, Register, RegisterSet};
 
-/// Collects what an instruction does, operand by operand in the order of the text.
+/// Collects the effects of an instruction, operand by operand in the order of the text.
 pub(super) struct Builder {
     pub(super) address: u64,
     pub(super) parts: Parts,
 }
 
-/// A bit field: `bits` from bit `low` on.
+/// Returns a bit field: `bits` bits from bit `low` on.
 pub(super) fn field(word: u32, low: u32, bits: u32) -> u32 {
     word >> low & ((1 << bits) - 1)
 }
 
-/// The lowest `bits` of a number as a signed one.
+/// Returns the lowest `bits` bits of a number as a signed number.
 pub(super) fn signed(value: u32, bits: u32) -> i64 {
     i64::from((value << (32 - bits)) as i32 >> (32 - bits))
 }
 
-/// An integer register.
+/// Returns the integer register with this number.
 pub(super) fn x(number: u32) -> Register {
     Register(number as u8)
 }
 
-/// A floating-point register.
+/// Returns the floating-point register with this number.
 pub(super) fn f(number: u32) -> Register {
     Register(F0.0 + number as u8)
 }
@@ -48,7 +48,7 @@ impl Builder {
         self.operand(register)
     }
 
-    /// One operand that is both source and destination.
+    /// Adds an operand that is both source and destination.
     pub(super) fn update(&mut self, register: Register) -> &mut Self {
         self.parts.reads.insert(register);
         self.write(register)
@@ -87,7 +87,7 @@ impl Builder {
         self.parts.flow = Flow::Branch { target };
     }
 
-    /// A jump that leaves its return address in `link`.
+    /// Adds a jump that stores its return address in `link`.
     pub(super) fn jump(&mut self, link: Register, distance: i64) {
         let target = self.target(distance);
         self.parts.writes.insert(link);
@@ -95,8 +95,8 @@ impl Builder {
             if link == ZERO { Flow::Jump { target } } else { Flow::Call { target: Some(target) } };
     }
 
-    /// A jump through a register; by convention a return when that is a link register that is not kept
-    /// (ISA manual, §2.5, "return-address stack hints").
+    /// Adds a jump through a register. By convention it is a return if the register is a link register and no return address
+    /// is stored (ISA manual, §2.5, "return-address stack hints").
     pub(super) fn jump_register(&mut self, link: Register, through: Register) {
         self.parts.writes.insert(link);
         self.parts.flow = match () {

@@ -1,4 +1,4 @@
-//! RISC-V's 16-bit instructions (Unprivileged ISA 20191213, §16 "C").
+//! Decodes the 16-bit instructions of RISC-V (Unprivileged ISA 20191213, §16 "C").
 
 use super::riscv_builder::{Builder, f, field, signed, x};
 use crate::Flow;
@@ -12,12 +12,12 @@ pub(super) fn decode(word: u32, out: &mut Builder) {
     }
 }
 
-/// Gathers an immediate: each (bit of the instruction, width, bit of the result).
+/// Assembles an immediate from pieces: each is (bit of the instruction, width, bit of the result).
 fn gather<const N: usize>(word: u32, pieces: [(u32, u32, u32); N]) -> u32 {
     pieces.iter().fold(0, |sum, (from, bits, to)| sum | field(word, *from, *bits) << to)
 }
 
-/// The three-bit registers are `x8` to `x15`, `f8` to `f15`.
+/// Returns the number of a register in a three-bit field, which stands for `x8` to `x15` or `f8` to `f15`.
 fn short(word: u32, low: u32) -> u32 {
     8 + field(word, low, 3)
 }
@@ -27,7 +27,7 @@ fn quadrant_0(word: u32, out: &mut Builder) {
     let by_4: i64 = gather(word, [(10, 3, 3), (6, 1, 2), (5, 1, 6)]).into();
     let by_8: i64 = gather(word, [(10, 3, 3), (5, 2, 6)]).into();
     match field(word, 13, 3) {
-        // All zeros are defined to be illegal.
+        // An instruction of all zeros is defined to be illegal.
         0 if field(word, 5, 8) == 0 => out.flow(Flow::Stop),
         0 => {
             let immediate = gather(word, [(11, 2, 4), (7, 4, 6), (6, 1, 2), (5, 1, 3)]);
@@ -71,7 +71,7 @@ fn arithmetic(word: u32, immediate: i64, out: &mut Builder) {
     out.update(x(short(word, 7)));
     match field(word, 10, 2) {
         3 => _ = out.read(x(short(word, 2))),
-        // Shifts are unsigned.
+        // The immediates of shifts are unsigned.
         0 | 1 => _ = out.immediate(immediate & 63),
         _ => _ = out.immediate(immediate),
     }
@@ -95,7 +95,7 @@ fn quadrant_2(word: u32, out: &mut Builder) {
     }
 }
 
-/// `jr`, `mv`, `ebreak`, `jalr`, `add` share one encoding.
+/// Decodes `jr`, `mv`, `ebreak`, `jalr` and `add`, which share one encoding.
 fn register_operation(bit_12: bool, rd: u32, rs2: u32, out: &mut Builder) {
     match (bit_12, rd, rs2) {
         (false, _, 0) => out.read(x(rd)).jump_register(ZERO, x(rd)),

@@ -1,4 +1,4 @@
-//! x86-64: what Capstone says, with its gaps filled: stack slots, zeroing idioms, addresses without access.
+//! Decodes x86-64: Capstone's results, with stack slots, zeroing idioms and addresses without access corrected.
 
 use capstone::arch::x86::{X86Insn, X86OpMem, X86Operand, X86OperandType, X86Reg};
 use capstone::arch::{ArchDetail, DetailsArchInsn};
@@ -9,7 +9,7 @@ use super::x86_access;
 use crate::x86::{RBP, RIP, RSP};
 use crate::{Flow, ImageAddress, MemoryOperand, Operand, Register};
 
-/// Capstone's groups of instructions, the same for all architectures.
+/// Numbers of Capstone's instruction groups, which are the same for all architectures.
 const GROUP_JUMP: u8 = 1;
 const GROUP_CALL: u8 = 2;
 const GROUP_RETURN: u8 = 3;
@@ -37,7 +37,7 @@ pub(super) fn parts(decoder: &Decoder, insn: &Insn<'_>, detail: &InsnDetail<'_>)
     parts
 }
 
-/// The mnemonic without `lock`, `rep`, `notrack` and such.
+/// Returns the mnemonic without prefixes such as `lock`, `rep`, `notrack`.
 fn bare_mnemonic<'a>(insn: &'a Insn<'_>) -> &'a str {
     insn.mnemonic().and_then(|m| m.rsplit(' ').next()).unwrap_or_default()
 }
@@ -100,7 +100,7 @@ fn absolute(
     }
 }
 
-/// Instructions whose memory operand is an address that they do not access.
+/// Returns whether the memory operand is an address that the instruction does not access.
 fn is_address_only(id: X86Insn) -> bool {
     use X86Insn::*;
     matches!(
@@ -120,11 +120,11 @@ fn is_address_only(id: X86Insn) -> bool {
     )
 }
 
-/// The slot of the stack that an instruction accesses beside its operands.
+/// Returns the stack slot that an instruction accesses in addition to its operands.
 fn stack_slot(id: X86Insn, operands: &[X86Operand]) -> Option<MemoryOperand> {
     use X86Insn::*;
     let width_bytes = match (id, operands.first()) {
-        // `push word` exists; immediates are extended to the stack's width.
+        // `push word` exists; immediates are extended to the width of the stack.
         (X86_INS_PUSH | X86_INS_POP, Some(o))
             if o.size == 2 && !matches!(o.op_type, X86OperandType::Imm(_)) =>
         {
@@ -176,7 +176,8 @@ fn flow(id: X86Insn, detail: &InsnDetail<'_>, operands: &[X86Operand]) -> Flow {
     }
 }
 
-/// The instruction pointer is read only by addresses; results that depend on nothing read nothing.
+/// Corrects the sets of registers. The instruction pointer is read only by addresses, and an instruction whose result
+/// depends on nothing reads nothing.
 fn correct(decoder: &Decoder, id: X86Insn, operands: &[X86Operand], parts: &mut Parts) {
     parts.reads.remove(RIP);
     parts.writes.remove(RIP);
@@ -201,8 +202,8 @@ fn sources(operands: &[X86Operand]) -> impl Iterator<Item = RegId> {
     })
 }
 
-/// Whether the result does not depend on the operands: a register combined with itself. Parts of registers do not
-/// count, since the rest is kept.
+/// Returns whether the result is independent of the operands: a register combined with itself. Parts of registers are
+/// excluded, since the rest of the register is kept.
 fn is_zeroing(id: X86Insn, operands: &[X86Operand]) -> bool {
     use X86Insn::*;
     let whole = operands.first().is_some_and(|o| o.size >= 4);

@@ -1,5 +1,5 @@
-//! What x86 instructions read and write, where Capstone 5's tables are wrong or silent. Found by listing every form in
-//! libc, libm and libstdc++ (Intel SDM vol. 2 says what is right).
+//! Corrects which registers x86 instructions read and write, where Capstone 5's tables are wrong or incomplete. The errors
+//! were found by listing every form in libc, libm and libstdc++; the reference is the Intel SDM, vol. 2.
 
 use super::decoder::Parts;
 use crate::x86::{FLAGS, K0, RAX};
@@ -7,10 +7,10 @@ use crate::{MemoryOperand, Operand, Register};
 
 const RCX: Register = crate::x86::RCX;
 const R11: Register = Register(11);
-/// The top of the x87 stack, which all of x87 goes through.
+/// Top of the x87 stack, which all x87 instructions use.
 const ST0: Register = Register(24);
 
-/// Stores to their first operand without reading it, by the beginning of the mnemonic.
+/// Beginnings of the mnemonics of instructions that write their first operand without reading it.
 const WRITE_ONLY: [&str; 34] = [
     "mov",
     "vmov",
@@ -48,7 +48,7 @@ const WRITE_ONLY: [&str; 34] = [
     "rdssp",
 ];
 
-/// Read and store their first operand.
+/// Beginnings of the mnemonics of instructions that read and write their first operand.
 const READ_WRITE: [&str; 30] = [
     "add",
     "adc",
@@ -82,7 +82,7 @@ const READ_WRITE: [&str; 30] = [
     "aadd",
 ];
 
-/// (read, written) of a memory operand in first place.
+/// Returns whether a memory operand in first place is (read, written).
 pub(super) fn first_operand(mnemonic: &str) -> (bool, bool) {
     match () {
         _ if READ_WRITE.contains(&mnemonic) => (true, true),
@@ -99,7 +99,7 @@ pub(super) fn correct(mnemonic: &str, parts: &mut Parts) {
     }
     let registers = registers(&parts.operands);
     let starts = |prefixes: &[&str]| prefixes.iter().any(|p| mnemonic.starts_with(p));
-    // Whatever stands behind the first operand is read, except the second half of a wide product.
+    // All operands after the first one are read, except the second half of a wide product.
     let sources = if mnemonic == "mulx" { 2 } else { 1 };
     registers.iter().filter(|(place, _)| *place >= sources).for_each(|(_, r)| parts.reads.insert(*r));
     let first = registers.first().filter(|(place, _)| *place == 0).map(|(_, r)| *r);
@@ -113,7 +113,7 @@ pub(super) fn correct(mnemonic: &str, parts: &mut Parts) {
             parts.writes.insert(FLAGS);
         }
         _ if starts(&["cmov", "cvtsi2s", "cvtss2sd", "cvtsd2ss", "sqrts", "rcpss", "rsqrtss", "rounds"]) => {
-            // The old value stays, or its upper part does.
+            // The old value, or its upper part, is kept.
             first.into_iter().for_each(|r| parts.reads.insert(r));
         }
         "cmpxchg" => [RAX, FLAGS].iter().for_each(|r| parts.writes.insert(*r)),
@@ -123,7 +123,8 @@ pub(super) fn correct(mnemonic: &str, parts: &mut Parts) {
             first.into_iter().for_each(|r| replace_read(parts, r));
         }
         _ if starts(&["movs", "stos", "lods", "scas", "ins", "outs"]) && is_string(&parts.operands) => {
-            // Only the direction flag is read, which nobody sets; a dependency on flags would mislead.
+            // Only the direction flag is read, which programs practically never set. A dependency on flags would be
+            // misleading.
             parts.reads.remove(FLAGS);
         }
         _ if mnemonic.starts_with('f') && !starts(&["fnst", "fldcw", "fxsave", "fxrstor"]) => {
@@ -142,7 +143,7 @@ pub(super) fn correct(mnemonic: &str, parts: &mut Parts) {
     }
 }
 
-/// A mask register in first place is written; Capstone calls it read.
+/// Moves a mask register in first place from the read to the written registers: Capstone reports it as read.
 fn replace_read(parts: &mut Parts, register: Register) {
     let masks = K0.0..K0.0 + 8;
     if masks.contains(&register.0) {
@@ -165,7 +166,7 @@ fn memory(operand: &Operand) -> Option<&MemoryOperand> {
     }
 }
 
-/// (place among the operands, register)
+/// Returns the register operands as (position among the operands, register).
 fn registers(operands: &[Operand]) -> Vec<(usize, Register)> {
     let register = |(place, operand): (usize, &Operand)| match operand {
         Operand::Register { register, .. } => Some((place, *register)),

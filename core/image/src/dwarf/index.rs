@@ -1,4 +1,4 @@
-//! Which unit an address belongs to, from the root entry of each unit.
+//! Finds the unit that an address belongs to, from the root entry of each unit.
 
 use std::hash::Hasher as _;
 use std::sync::OnceLock;
@@ -12,15 +12,15 @@ use super::split::Skeleton;
 use super::units::{AbbreviationsCache, Units};
 use crate::paths;
 
-/// How far back a look-up goes where ranges overlap; only hostile files have more.
+/// Largest number of ranges that a look-up examines backwards if ranges overlap; only hostile files have more.
 const OVERLAPS_MAX: usize = 4096;
 
-/// The units of a file.
+/// The units of a file, by address range.
 pub(crate) struct Index {
     pub(crate) units: Units,
-    /// For each unit, hashes of the names of the files of its line table, sorted; without their folders.
+    /// For each unit, sorted hashes of the file names in its line table, without folders.
     file_names: Box<[OnceLock<Box<[u32]>>]>,
-    /// By their begin.
+    /// Address ranges of the units, by their begin.
     ranges: Vec<UnitRange>,
     /// Units that have a part in another file.
     pub(crate) skeletons: Vec<usize>,
@@ -29,7 +29,7 @@ pub(crate) struct Index {
 struct UnitRange {
     begin: u64,
     end: u64,
-    /// The furthest end up to this range.
+    /// The largest end of all ranges up to this one.
     furthest_end: u64,
     unit: usize,
 }
@@ -37,7 +37,8 @@ struct UnitRange {
 type Dwarf<'a> = gimli::Dwarf<Reader<'a>>;
 
 impl Index {
-    /// Reads the headers and root entries. Units that cannot be read are left out; those after a broken header too.
+    /// Reads the headers and root entries. A unit that cannot be read is left out. After a broken header, all further units
+    /// are left out too.
     pub(crate) fn read(dwarf: &Dwarf<'_>, is_code: &dyn Fn(u64) -> bool) -> Index {
         let units = Units::read(dwarf);
         let file_names = (0..units.count()).map(|_| OnceLock::new()).collect();
@@ -67,7 +68,7 @@ impl Index {
         }
     }
 
-    /// The units around `address`, that with the nearest begin first.
+    /// Returns the units around `address`; the one with the nearest begin comes first.
     pub(crate) fn units_at(&self, address: u64) -> impl Iterator<Item = usize> + '_ {
         let after = self.ranges.partition_point(|r| r.begin <= address);
         let before = self.ranges[..after].iter().rev().take(OVERLAPS_MAX);
@@ -75,7 +76,7 @@ impl Index {
         around.map(|r| r.unit)
     }
 
-    /// The units with code from `begin` to `end`, each once.
+    /// Returns the units with code from `begin` to `end`, each once.
     pub(crate) fn units_within(&self, begin: u64, end: u64) -> impl Iterator<Item = usize> + '_ {
         let after = self.ranges.partition_point(|r| r.begin < end);
         let before = self.ranges[..after].iter().rev().take(OVERLAPS_MAX);
@@ -84,13 +85,14 @@ impl Index {
         around.map(|r| r.unit).filter(move |unit| seen.insert(*unit))
     }
 
-    /// Reads the lines of a unit; none where it cannot be read.
+    /// Reads the line table of a unit. The result is empty if it cannot be read.
     pub(crate) fn lines(&self, dwarf: &Dwarf<'_>, unit: usize, is_code: &dyn Fn(u64) -> bool) -> LineTable {
         let owned = self.units.open(dwarf, unit, &mut AbbreviationsCache::default());
         owned.map(|owned| LineTable::read(owned.unit_ref(dwarf), is_code)).unwrap_or_default()
     }
 
-    /// Whether the line table of a unit lists a file of that name; a few that do not are taken for such that do.
+    /// Returns whether the line table of a unit lists a file of that name. Hashes are compared, so in rare cases the result
+    /// is `true` although it does not.
     pub(crate) fn lists_file(&self, dwarf: &Dwarf<'_>, unit: usize, file_name: &str) -> bool {
         let read = || {
             let owned = self.units.open(dwarf, unit, &mut AbbreviationsCache::default());
@@ -105,8 +107,9 @@ impl Index {
         names.binary_search(&name_hash(file_name.as_bytes())).is_ok()
     }
 
-    /// The MD5 of the source file at `path`, from the first unit whose line table has it. Units that list no file of its name
-    /// are passed over, and those whose lists are known already come first: in a large file that is all there is to do.
+    /// Returns the MD5 of the source file at `path`, from the first unit whose line table contains it. Units that list no
+    /// file of that name are skipped, and units whose lists are already known come first. In a large file, this avoids
+    /// reading most of the lists.
     pub(crate) fn source_md5(&self, dwarf: &Dwarf<'_>, path: &str) -> Option<[u8; 16]> {
         let (known, others): (Vec<usize>, Vec<usize>) =
             (0..self.units.count()).partition(|unit| self.file_names[*unit].get().is_some());
@@ -119,21 +122,21 @@ impl Index {
     }
 }
 
-/// Of a file's name without its folders.
+/// Returns the hash of a file name without folders.
 fn name_hash(name: &[u8]) -> u32 {
     let mut hasher = FxHasher::default();
     hasher.write(name);
     (hasher.finish() >> 32) as u32
 }
 
-/// As many ranges may be read as the sections that hold them can have, each once.
+/// Returns the largest number of ranges that may be read: as many as fit into the sections that contain them.
 pub(crate) fn range_budget(dwarf: &Dwarf<'_>) -> usize {
     let info = dwarf.debug_info.reader().len();
     let lists = dwarf.ranges.debug_ranges().reader().len() + dwarf.ranges.debug_rnglists().reader().len();
     (info + lists).saturating_add(1 << 10)
 }
 
-/// Calls `add` for each range of the unit that lies in code. (Linkers leave ranges of code that they dropped at 0.)
+/// Calls `add` for each range of the unit that is in code. Linkers leave the ranges of code that they removed at address 0.
 fn unit_ranges(
     unit: UnitRef<'_, Reader<'_>>,
     is_code: &dyn Fn(u64) -> bool,

@@ -1,4 +1,4 @@
-//! The line table of a unit: address → file, line, column.
+//! The line table of a unit, which maps addresses to file, line and column.
 
 use std::sync::Arc;
 
@@ -9,19 +9,20 @@ use rustc_hash::FxHashMap;
 use super::Reader;
 use crate::paths;
 
-/// Bytes of file names kept for one unit: entries of a hostile table may all share one long string.
+/// Largest number of bytes of file names that are kept for one unit. All entries of a hostile table may share one long
+/// string.
 const FILE_NAME_BYTES_MAX: usize = 16 << 20;
 const PATH_BYTES_MAX: usize = 4096;
 
 #[derive(Default)]
 pub(crate) struct LineTable {
-    /// By their begin; rows of a sequence are contiguous and ascending.
+    /// Sequences by their begin. The rows of a sequence are contiguous and ascending.
     sequences: Vec<Sequence>,
     rows: Vec<Row>,
-    /// First rows of addresses that have several: at a procedure's entry, the line it
-    /// begins at, while the last row may be of a line that was scheduled there.
+    /// The first row of each address that has several rows. At the entry of a procedure, the first row has the line that the
+    /// procedure begins at, while the last row may belong to a line that was scheduled there.
     firsts: FxHashMap<u64, Row>,
-    /// By their number in the table.
+    /// Files by their number in the table.
     files: Vec<Option<Arc<str>>>,
 }
 
@@ -31,7 +32,7 @@ pub(crate) struct Row {
     pub(crate) file: u32,
     pub(crate) line: u32,
     pub(crate) column: u32,
-    /// Which of the blocks on one line, as optimizers tell them apart. It takes what would be padding.
+    /// Number that distinguishes the blocks on one line for optimizers. It occupies space that would otherwise be padding.
     pub(crate) discriminator: u32,
 }
 
@@ -46,7 +47,7 @@ struct Sequence {
 type Header<'a> = LineProgramHeader<Reader<'a>>;
 
 impl LineTable {
-    /// Reads what can be read: a broken program ends the table.
+    /// Reads as much as possible: a broken line program ends the table.
     pub(crate) fn read(unit: UnitRef<'_, Reader<'_>>, is_code: &dyn Fn(u64) -> bool) -> LineTable {
         let mut table = LineTable::default();
         let Some(program) = unit.line_program.clone() else { return table };
@@ -67,7 +68,7 @@ impl LineTable {
         table
     }
 
-    /// The row that covers `address`.
+    /// Returns the row that covers `address`.
     pub(crate) fn at(&self, address: u64) -> Option<&Row> {
         let after = self.sequences.partition_point(|s| s.begin <= address);
         let sequence = self.sequences[..after].last().filter(|s| address < s.end)?;
@@ -75,7 +76,7 @@ impl LineTable {
         rows[..rows.partition_point(|r| r.address <= address)].last()
     }
 
-    /// The first row of `address`, where a row begins.
+    /// Returns the first row of `address`, if a row begins there.
     pub(crate) fn first_at(&self, address: u64) -> Option<&Row> {
         self.firsts.get(&address).or_else(|| self.at(address).filter(|r| r.address == address))
     }
@@ -84,19 +85,19 @@ impl LineTable {
         self.files.get(number as usize)?.as_ref()
     }
 
-    /// A row's file and line; `None` where it has no line.
+    /// Returns the file and line of a row; `None` if it has no line.
     pub(crate) fn place(&self, row: &Row) -> Option<(Arc<str>, u32)> {
         (row.line != 0).then_some((self.file(row.file)?.clone(), row.line))
     }
 
-    /// Files of the rows from `begin` to `end`, in no order, some several times.
+    /// Returns the files of the rows from `begin` to `end`, unsorted and with duplicates.
     pub(crate) fn files_within(&self, begin: u64, end: u64) -> Vec<Arc<str>> {
         let mut numbers: Vec<u32> = Vec::new();
-        // Sequences may overlap in hostile files only: as in `at`, that with the nearest begin counts.
+        // Sequences overlap only in hostile files. As in `at`, the one with the nearest begin counts.
         let after = self.sequences.partition_point(|s| s.begin < end);
         for sequence in self.sequences[..after].iter().rev().take_while(|s| s.end > begin) {
             let rows = &self.rows[sequence.rows.clone()];
-            // The row before the first of them may reach into the range.
+            // The row before the first one of them may extend into the range.
             let first = rows.partition_point(|r| r.address <= begin).saturating_sub(1);
             let within = rows[first..].iter().take_while(|r| r.address < end).filter(|r| r.line != 0);
             numbers.extend(within.map(|r| r.file));
@@ -114,12 +115,13 @@ impl LineTable {
             + self.firsts.capacity() * size_of::<(u64, Row)>()
     }
 
-    /// (begin, end) of each contiguous piece of code.
+    /// Iterates over the contiguous pieces of code as (begin, end).
     pub(crate) fn sequences(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.sequences.iter().map(|s| (s.begin, s.end))
     }
 
-    /// Of several rows for one address the last counts. Addresses that fall within a sequence are ignored.
+    /// Adds a row. If several rows have the same address, the last one counts. A row whose address is below that of an
+    /// earlier row of the sequence is ignored.
     fn add(&mut self, start: usize, row: Row) {
         match self.rows[start..].last_mut() {
             Some(last) if last.address == row.address => {
@@ -157,7 +159,7 @@ impl Row {
     }
 }
 
-/// The MD5 of the file of one unit with that path.
+/// Returns the MD5 of the file with that path in one unit.
 pub(crate) fn md5_of<'a>(unit: UnitRef<'_, Reader<'a>>, path: &str) -> Option<[u8; 16]> {
     let header = unit.line_program.as_ref().map(|p| p.header()).filter(|h| h.file_has_md5())?;
     let mut names = FileNames::new(FILE_NAME_BYTES_MAX);
@@ -165,7 +167,7 @@ pub(crate) fn md5_of<'a>(unit: UnitRef<'_, Reader<'a>>, path: &str) -> Option<[u
     header.file_names().iter().find(|file| of_path(file)).map(|file| *file.md5())
 }
 
-/// The names of the files of a unit, without their folders.
+/// Returns the names of the files of a unit, without folders.
 pub(crate) fn file_names<'a>(unit: UnitRef<'_, Reader<'a>>) -> impl Iterator<Item = Box<str>> {
     let header = unit.line_program.as_ref().map(|p| p.header());
     let own = unit.name.filter(|_| header.is_some_and(|h| h.version() <= 4));
@@ -181,7 +183,7 @@ fn files<'a>(
     header: &Header<'a>,
     names: &mut FileNames,
 ) -> Vec<Option<Arc<str>>> {
-    // Up to DWARF 4 files count from 1, and 0 is the unit's own name.
+    // Up to DWARF 4, files are numbered from 1, and 0 is the name of the unit itself.
     let mut files = Vec::new();
     if header.version() <= 4 {
         let own = unit.name.map(|name| names.joined(unit, [Some(name)]).into());
@@ -195,7 +197,7 @@ fn cut<'a>(part: &Reader<'a>) -> &'a [u8] {
     &part.slice()[..part.len().min(PATH_BYTES_MAX)]
 }
 
-/// Makes file names, as many bytes as its budget allows.
+/// Builds file names within a limit of bytes.
 pub(crate) struct FileNames {
     budget_bytes: usize,
 }
@@ -205,7 +207,7 @@ impl FileNames {
         FileNames { budget_bytes }
     }
 
-    /// The absolute, normalized path of an entry of a line table.
+    /// Returns the absolute, normalized path of an entry in a line table.
     fn path<'a>(
         &mut self,
         unit: UnitRef<'_, Reader<'a>>,
@@ -217,7 +219,7 @@ impl FileNames {
         }
         let string = |value: AttributeValue<_>| unit.attr_string(value).ok();
         let name = string(file.path_name())?;
-        // Directory 0 is the unit's; DWARF 5 also spells it out.
+        // Directory 0 is that of the unit; DWARF 5 also lists it explicitly.
         let directory = match file.directory_index() {
             0 if header.version() <= 4 => None,
             _ => file.directory(header).and_then(string),

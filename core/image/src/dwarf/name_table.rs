@@ -1,10 +1,10 @@
-//! The names of the functions of a unit.
+//! Names of the functions of a unit.
 
 use std::sync::OnceLock;
 
 use crate::demangle::demangle;
 
-/// Names of functions, each kept once, demangled when first asked for.
+/// Names of functions. Each one is stored once and demangled on first use.
 #[derive(Default)]
 pub(crate) struct NameTable {
     names: Vec<(Box<str>, OnceLock<Box<str>>)>,
@@ -16,7 +16,7 @@ impl NameTable {
         (self.names.len() - 1) as u32
     }
 
-    /// Of the names; what demangling adds is as much again.
+    /// Returns the number of bytes of the names. Demangling adds about as much again.
     pub(crate) fn memory_bytes(&self) -> usize {
         let names = self.names.iter().map(|(name, _)| 2 * name.len()).sum::<usize>();
         names + self.names.capacity() * size_of::<(Box<str>, OnceLock<Box<str>>)>()

@@ -1,4 +1,4 @@
-//! The name of a function: its own, or that of the entry it is an instance of, perhaps in another unit.
+//! Finds the name of a function: its own, or that of the entry which it is an instance of, possibly in another unit.
 
 use gimli::{AttributeValue, DebugInfoOffset, UnitOffset, UnitRef};
 use rustc_hash::FxHashMap;
@@ -7,34 +7,34 @@ use super::name_table::NameTable;
 use super::sections::Reader;
 use super::units::{AbbreviationsCache, OwnedUnit, Units};
 
-/// An instance of an instance of … ends here: references of a hostile file may go in circles.
+/// Largest length of a chain of references from an entry to its origin. References of a hostile file may be circular.
 const ORIGINS_MAX: usize = 16;
 const NAME_BYTES_MAX: usize = 16 << 10;
-/// Bytes of names kept for one unit.
+/// Largest number of bytes of names that are kept for one unit.
 const NAMES_BYTES_MAX: usize = 64 << 20;
-/// Other units kept open for references into them.
+/// Largest number of other units that are kept open for references into them.
 const FOREIGN_UNITS_MAX: usize = 64;
 
-/// The file that an entry is in.
+/// The file that contains an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum InFile {
-    /// The file of the unit that is read.
+    /// The file of the unit that is being read.
     Own,
-    /// The file of what several files share (DWARF 5 §7.3.6).
+    /// The file with entries that several files share (DWARF 5 §7.3.6).
     Alt,
 }
 
-/// A unit by the file that it is in and its number there.
+/// A unit: the file that contains it, and its number in that file.
 type UnitPlace = (InFile, usize);
-/// (unit, offset of the entry in it)
+/// An entry: its unit, and its offset in the unit.
 type Place = (UnitPlace, usize);
 
-/// The units that entries refer to.
+/// Units that entries may refer to.
 #[derive(Clone, Copy)]
 pub(crate) struct References<'i> {
-    /// Those of the file that the entries are in.
+    /// Units of the file that contains the entries.
     pub(crate) own: &'i Units,
-    /// Those of the file that it shares entries with.
+    /// Units of the file with shared entries.
     pub(crate) alt: Option<&'i Units>,
 }
 
@@ -53,23 +53,23 @@ pub(crate) struct Names<'u, 'a, 'i> {
     own: UnitPlace,
     foreign: FxHashMap<UnitPlace, Option<OwnedUnit<'a>>>,
     abbreviations: [AbbreviationsCache; 2],
-    /// The number of its name and the line it is declared at (0: none) by the entry that has the name.
+    /// Results by entry: the number of its name, and the line that it is declared at (0: unknown).
     resolved: FxHashMap<Place, (Option<u32>, u32)>,
     bytes: usize,
     pub(crate) table: NameTable,
 }
 
-/// What an entry says of its name.
+/// What an entry contains about its name: the name, a reference to another entry, or nothing.
 enum Told<'a> {
     Name(Reader<'a>),
     See(Place),
     Nothing,
 }
 
-/// What an entry says of itself.
+/// Name and line in an entry.
 struct Said<'a> {
     name: Told<'a>,
-    /// The line it is declared at; 0 where it does not say.
+    /// Line that the function is declared at; 0 if the entry does not contain it.
     line: u32,
 }
 
@@ -88,8 +88,8 @@ impl<'u, 'a, 'i> Names<'u, 'a, 'i> {
         }
     }
 
-    /// The number of the name of the entry at `offset`, which has that name or that origin, and the line that its origin
-    /// is declared at (0: it does not say).
+    /// Returns the number of the name of the entry at `offset`, which has the name `name` or the origin `origin`. Also
+    /// returns the line that the origin is declared at (0 if it is unknown).
     pub(crate) fn resolve(
         &mut self,
         offset: UnitOffset,
@@ -100,7 +100,7 @@ impl<'u, 'a, 'i> Names<'u, 'a, 'i> {
             return (self.keep((self.own, offset.0), name, 0), 0);
         }
         let mut place = origin.and_then(|origin| self.place(self.own, origin));
-        // The nearest declaration counts: that of a method's body, not that in its class.
+        // The nearest declaration counts: for a method, that of its body and not that in its class.
         let mut line = 0;
         let nearest = |line: u32, further: u32| if line == 0 { further } else { line };
         for _ in 0..ORIGINS_MAX {
@@ -157,7 +157,7 @@ impl<'u, 'a, 'i> Names<'u, 'a, 'i> {
         Some(Said { name, line })
     }
 
-    /// The entry that a reference in `unit` names.
+    /// Returns the entry that a reference in `unit` refers to.
     fn place(&self, unit: UnitPlace, reference: AttributeValue<Reader<'a>>) -> Option<Place> {
         match reference {
             AttributeValue::UnitRef(offset) => Some((unit, offset.0)),

@@ -1,8 +1,8 @@
-//! The other files that the debug information of one file is in: the file of what several share (`.gnu_debugaltlink`,
-//! `.debug_sup`), the package of split debug information beside it, `.dwo` files.
+//! Other files that contain debug information of one file: the file with shared entries (`.gnu_debugaltlink`, `.debug_sup`),
+//! the package of split debug information beside it, and `.dwo` files.
 //!
-//! Enters: where they may be. Leaves: what is read of them, and what is missing, in one sentence. Never here: a file that
-//! is not the one that was meant; each is known by an id.
+//! Input: places where these files may be. Output: what is read from them, and one sentence about what is missing. A file of
+//! another build is never used; each file is verified by an id.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -19,30 +19,30 @@ use crate::BuildId;
 use crate::data::Data;
 use crate::elf::Elf;
 
-/// The largest number of files and places that a message about missing ones names.
+/// Largest number of files and places that a message about missing ones names.
 const NAMED_MAX: usize = 3;
 
-/// The other files of one file's debug information.
+/// Other files with debug information of one file.
 #[derive(Default)]
 pub(crate) struct Parts {
-    /// None: they are not looked for.
+    /// Places to look in; `None` if the files are not looked for.
     places: Option<Places>,
     alt: OnceLock<Alt>,
     package: OnceLock<Option<SplitFile>>,
-    /// Why the split part of a unit could not be used, as it was asked for.
+    /// Units whose split part could not be used, each with the reason.
     refused: Mutex<BTreeMap<usize, String>>,
-    /// Units whose split part is nowhere.
+    /// Units whose split part was not found anywhere.
     absent: OnceLock<BTreeSet<usize>>,
 }
 
-/// The file of what several files share.
+/// State of the file with shared entries.
 enum Alt {
     NotNamed,
     Found(AltFile),
     Missing { id: Option<BuildId>, why: String },
 }
 
-/// An opened file of what several files share.
+/// An opened file with shared entries.
 pub(crate) struct AltFile {
     data: Arc<Data>,
     sections: Sections,
@@ -65,12 +65,12 @@ impl AltFile {
 }
 
 impl Parts {
-    /// Parts that are looked for in `places` when they are needed.
+    /// Creates parts that are looked for in `places` when they are needed.
     pub(crate) fn in_places(places: Places) -> Parts {
         Parts { places: Some(places), ..Parts::default() }
     }
 
-    /// Parts that are all in one file, whatever it is.
+    /// Creates parts that are all in one file, whatever the file is.
     pub(crate) fn within(elf: &Elf, data: &Arc<Data>) -> Parts {
         let parts = Parts::default();
         let _ = parts.alt.set(Alt::Found(AltFile::new(elf, data.clone())));
@@ -78,7 +78,7 @@ impl Parts {
         parts
     }
 
-    /// The file that `elf` shares debug information with.
+    /// Returns the file that `elf` shares debug information with.
     pub(crate) fn alt(&self, elf: &Elf, bytes: &[u8]) -> Option<&AltFile> {
         let places = self.places.as_ref();
         let open = || match (places::alt_link(elf, bytes), places) {
@@ -95,7 +95,7 @@ impl Parts {
         }
     }
 
-    /// The build id of the file that `elf` shares debug information with, where that file was not found.
+    /// Returns the build ID of the file that `elf` shares debug information with, if that file was not found.
     pub(crate) fn missing_alt(&self, elf: &Elf, bytes: &[u8]) -> Option<BuildId> {
         self.alt(elf, bytes);
         match self.alt.get()? {
@@ -112,7 +112,8 @@ impl Parts {
         alt + self.package.get().and_then(Option::as_ref).map_or(0, SplitFile::memory_bytes)
     }
 
-    /// What `read` makes of the split part of a unit (`number`); `None` where the unit is whole, or the part cannot be had.
+    /// Calls `read` with the split part of the unit `number` and returns its result. Returns `None` if the unit has no split
+    /// part, or the part is not available.
     pub(crate) fn split<T>(
         &self,
         number: usize,
@@ -140,7 +141,7 @@ impl Parts {
         None
     }
 
-    /// What is missing, in a sentence. Looks for the files of all units, and does not open them.
+    /// Returns a sentence about what is missing. Looks for the files of all units, but does not open them.
     pub(crate) fn missing(&self, dwarf: &gimli::Dwarf<Reader<'_>>, index: &Index) -> Option<String> {
         let alt = match self.alt.get() {
             Some(Alt::Missing { why, .. }) => {
@@ -190,7 +191,7 @@ impl Parts {
         self.package.get_or_init(open).as_ref()
     }
 
-    /// A panic elsewhere leaves nothing half-done behind this lock.
+    /// Locks the reasons even if a thread panicked while it held the lock: a panic leaves no half-done change behind it.
     fn refused(&self) -> std::sync::MutexGuard<'_, BTreeMap<usize, String>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -222,7 +223,7 @@ fn open_alt(link: &AltLink, elf: &Elf, places: &Places) -> Alt {
     Alt::Missing { id: link.build_id(), why }
 }
 
-/// The first few of what may be thousands, and how many more there are.
+/// Lists the first few items of possibly thousands, and the number of the others.
 fn list(items: impl Iterator<Item = String>) -> String {
     let mut seen = BTreeSet::new();
     let items: Vec<String> = items.filter(|item| seen.insert(item.clone())).collect();

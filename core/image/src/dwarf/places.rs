@@ -1,4 +1,4 @@
-//! Where the parts of debug information are that are in files of their own: by `.gnu_debugaltlink` or `.debug_sup`, by the
+//! Determines where parts of debug information in other files may be: from `.gnu_debugaltlink` or `.debug_sup`, and from the
 //! names of split units.
 
 use std::ffi::OsStr;
@@ -10,26 +10,26 @@ use crate::BuildId;
 use crate::debug_files::{DebugSearch, by_build_id};
 use crate::elf::Elf;
 
-/// What is known of where the parts of one file's debug information are.
+/// Places where the parts of one file's debug information may be.
 pub(crate) struct Places {
     pub(crate) search: DebugSearch,
-    /// The program or library.
+    /// Path of the program or library.
     pub(crate) image: Option<PathBuf>,
-    /// The file with its debug information: the image, or its debug file.
+    /// Path of the file with its debug information: the image or its debug file.
     pub(crate) file: Option<PathBuf>,
     pub(crate) build_id: Option<BuildId>,
 }
 
 impl Places {
-    /// Where the file of what several files share may be, the best places first: as the link spells it, from the folder of
-    /// the file that has the link; among those of a distribution; by build id.
+    /// Returns where the file with shared entries may be, the best places first: the link's path relative to the folder of
+    /// the file that contains the link; the folders of distributions; the build ID in the debug folders.
     pub(crate) fn of_alt(&self, link: &AltLink) -> impl Iterator<Item = PathBuf> {
         let folder = self.file.as_deref().and_then(folder_of).unwrap_or_default();
         let named = folder.join(&link.name);
         let id = link.build_id();
         let mut places = vec![named.clone()];
         let dirs = &self.search.debug_dirs;
-        // Distributions put theirs under `.dwz`, some in a folder of the architecture.
+        // Distributions put such files below `.dwz`, some of them in a folder for the architecture.
         let below = link.name.iter().skip_while(|part| *part != ".dwz");
         let below = Some(below.collect::<PathBuf>()).filter(|below| !below.as_os_str().is_empty());
         let plain = link.name.file_name().map(|name| Path::new(".dwz").join(name));
@@ -41,8 +41,8 @@ impl Places {
         places.into_iter()
     }
 
-    /// Where the package of split debug information may be, the best places first: beside the image and its debug file,
-    /// under the debug folders by their path, their name and their build id.
+    /// Returns where the package of split debug information may be, the best places first: beside the image and its debug
+    /// file; below the debug folders by path, name and build ID.
     pub(crate) fn of_package(&self) -> impl Iterator<Item = PathBuf> {
         let mut places = Vec::new();
         for file in self.files() {
@@ -61,8 +61,8 @@ impl Places {
         places.into_iter()
     }
 
-    /// Where the split part of a unit may be, the best places first: as the compiler spelled it; beside the image and its
-    /// debug file; under the debug folders by its path and its name.
+    /// Returns where the split part of a unit may be, the best places first: the path that the compiler recorded; beside the
+    /// image and its debug file; below the debug folders by path and name.
     pub(crate) fn of_split(&self, skeleton: &Skeleton) -> impl Iterator<Item = PathBuf> {
         let built = skeleton.folder.as_deref().unwrap_or(Path::new("")).join(&skeleton.name);
         let mut places = Vec::new();
@@ -79,7 +79,7 @@ impl Places {
         places.into_iter()
     }
 
-    /// The image and its debug file, as they were named and where links lead.
+    /// Iterates over the image and its debug file: the paths as given, and with symbolic links resolved.
     fn files(&self) -> impl Iterator<Item = PathBuf> {
         let named: Vec<PathBuf> = [&self.image, &self.file].into_iter().flatten().cloned().collect();
         let mut files = named.clone();
@@ -94,13 +94,13 @@ impl Places {
     }
 }
 
-/// The folder that a file lies in, where links lead.
+/// Returns the folder that contains a file, with symbolic links resolved.
 fn folder_of(file: &Path) -> Option<PathBuf> {
     let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
     file.parent().map(Path::to_owned)
 }
 
-/// A path as it is spelled under a folder that stands for `/`.
+/// Returns a path relative to a folder that stands for `/`.
 fn inside(path: &Path) -> &Path {
     path.strip_prefix("/").unwrap_or(path)
 }
@@ -111,7 +111,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The file of what several files share, as one of them names it.
+/// Link to the file with shared entries.
 pub(crate) struct AltLink {
     pub(crate) name: PathBuf,
     id: Vec<u8>,
@@ -127,7 +127,7 @@ impl AltLink {
     }
 }
 
-/// What `.gnu_debugaltlink` or DWARF 5's `.debug_sup` says; `None` where there is neither.
+/// Reads `.gnu_debugaltlink` or DWARF 5's `.debug_sup`. Returns `None` if there is neither.
 pub(crate) fn alt_link(elf: &Elf, bytes: &[u8]) -> Option<AltLink> {
     let content = |name| elf.section(name).map(|section| section.bytes(bytes));
     let (name, id) = match content(".gnu_debugaltlink") {
@@ -143,16 +143,16 @@ pub(crate) fn alt_link(elf: &Elf, bytes: &[u8]) -> Option<AltLink> {
     sane.then(|| AltLink { name: OsStr::from_bytes(name).into(), id: id.to_owned() })
 }
 
-/// Whether a file is the one that the link names, by its id.
+/// Returns whether a file is the one that the link refers to, judged by its id.
 pub(crate) fn is_alt(alt: &Elf, bytes: &[u8], link: &AltLink) -> bool {
     let by_build_id = alt.build_id.is_some() && alt.build_id == link.build_id();
     let content = alt.section(".debug_sup").map(|section| section.bytes(bytes));
     by_build_id || content.and_then(supplementary).is_some_and(|sup| sup.is_alt && sup.id == link.id)
 }
 
-/// The content of `.debug_sup` (DWARF 5 §7.3.6).
+/// Content of `.debug_sup` (DWARF 5 §7.3.6).
 struct Supplementary<'a> {
-    /// The file is the one that others share; else it names that one.
+    /// Whether the file is the one with shared entries. If not, it refers to that file.
     is_alt: bool,
     name: &'a [u8],
     id: &'a [u8],
@@ -161,7 +161,7 @@ struct Supplementary<'a> {
 fn supplementary(content: &[u8]) -> Option<Supplementary<'_>> {
     let (is_alt, rest) = (*content.get(2)? != 0, content.get(3..)?);
     let end = rest.iter().position(|b| *b == 0)?;
-    // The length is a LEB128; an id is shorter than 128 bytes, so that it takes one byte.
+    // The length is a LEB128 number. An id is shorter than 128 bytes, so its length takes one byte.
     let length = usize::from(*rest.get(end + 1)?);
     Some(Supplementary { is_alt, name: &rest[..end], id: rest.get(end + 2..)?.get(..length)? })
 }

@@ -1,4 +1,4 @@
-//! The functions of a unit and the calls inlined into them: address → chain of scopes, innermost first.
+//! The functions of a unit and the calls inlined into them, which map an address to a chain of scopes, innermost first.
 
 use std::{collections::BTreeMap, num::NonZeroU32};
 
@@ -9,24 +9,24 @@ use super::name_table::NameTable;
 use super::names::{Names, References};
 use super::sections::Reader;
 
-/// A longer chain of inlined calls is cut.
+/// Largest length of a chain of inlined calls; a longer one is cut off.
 const CHAIN_MAX: usize = 256;
 
 #[derive(Default)]
 pub(crate) struct ScopeTable {
     scopes: Vec<Scope>,
-    /// Where the innermost scope changes: (address, number of the scope from there on).
+    /// Addresses where the innermost scope changes: (address, number of the scope from there on).
     changes: Vec<(u64, Option<u32>)>,
     pub(crate) names: NameTable,
 }
 
-/// A function, or a call of one that was inlined.
+/// A function, or an inlined call of one.
 #[derive(Default)]
 pub(crate) struct Scope {
     name: Option<Number>,
-    /// The scope it was inlined into; none for a function of its own.
+    /// The scope that it was inlined into; none if it is not inlined.
     parent: Option<Number>,
-    /// The line that the function is declared at.
+    /// Line that the function is declared at.
     pub(crate) line: u32,
     pub(crate) call_file: u32,
     pub(crate) call_line: u32,
@@ -36,7 +36,7 @@ pub(crate) struct Scope {
 
 const _: () = assert!(size_of::<Scope>() == 28, "a program has millions of inlined calls");
 
-/// An index that leaves room for none.
+/// An index whose `Option` takes no more space than the index itself.
 #[derive(Clone, Copy)]
 struct Number(NonZeroU32);
 
@@ -51,13 +51,13 @@ impl Number {
 }
 
 impl Scope {
-    /// The function's name, an index into [`ScopeTable::names`].
+    /// Returns the function's name as an index into [`ScopeTable::names`].
     pub(crate) fn name(&self) -> Option<u32> {
         self.name.map(Number::index)
     }
 }
 
-/// The attributes of an entry that count here.
+/// The attributes of an entry that are used here.
 #[derive(Default)]
 struct Attributes<'a> {
     low: Option<u64>,
@@ -71,8 +71,8 @@ struct Attributes<'a> {
 }
 
 impl ScopeTable {
-    /// Reads all entries of a unit once, in order, keeping the open scopes on a stack of our own.
-    /// Time: O(n log n) in the unit's size. A broken entry ends the table.
+    /// Reads all entries of a unit once, in order. Open scopes are kept on an explicit stack, without recursion. Time: O(n
+    /// log n) in the size of the unit. A broken entry ends the table.
     pub(crate) fn read(
         unit: UnitRef<'_, Reader<'_>>,
         references: References<'_>,
@@ -86,7 +86,7 @@ impl ScopeTable {
             scopes: Vec::new(),
             paint: Paint::default(),
         };
-        // What could be read up to an error is kept.
+        // Entries before an error are kept.
         let _ = builder.read_entries();
         let Builder { scopes, paint, names, .. } = builder;
         ScopeTable { scopes, changes: paint.0.into_iter().collect(), names: names.table }
@@ -98,7 +98,7 @@ impl ScopeTable {
             + self.changes.capacity() * size_of::<(u64, Option<u32>)>()
     }
 
-    /// The innermost scope around `address`, the one it was inlined into, and so on out to the function.
+    /// Iterates over the innermost scope around `address`, the scope that it was inlined into, and so on up to the function.
     pub(crate) fn chain(&self, address: u64) -> impl Iterator<Item = &Scope> {
         let after = self.changes.partition_point(|(at, _)| *at <= address);
         let innermost = self.changes[..after].last().and_then(|(_, scope)| *scope);
@@ -112,7 +112,7 @@ struct Builder<'u, 'a, 'i> {
     unit: UnitRef<'u, Reader<'a>>,
     is_code: &'i dyn Fn(u64) -> bool,
     names: Names<'u, 'a, 'i>,
-    /// How many ranges may still be read: entries of a hostile unit may all refer to one long list.
+    /// Number of ranges that may still be read. All entries of a hostile unit may refer to one long list.
     budget: usize,
     scopes: Vec<Scope>,
     paint: Paint,
@@ -122,7 +122,7 @@ impl<'a> Builder<'_, 'a, '_> {
     fn read_entries(&mut self) -> gimli::Result<()> {
         let unit = self.unit;
         let mut entries = unit.entries_raw(None)?;
-        // Depth of each open function or inlined call, and its scope (none: a function without code).
+        // Depth of each open function or inlined call, and its scope (none for a function without code).
         let mut open: Vec<(isize, Option<u32>)> = Vec::new();
         while !entries.is_empty() {
             let (depth, offset) = (entries.next_depth(), entries.next_offset());
@@ -144,7 +144,7 @@ impl<'a> Builder<'_, 'a, '_> {
             if inlined && parent.is_some() {
                 attributes.scope.parent = parent.and_then(Number::of);
             }
-            // An inlined call in a function without code is part of that function's abstract instance.
+            // An inlined call in a function without code belongs to the abstract instance of that function.
             let scope =
                 if inlined && parent.is_none() { None } else { self.scope(offset, attributes, inlined) };
             open.push((depth, scope));
@@ -152,7 +152,7 @@ impl<'a> Builder<'_, 'a, '_> {
         Ok(())
     }
 
-    /// Adds a scope, unless it is a function without code.
+    /// Adds a scope and returns its number. A function without code is not added.
     fn scope(
         &mut self,
         offset: gimli::UnitOffset,
@@ -174,7 +174,7 @@ impl<'a> Builder<'_, 'a, '_> {
         Some(number)
     }
 
-    /// Paints the scope over its ranges; whether it has any in code.
+    /// Paints the scope over its ranges. Returns whether one of the ranges is in code.
     fn ranges(&mut self, attributes: &Attributes<'_>, number: u32) -> bool {
         let mut any = false;
         let mut add = |paint: &mut Paint, begin, end| {
@@ -229,13 +229,14 @@ impl<'a> Builder<'_, 'a, '_> {
     }
 }
 
-/// Intervals painted over each other: the key is where a colour begins, up to the next key. Scopes are painted in the
-/// order of their entries, callers before what was inlined into them, so that the innermost is on top.
+/// Intervals that are painted over each other. A key is the address where a colour begins; it holds up to the next key.
+/// Scopes are painted in the order of their entries, callers before the calls inlined into them, so that the innermost scope
+/// is on top.
 #[derive(Default)]
 struct Paint(BTreeMap<u64, Option<u32>>);
 
 impl Paint {
-    /// Amortized O(log n): each key is removed at most once.
+    /// Paints an interval. Takes amortized O(log n), since each key is removed at most once.
     fn over(&mut self, begin: u64, end: u64, colour: u32) {
         let below = self.0.range(..=end).next_back().and_then(|(_, colour)| *colour);
         while let Some((&key, _)) = self.0.range(begin..end).next() {

@@ -1,4 +1,4 @@
-//! Debug sections, decompressed where they must be, and the reader that borrows them.
+//! Debug sections, decompressed if necessary, and the reader that borrows them.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -12,11 +12,11 @@ use crate::symbols::{le32, le64};
 
 pub(crate) type Reader<'a> = EndianSlice<'a, LittleEndian>;
 
-/// A compressed section that claims to be this many times larger than it is claims too much: zlib cannot exceed it,
-/// and real debug sections stay below 60.
+/// Largest factor by which a compressed section may claim to grow. zlib cannot exceed it, and real debug sections stay below
+/// 60.
 const EXPANSION_MAX: u64 = 1032;
 
-/// The bytes of each debug section, or where they lie in the file.
+/// The bytes of each debug section, or their place in the file.
 #[derive(Default)]
 pub(crate) struct Sections(Vec<(SectionId, Bytes)>);
 
@@ -25,7 +25,7 @@ enum Bytes {
     Own(Vec<u8>),
 }
 
-/// The sections that lines and inlined calls need.
+/// Sections that are needed for lines and inlined calls.
 const NEEDED: [SectionId; 10] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
@@ -39,8 +39,8 @@ const NEEDED: [SectionId; 10] = [
     SectionId::DebugTypes,
 ];
 
-/// The sections that inlined calls need of split debug information, and those that the index of a package has columns for:
-/// a unit whose part of one of them is not there would be refused.
+/// Sections of split debug information that are needed for inlined calls, and those that the index of a package has columns
+/// for. A unit whose part of one of these is missing would be rejected.
 const NEEDED_SPLIT: [SectionId; 12] = [
     SectionId::DebugAbbrev,
     SectionId::DebugInfo,
@@ -56,7 +56,8 @@ const NEEDED_SPLIT: [SectionId; 12] = [
     SectionId::DebugCuIndex,
 ];
 
-/// One for each unit of types that was compiled beside a unit, in a file that no linker saw.
+/// Largest number of sections of entries in a `.dwo` file. Each type unit that was compiled beside a unit has its own, since
+/// no linker merged them.
 const INFO_SECTIONS_MAX: usize = 1 << 16;
 
 impl Sections {
@@ -65,7 +66,7 @@ impl Sections {
         Sections(NEEDED.iter().filter_map(load).collect())
     }
 
-    /// Loads those of a `.dwo` file or a `.dwp` package.
+    /// Loads the sections of a `.dwo` file or a `.dwp` package.
     pub(crate) fn load_split(elf: &Elf, bytes: &[u8]) -> Sections {
         let mut sections = Vec::new();
         for id in NEEDED_SPLIT {
@@ -76,7 +77,7 @@ impl Sections {
         Sections(sections)
     }
 
-    /// Of those that had to be decompressed.
+    /// Returns the number of bytes of the sections that had to be decompressed.
     pub(crate) fn memory_bytes(&self) -> usize {
         let own = |bytes: &Bytes| match bytes {
             Bytes::InFile(_) => 0,
@@ -85,13 +86,13 @@ impl Sections {
         self.0.iter().map(|(_, bytes)| own(bytes)).sum()
     }
 
-    /// A view of the sections; cheap, made anew for each question.
+    /// Returns a view of the sections. It is cheap and created for each request.
     pub(crate) fn dwarf<'a>(&'a self, file: &'a [u8]) -> gimli::Dwarf<Reader<'a>> {
         let section = |id| Ok::<_, gimli::Error>(self.all(id, file).next().unwrap_or_default());
         gimli::Dwarf::load(section).unwrap_or_default()
     }
 
-    /// Views of a `.dwo` file, one for each of its sections of entries.
+    /// Returns views of a `.dwo` file, one for each of its sections of entries.
     pub(crate) fn split<'a>(&'a self, file: &'a [u8]) -> Vec<gimli::Dwarf<Reader<'a>>> {
         let with_entries = |info: Reader<'a>| {
             let mut dwarf = self.dwarf(file);
@@ -101,7 +102,7 @@ impl Sections {
         self.all(SectionId::DebugInfo, file).map(with_entries).collect()
     }
 
-    /// A view of a `.dwp` package; `None` where it has no index of units.
+    /// Returns a view of a `.dwp` package; `None` if it has no index of units.
     pub(crate) fn package<'a>(&'a self, file: &'a [u8]) -> Option<gimli::DwarfPackage<Reader<'a>>> {
         self.all(SectionId::DebugCuIndex, file).next()?;
         let section = |id| Ok::<_, gimli::Error>(self.all(id, file).next().unwrap_or_default());
@@ -117,7 +118,8 @@ impl Sections {
     }
 }
 
-/// All sections of that name; those that GNU tools renamed before ELF knew compressed ones where there are none.
+/// Returns all sections of that name. If there are none, returns those with the name that GNU tools gave to compressed
+/// sections before ELF supported them.
 fn load<'e>(elf: &'e Elf, bytes: &'e [u8], name: &'e str) -> impl Iterator<Item = Bytes> + 'e {
     let plain = elf.sections.iter().filter(move |s| &*s.name == name);
     let renamed = elf.section(&format!(".z{}", &name[1..])).filter(|_| elf.section(name).is_none());
@@ -134,7 +136,7 @@ fn content(section: &Section, bytes: &[u8]) -> Option<Bytes> {
     }
 }
 
-/// An ELF compression header (gABI, "Section Compression") and what follows.
+/// Parses an ELF compression header (gABI, "Section Compression") and the data after it.
 fn elf_compressed(content: &[u8]) -> Option<CompressedData<'_>> {
     let format = match raw::CompressionType(le32(content, 0)?) {
         raw::ELFCOMPRESS_ZLIB => CompressionFormat::Zlib,
@@ -144,7 +146,7 @@ fn elf_compressed(content: &[u8]) -> Option<CompressedData<'_>> {
     Some(CompressedData { format, data: content.get(24..)?, uncompressed_size: le64(content, 8)? })
 }
 
-/// `ZLIB`, the size in big-endian, and what follows.
+/// Parses `ZLIB`, the size in big-endian, and the data after it.
 fn gnu_compressed<'a>(section: &Section, bytes: &'a [u8]) -> Option<CompressedData<'a>> {
     let content = section.bytes(bytes);
     let size: [u8; 8] = content.strip_prefix(b"ZLIB")?.get(..8)?.try_into().ok()?;

@@ -1,8 +1,8 @@
-//! Split debug information: the part of a unit that the linker never saw, in a `.dwo` file or a `.dwp` package (DWARF 5
-//! §7.3; before, GNU's extension of DWARF 4).
+//! Split debug information: the part of a unit that the linker does not process, in a `.dwo` file or a `.dwp` package (DWARF
+//! 5 §7.3; before that, GNU's extension of DWARF 4).
 //!
-//! Enters: a skeleton unit of the image, and a file that may have its other part. Leaves: that part, by its id, with the
-//! image's addresses. Never here: where such files are looked for.
+//! Input: a skeleton unit of the image, and a file that may contain its other part. Output: that part, identified by its id,
+//! with the addresses of the image. Where such files are looked for is decided elsewhere.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -16,20 +16,20 @@ use super::units::{AbbreviationsCache, Units};
 use crate::data::Data;
 use crate::elf::Elf;
 
-/// A longer name is no path.
+/// Largest length of a name in bytes; a longer one is no path.
 const NAME_BYTES_MAX: usize = 4096;
 
-/// A unit whose functions are in another file; the image has its addresses and lines only.
+/// A unit whose functions are in another file. The image contains only its addresses and lines.
 pub(crate) struct Skeleton {
-    /// The file with the rest, as the compiler spelled it.
+    /// Path of the other file, as the compiler recorded it.
     pub(crate) name: PathBuf,
-    /// The folder that the compiler ran in.
+    /// Folder that the compiler ran in.
     pub(crate) folder: Option<PathBuf>,
     id: u64,
 }
 
 impl Skeleton {
-    /// `None` for a unit that is whole.
+    /// Returns the skeleton of a unit; `None` if the unit has no part in another file.
     pub(crate) fn of(unit: UnitRef<'_, Reader<'_>>) -> Option<Skeleton> {
         let mut entries = unit.entries();
         entries.next_dfs().ok()??;
@@ -45,14 +45,14 @@ impl Skeleton {
     }
 }
 
-/// A file with the split parts of units: of one program, or of one object file.
+/// A file with the split parts of units, of a whole program or of one object file.
 pub(crate) struct SplitFile {
     data: Arc<Data>,
     sections: Sections,
 }
 
 impl SplitFile {
-    /// Opens a file; `None` where there is no such file, a reason where it cannot be used.
+    /// Opens a file. The error is `None` if there is no such file, or a reason if it cannot be used.
     pub(crate) fn open(path: &Path) -> Result<SplitFile, Option<String>> {
         if !path.is_file() {
             return Err(None);
@@ -72,14 +72,15 @@ impl SplitFile {
         self.data.memory_bytes() + self.sections.memory_bytes()
     }
 
-    /// Whether it is a package with the rest of the unit, by its index alone.
+    /// Returns whether the file is a package that contains the other part of the unit, judged by its index.
     pub(crate) fn lists(&self, skeleton: &Skeleton) -> bool {
         let package = self.sections.package(self.data.bytes());
         package.is_some_and(|package| package.cu_index.find(skeleton.id).is_some())
     }
 
-    /// What `read` makes of the rest of a unit of the image; `None` where it is not here. `read` also gets all units that are
-    /// beside it. (Not a `UnitRef`: its lifetime cannot be shortened to this file's.)
+    /// Calls `read` with the other part of a unit of the image and returns its result. Returns `None` if the part is not in
+    /// this file. `read` also gets all units that are beside it. (The parameter is not a `UnitRef`, because its lifetime
+    /// cannot be shortened to that of this file.)
     pub(crate) fn read<'s, T>(
         &'s self,
         skeleton: &Skeleton,

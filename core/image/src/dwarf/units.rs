@@ -1,4 +1,4 @@
-//! The units of a file with debug information: where each begins, and what opens it.
+//! The units of a file with debug information: where each one begins, and what is needed to open it.
 
 use std::sync::Arc;
 
@@ -9,13 +9,13 @@ use super::Reader;
 
 type Dwarf<'a> = gimli::Dwarf<Reader<'a>>;
 
-/// The units of a file by their offset.
+/// The units of a file, by offset.
 pub(crate) struct Units(Vec<UnitEntry>);
 
 struct UnitEntry {
     offset: usize,
-    /// Where the abbreviations of the next table begin. Bounding each table makes reading them all linear, whatever
-    /// offsets a hostile file gives.
+    /// Offset at which the next table of abbreviations begins. With an end for each table, reading all of them takes linear
+    /// time, whatever offsets a hostile file contains.
     abbreviations_end: usize,
 }
 
@@ -44,17 +44,17 @@ impl Units {
         self.0.len()
     }
 
-    /// The unit whose entries lie around an offset, by number.
+    /// Returns the number of the unit that contains the entry at an offset.
     pub(crate) fn around(&self, offset: DebugInfoOffset) -> Option<usize> {
         self.0.partition_point(|u| u.offset <= offset.0).checked_sub(1)
     }
 
-    /// Where a unit begins in its section.
+    /// Returns the offset in the section at which a unit begins.
     pub(crate) fn offset_of(&self, unit: usize) -> Option<usize> {
         self.0.get(unit).map(|u| u.offset)
     }
 
-    /// Reads a unit's root entry; `None` where it cannot be read.
+    /// Reads the root entry of a unit; `None` if it cannot be read.
     pub(crate) fn open<'a>(
         &self,
         dwarf: &Dwarf<'a>,
@@ -76,18 +76,18 @@ impl<'a> OwnedUnit<'a> {
         UnitRef::new(dwarf, &self.0)
     }
 
-    /// What names the split part of a unit, in the skeleton as in the part itself.
+    /// Returns the id of the split part of a unit, which both the skeleton and the part contain.
     pub(crate) fn split_id(&self) -> Option<u64> {
         self.0.dwo_id.map(|id| id.0)
     }
 
-    /// Takes from the skeleton where the addresses of its split part are found.
+    /// Copies from the skeleton where the addresses of its split part are found.
     pub(crate) fn complete_from(&mut self, skeleton: &Unit<Reader<'a>>) {
         self.0.copy_relocated_attributes(skeleton);
     }
 }
 
-/// The last tables of abbreviations: units share them, and neighbours most of all.
+/// The most recently used tables of abbreviations. Units share them, especially neighbouring ones.
 #[derive(Default)]
 pub(crate) struct AbbreviationsCache(FxHashMap<usize, Option<Arc<Abbreviations>>>);
 

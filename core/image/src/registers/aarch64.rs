@@ -1,26 +1,27 @@
-//! AArch64 register numbers.
+//! Numbers of the AArch64 registers.
 
 use std::borrow::Cow;
 
 use super::register::{Register, numbered};
 
-/// 0. `x0` to `x30` are 0 to 30.
+/// Register `x0`, number 0. `x0` to `x30` have the numbers 0 to 30.
 pub const X0: Register = Register(0);
-/// 29. The frame pointer.
+/// Frame pointer, number 29.
 pub const FP: Register = Register(29);
-/// 30. The link register.
+/// Link register, number 30.
 pub const LR: Register = Register(30);
-/// 31.
+/// Stack pointer, number 31.
 pub const SP: Register = Register(31);
-/// 32. The condition flags.
+/// Condition flags, number 32.
 pub const NZCV: Register = Register(32);
-/// 33.
+/// Program counter, number 33.
 pub const PC: Register = Register(33);
-/// 34. `xzr` and `wzr`; an operand only, never read or written.
+/// Zero register (`xzr`, `wzr`), number 34. It is only an operand, never read or written.
 pub const ZERO: Register = Register(34);
-/// 64. `v0` to `v31` (`b`, `h`, `s`, `d`, `q` and SVE's `z` are parts) are 64 to 95.
+/// Register `v0`, number 64. `v0` to `v31` have the numbers 64 to 95; `b`, `h`, `s`, `d`, `q` and SVE's `z` are parts of the
+/// same registers.
 pub const V0: Register = Register(64);
-/// 96. SVE's predicates `p0` to `p15` are 96 to 111.
+/// Predicate register `p0` of SVE, number 96. `p0` to `p15` have the numbers 96 to 111.
 pub const P0: Register = Register(96);
 
 pub(super) fn name(register: Register) -> Cow<'static, str> {
@@ -55,7 +56,7 @@ pub(super) fn named(name: &str) -> Option<Register> {
         .or_else(|| numbered(name, "p", P0.0, 16))
 }
 
-/// How many bits of its register a name means (`w0` 32, `d3` 64, `q3` 128).
+/// Returns the width in bits of the part that a name stands for (`w0` 32, `d3` 64, `q3` 128).
 pub(crate) fn width_bits(name: &str) -> u16 {
     match name.as_bytes() {
         [b'w', ..] => 32,

@@ -1,42 +1,43 @@
-//! x86-64 register numbers: general registers in hardware encoding order, so that an encoded or sampled number is ours.
+//! Numbers of the x86-64 registers. General registers have the order of the hardware encoding, so that an encoded or sampled
+//! number is the register's number.
 
 use std::borrow::Cow;
 
 use super::register::{Register, numbered};
 
-/// 0. Return value; its number, like the next fifteen, is the one in instruction encodings.
+/// Register `rax`, number 0. This number and the next fifteen are those of instruction encodings.
 pub const RAX: Register = Register(0);
-/// 1.
+/// Register `rcx`, number 1.
 pub const RCX: Register = Register(1);
-/// 2.
+/// Register `rdx`, number 2.
 pub const RDX: Register = Register(2);
-/// 3.
+/// Register `rbx`, number 3.
 pub const RBX: Register = Register(3);
-/// 4. The stack pointer.
+/// Stack pointer, number 4.
 pub const RSP: Register = Register(4);
-/// 5.
+/// Register `rbp`, number 5.
 pub const RBP: Register = Register(5);
-/// 6.
+/// Register `rsi`, number 6.
 pub const RSI: Register = Register(6);
-/// 7. `r8` to `r15` follow.
+/// Register `rdi`, number 7. `r8` to `r15` follow.
 pub const RDI: Register = Register(7);
-/// 16. All of rflags as one register.
+/// The whole of rflags as one register, number 16.
 pub const FLAGS: Register = Register(16);
-/// 17.
+/// Instruction pointer, number 17.
 pub const RIP: Register = Register(17);
-/// 32. The first vector register; `xmm`, `ymm` and `zmm` 0 to 31 share 32 to 63.
+/// First vector register, number 32. `xmm`, `ymm` and `zmm` 0 to 31 share the numbers 32 to 63.
 pub const ZMM0: Register = Register(32);
-/// 64. The first mask register, `k0` to `k7`.
+/// First mask register, number 64. `k0` to `k7` have the numbers 64 to 71.
 pub const K0: Register = Register(64);
 
-/// Everything below 32 by its number; an empty name is unused.
+/// Names of the registers below 32, by number. An empty name is an unused number.
 const LOW: [&str; 32] = [
     "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
     "r15", "rflags", "rip", "cs", "ds", "es", "fs", "gs", "ss", "st(0)", "st(1)", "st(2)", "st(3)", "st(4)",
     "st(5)", "st(6)", "st(7)",
 ];
 
-/// The number of a legacy general register in encoding order, for its 8-, 16- and 32-bit names.
+/// Numbers of the legacy general registers in encoding order, with their 8-, 16- and 32-bit names.
 const LEGACY: [[&str; 4]; 8] = [
     ["al", "ax", "eax", "ah"],
     ["cl", "cx", "ecx", "ch"],
@@ -48,7 +49,7 @@ const LEGACY: [[&str; 4]; 8] = [
     ["dil", "di", "edi", ""],
 ];
 
-/// The general register with this hardware encoding (0 to 15).
+/// Returns the general register with this hardware encoding (0 to 15).
 pub fn general(encoding: u8) -> Option<Register> {
     (encoding < 16).then_some(Register(encoding))
 }
@@ -79,20 +80,20 @@ pub(super) fn named(name: &str) -> Option<Register> {
         .or_else(|| general_part(name))
         .or_else(|| ["xmm", "ymm", "zmm"].iter().find_map(|p| numbered(name, p, ZMM0.0, 32)))
         .or_else(|| numbered(name, "k", K0.0, 8))
-        // MMX registers are the mantissas of the x87 stack's slots; its top is taken as slot 0 throughout.
+        // MMX registers are the mantissas of the slots of the x87 stack, whose top is assumed to be slot 0.
         .or_else(|| numbered(name, "mm", 24, 8).or_else(|| numbered(name, "fp", 24, 8)))
         .or_else(|| numbered(name, "cr", 80, 16))
         .or_else(|| numbered(name, "dr", 96, 16))
         .or_else(|| numbered(name, "bnd", 112, 4))
 }
 
-/// `r8b`, `r8w`, `r8d` and so on.
+/// Parses names of parts of the newer general registers: `r8b`, `r8w`, `r8d` and so on.
 fn general_part(name: &str) -> Option<Register> {
     let whole = name.strip_suffix(['b', 'w', 'd'])?;
     numbered(whole, "r", 0, 16).filter(|r| r.0 >= 8)
 }
 
-/// How many bits of its register a name means (`al` 8, `eax` 32, `ymm0` 256).
+/// Returns the width in bits of the part that a name stands for (`al` 8, `eax` 32, `ymm0` 256).
 pub(crate) fn width_bits(name: &str) -> u16 {
     let legacy = LEGACY.iter().find_map(|row| row.iter().position(|n| *n == name));
     match legacy {

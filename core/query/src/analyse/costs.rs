@@ -1,4 +1,4 @@
-//! One procedure analysed: its instructions, their samples, their costs, their source lines.
+//! One analysed procedure: its instructions, their samples, their costs and their source lines.
 
 use std::sync::Arc;
 
@@ -18,30 +18,31 @@ use crate::{
     load::{samples::CountsByEvent, selection::Selection},
 };
 
-/// Below this share of the samples a procedure is not analysed for its lines: its samples count where they landed.
+/// Least share of the samples for which a procedure is analysed to find the costs of its lines. Below it, samples count at
+/// the instruction that the interrupt reported.
 pub const LINES_SHARE_MIN: f64 = 0.0005;
 
-/// A procedure with everything that answers are made of.
+/// One procedure with all data that answers are built from.
 pub struct ProcedureCosts {
-    /// The image; `None` where it is not at hand and the profile alone names its places.
+    /// The image; `None` if it is not at hand and only the profile names its places.
     pub image: Option<Arc<Image>>,
-    /// The model of the processor that was sampled.
+    /// Machine model of the processor that was sampled.
     pub model: &'static MachineModel,
-    /// By ascending address.
+    /// Instructions, by ascending address.
     pub instructions: Vec<Instruction>,
     /// Samples of each instruction.
     pub samples: Vec<CountsByEvent>,
-    /// Where each instruction was written: file and line of the innermost inlined call.
+    /// Source file and line of each instruction, taken from the innermost inlined call.
     pub lines: Vec<Option<(Arc<str>, u32)>>,
-    /// What the analysis made of it.
+    /// Result of the analysis.
     pub analysis: ProcedureAnalysis,
 }
 
-/// The cycles per instruction of what nothing is known of.
+/// Cycles per instruction if nothing is known.
 const UNKNOWN: Interval = Interval { min: 0.0, max: f64::INFINITY };
 
 impl ProcedureCosts {
-    /// Analyses `procedure`, whose image is `image`; `scaled` is its part of [`scales`](crate::analyse::scales).
+    /// Analyses `procedure`, which is in `image`; `scaled` is its entry in [`scales`](crate::analyse::scales).
     pub fn new(
         selection: &Selection,
         procedure: &ProcedureSamples,
@@ -55,7 +56,7 @@ impl ProcedureCosts {
         let mut analysis = analysis(selection, &image, &sampled, scale, &mut kept);
         let Sampled { model, instructions, samples, .. } = sampled;
         if !selection.primary().is_some_and(dwell_profile::Event::is_time) {
-            // Without time there is no head of the machine: samples stay where they landed.
+            // Without samples of time there is no head of the queue: samples stay where they landed.
             for (cost, counts) in analysis.instructions.iter_mut().zip(&samples) {
                 cost.head_samples = counts.first().copied().unwrap_or(0) as f64;
             }
@@ -63,8 +64,8 @@ impl ProcedureCosts {
         Some(ProcedureCosts { image: Some(image), model, instructions, samples, lines, analysis })
     }
 
-    /// The places of `procedure` that the profile named, as instructions without text; `None` where it named none. Nothing is
-    /// estimated: samples stay where they landed.
+    /// Returns the places of `procedure` that the profile named, as instructions without text; `None` if it named none.
+    /// Nothing is estimated: samples stay where they landed.
     pub fn of_places(selection: &Selection, procedure: &ProcedureSamples) -> Option<Self> {
         let samples = &selection.images[procedure.image];
         let places = &samples.record.places;
@@ -96,7 +97,7 @@ impl ProcedureCosts {
             instructions: points().map(|p| without_text(ImageAddress(address(p)))).collect(),
             lines: points().map(line).collect(),
             analysis: ProcedureAnalysis {
-                // Answers are made by block; where blocks end is unknown here.
+                // Answers are built block by block; the ends of the blocks are unknown here, so all places are one block.
                 blocks: vec![Block {
                     instructions: 0..counts.len(),
                     frequency: None,
@@ -119,7 +120,7 @@ impl ProcedureCosts {
         })
     }
 
-    /// Totals over the instructions at `indices`.
+    /// Returns totals over the instructions at `indices`.
     pub fn totals(&self, indices: impl IntoIterator<Item = usize>) -> Totals {
         let width = self.model.issue_width.min(self.model.retire_width).max(1);
         let mut totals = Totals::none(1.0 / f64::from(width));
@@ -128,17 +129,17 @@ impl ProcedureCosts {
         totals
     }
 
-    /// Whether frequencies times the period are numbers of executions.
+    /// Returns whether the scale is absolute: frequency times period is the number of executions.
     pub fn is_absolute(&self) -> bool {
         self.analysis.scale.kind == ScaleKind::Absolute
     }
 
-    /// The instruction set, where the image is at hand.
+    /// Returns the instruction set, if the image is at hand.
     pub fn arch(&self) -> Option<Arch> {
         self.image.as_ref().map(|image| image.arch())
     }
 
-    /// Totals over all instructions.
+    /// Returns totals over all instructions.
     pub fn all_totals(&self) -> Totals {
         self.totals(0..self.instructions.len())
     }

@@ -1,17 +1,21 @@
-//! Which code was never seen to run, so that optimizers may take it for cold.
+//! Finds code that was never seen to run, so that optimizers may treat it as cold.
 //!
-//! Enters: a procedure's blocks and edges, and which blocks something was seen in. Leaves: the blocks that nothing tells of. Never
-//! here: a frequency. The analysis gives a branch that nobody saw taken some tenths of a percent of its executions: the best
-//! guess of how many there are, but for a compiler the difference between seldom and never is whether to inline what
-//! is called there. Cost: that of the edges.
+//! Input: the blocks and edges of a procedure, and the blocks in which something was seen. Output: the blocks that were
+//! never seen to run. This module computes no frequencies.
+//!
+//! If a branch was never seen taken, the analysis still gives the taken direction some tenths of a percent of the branch's
+//! executions. That is the best estimate of their number. A compiler, however, decides by the difference between rare and
+//! never whether to inline a call in that code. Cost: linear in the edges.
 
 use dwell_analysis::{Block, Edge};
 
-/// A direction with a larger part of its branch's executions is not taken for never taken.
+/// Least part of a branch's executions for which a direction counts as taken. A direction with a smaller part may never have
+/// been taken.
 const SELDOM: f64 = 0.05;
 
-/// By block: nothing was seen in any block that is executed as often, and only branches that seldom go there lead to it. How long
-/// it is estimated to take does not matter: of much time there would be a sample, and so it is the estimate that is wrong.
+/// Returns for each block whether it was never seen to run: nothing was seen in any block that is executed equally often,
+/// and only rarely taken branches lead to it. The block's estimated time does not matter: if the block had taken much time
+/// there would be a sample in it, so the estimate must be wrong.
 pub fn never_seen(blocks: &[Block], edges: &[Edge], seen: &[bool]) -> Vec<bool> {
     let classes = blocks.iter().map(|b| b.class + 1).max().unwrap_or(0);
     let mut lives = vec![false; classes];
@@ -55,7 +59,7 @@ mod tests {
         };
         let edge =
             |from, to, frequency| Edge { from, to, frequency: Some(frequency), confidence: Confidence::Low };
-        // 0 → 1 → 5; 0 → 2 → 3 → 5 seldom; 1 → 4 in one of four.
+        // The graph is 0 → 1 → 5; 0 → 2 → 3 → 5 (rarely taken); 1 → 4 (one time in four).
         let blocks =
             [block(100.0, 0), block(99.6, 1), block(0.4, 2), block(0.4, 2), block(25.0, 3), block(100.0, 0)];
         let edges = [

@@ -1,6 +1,6 @@
-//! Which procedures were compiled from a source file.
+//! Finds the procedures that were compiled from a source file.
 //!
-//! Enters: procedures with samples, the name of a file. Leaves: the procedures with sampled code from files of that name.
+//! Input: procedures with samples, and the name of a file. Output: the procedures with sampled code from files of that name.
 
 use std::{collections::BTreeSet, path::Path, sync::Arc};
 
@@ -23,17 +23,17 @@ use crate::{
     parallel::in_parallel,
 };
 
-/// Which procedures have sampled instructions from source files of one name. (All files at once would need every line of
-/// every image, for the sake of the one that is open.)
+/// Index of the procedures with sampled instructions from source files of one name. An index of all files would require the
+/// lines of every image, although the user has only one file open.
 #[derive(Default)]
 pub struct FileIndex {
-    /// File as the debug information spells it → indices of procedures, ascending.
+    /// Maps a file, as the debug information spells it, to the indices of its procedures, ascending.
     files: FxHashMap<Arc<str>, BTreeSet<usize>>,
-    /// File → procedures that begin in it, with the line.
+    /// Maps a file to the procedures that begin in it, each with its line.
     begins: FxHashMap<Arc<str>, Vec<(u32, usize)>>,
 }
 
-/// What a procedure has of the files of a name.
+/// The files of one name that a procedure has code from.
 struct Parts {
     procedure: usize,
     files: Vec<Arc<str>>,
@@ -41,7 +41,8 @@ struct Parts {
 }
 
 impl FileIndex {
-    /// Looks up the lines of the procedures whose units list a file called `name`; on all processors.
+    /// Builds the index from the lines of the procedures whose compilation units list a file called `name`. Uses all
+    /// processors.
     pub fn build(
         selection: &Selection,
         store: &ImageStore,
@@ -53,7 +54,8 @@ impl FileIndex {
         for p in procedures {
             images.entry(p.image).or_insert_with(|| store.find(&selection.images[p.image].record));
         }
-        // In the order of their addresses, so that the lines of a unit are read once and may then be forgotten.
+        // Procedures are visited by ascending address, so that the lines of a compilation unit are read once and can be
+        // dropped afterwards.
         let mut order: Vec<usize> = (0..procedures.len()).collect();
         order.sort_unstable_by_key(|p| (procedures[*p].image, procedures[*p].address));
         let runs: Vec<&[usize]> = order.chunks(PROCEDURES_AT_ONCE).collect();
@@ -80,9 +82,9 @@ impl FileIndex {
         Ok(index)
     }
 
-    /// How the debug information spells `path`, which has the index's name and lies where `sources` puts it: the same text
-    /// and every spelling of the same file; else, where the recorded file is not on this machine, the only one that ends in
-    /// the same two or more components.
+    /// Returns the spellings of `path` in the debug information. The name of `path` is the index's name, and `sources` maps
+    /// recorded folders to folders here. All spellings of the same file are returned. If the recorded file is not on this
+    /// machine, the result is the only recorded file that ends in the same two or more path components.
     pub fn spellings(&self, path: &Path, sources: &SourceMap) -> Vec<Arc<str>> {
         let canonical = path.canonicalize().ok();
         let is_same =
@@ -107,12 +109,12 @@ impl FileIndex {
         }
     }
 
-    /// Procedures with sampled instructions from `file`.
+    /// Returns the indices of the procedures with sampled instructions from `file`.
     pub fn procedures_in(&self, file: &str) -> impl Iterator<Item = usize> {
         self.files.get(file).into_iter().flatten().copied()
     }
 
-    /// Procedures that begin in `file`, each with its line.
+    /// Returns the procedures that begin in `file`, each with its line.
     pub fn procedures_beginning_in(&self, file: &str) -> impl Iterator<Item = (u32, usize)> {
         self.begins.get(file).into_iter().flatten().copied()
     }
@@ -122,10 +124,10 @@ fn common_tail(a: &Path, b: &Path) -> usize {
     a.components().rev().zip(b.components().rev()).take_while(|(x, y)| x == y).count()
 }
 
-/// The number of neighbouring procedures that one thread looks at in a row.
+/// Number of neighbouring procedures that one thread processes in a row.
 const PROCEDURES_AT_ONCE: usize = 64;
 
-/// What `procedure` has of files called `name`, if anything.
+/// Returns the files called `name` that `procedure` has code from; `None` if there are none.
 fn parts_of(
     selection: &Selection,
     procedure: &ProcedureSamples,
@@ -156,7 +158,7 @@ fn parts_of(
     parts(index, files, procedure.address.and_then(|a| image.procedure_line(a)), name)
 }
 
-/// Like [`parts_of`], for a binary that is not on this machine, by the names that the profile has.
+/// Does the same as [`parts_of`] for an image that is not on this machine, with the places that the profile names.
 fn named_parts_of(
     selection: &Selection,
     procedure: &ProcedureSamples,
@@ -172,7 +174,7 @@ fn named_parts_of(
     parts(index, files, offsets().next().and_then(|offset| begin_of(record, offset)), name)
 }
 
-/// Those of the files, and of where the procedure begins, that are called `name`.
+/// Keeps the files that are called `name`, and the place where the procedure begins if its file is called so.
 fn parts(
     procedure: usize,
     mut files: Vec<Arc<str>>,
@@ -187,9 +189,10 @@ fn parts(
     (!files.is_empty() || begin.is_some()).then_some(Parts { procedure, files, begin })
 }
 
-/// What was waited for may be an earlier instruction than the one where a sample landed, of another file, inlined: in a
-/// procedure that matters so many bytes before are looked at. A loop's first instruction may wait for its last, so where
-/// such a procedure is small enough (most are) all of it is.
+/// Size of a procedure up to which all of its code is examined. A sample may land after the instruction that was waited for,
+/// and that instruction may have been inlined from another file. So in a procedure that matters, [`BEFORE_BYTES`] bytes
+/// before each sample are examined as well. The first instruction of a loop may wait for the last one, so a procedure that
+/// is small enough (most are) is examined completely.
 const WHOLE_BYTES_MAX: u64 = 4096;
 const BEFORE_BYTES: u64 = 32;
 

@@ -1,7 +1,7 @@
-//! Who is to blame for the lost cycles of a source line, and which of the suspects cannot be told apart.
+//! Finds the causes of the lost cycles of a source line, and which of them cannot be told apart.
 //!
-//! Enters: the line's instructions with their stalls. Leaves: the leading suspects, and ties among them. Cost: the pairs of suspects of
-//! each instruction.
+//! A *suspect* is a cause together with the place of the instruction to blame. Input: the line's instructions with their
+//! stalls. Output: the leading suspects, and ties among them. Cost: quadratic in the suspects of each instruction.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -16,29 +16,30 @@ use crate::{
     words::{names, waits_for},
 };
 
-/// The largest number of suspects in an answer.
+/// Largest number of suspects in an answer.
 const CULPRITS_MAX: usize = 6;
-/// The least part of the line's time that a suspect must be able to explain.
+/// Least share of the line's time that a suspect must be able to explain.
 const SHARE_MIN: f64 = 0.1;
-/// Two suspects are tied where they may explain the same cycles, and these are so much of what either may explain.
+/// Two suspects are tied if they may explain the same cycles, and these are at least this part of what either may explain.
 const COMMON_PART_MIN: f64 = 0.5;
 
-/// Whom lost cycles are blamed on: a dynamic cause or a static one, and the place of the instruction to blame.
+/// A suspect: whether its cause is dynamic, the cause, and the file and line of the instruction to blame.
 type Suspect = (bool, Cause, Option<(Arc<str>, Option<u32>)>);
 
-/// Samples: at least, at most.
+/// Least and largest number of samples.
 type Range = (f64, f64);
 
-/// The suspects of one line.
+/// Suspects of one line.
 #[derive(Default)]
 pub struct LineCulprits {
     ranges: BTreeMap<Suspect, Range>,
-    /// By instruction with dynamic stalls: its suspects with the most samples of each, and its samples.
+    /// One entry for each instruction with dynamic stalls: its suspects, each with the most samples that it may explain, and
+    /// the instruction's samples.
     stalled: Vec<(Vec<(Suspect, f64)>, f64)>,
 }
 
 impl LineCulprits {
-    /// Adds an instruction (an index) of the line; `now` says where a line is now.
+    /// Adds one instruction (an index) of the line. `now` maps a line as it was built to its current place.
     pub fn add(
         &mut self,
         costs: &ProcedureCosts,
@@ -74,7 +75,8 @@ impl LineCulprits {
         *range = (range.0 + min, range.1 + max);
     }
 
-    /// The leading suspects of a line that has so many samples, and those of them that are tied.
+    /// Returns the leading suspects of the line, and the ties among them. `samples` is the number of the line's time
+    /// samples.
     pub fn finish(self, samples: f64, period: Option<f64>) -> (Vec<LineCulprit>, Vec<LineTie>) {
         let share = |max: f64| if samples > 0.0 { (max / samples).min(1.0) } else { 0.0 };
         let cycles = |of: f64| period.map(|p| p * of.min(samples));
@@ -107,11 +109,11 @@ impl LineCulprits {
         (leading.iter().map(culprit).collect(), ties.into_iter().map(tie).collect())
     }
 
-    /// The suspects that may explain most, the likelier of similar ones first.
+    /// Returns the suspects that may explain most. Among suspects of similar size, the more likely one comes first.
     fn leading(&self, share: &impl Fn(f64) -> f64) -> Vec<(Suspect, Range)> {
         let mut ranked: Vec<(Suspect, Range)> = self.ranges.clone().into_iter().collect();
         let most = ranked.iter().map(|(_, range)| range.1).fold(0.0, f64::max);
-        // Bounds are rough: a cause that may explain half of what another may is as good a suspect, if it is likelier.
+        // Bounds are rough: if a more likely cause may explain at least half of what another one may, it comes first.
         ranked.sort_by(|(a, x), (b, y)| {
             let minor = |range: &Range| range.1 < 0.5 * most;
             let likelier = likelihood(a.1).cmp(&likelihood(b.1));
@@ -122,7 +124,8 @@ impl LineCulprits {
         ranked
     }
 
-    /// Groups of tied suspects (indices), most costly first, with what each group may explain together.
+    /// Returns groups of tied suspects (indices into `leading`), most costly first, each with the samples that it may
+    /// explain together.
     fn ties(&self, leading: &[(Suspect, Range)], share: &impl Fn(f64) -> f64) -> Vec<(Vec<usize>, Range)> {
         let index = |suspect: &Suspect| leading.iter().position(|(one, _)| one == suspect);
         let stalled: Vec<(Vec<(usize, f64)>, f64)> = self
@@ -159,7 +162,7 @@ impl LineCulprits {
             }
             let (min, max) = match members[..] {
                 [one] => leading[one].1,
-                // One of them explains what all may; none has a minimum of its own.
+                // One of the tied suspects explains what all of them may explain, so none has a minimum of its own.
                 _ => (members.iter().map(|&s| leading[s].1.0).sum(), together(&members, leading, &stalled)),
             };
             ties.push((members, (min.min(max), max)));
@@ -169,13 +172,13 @@ impl LineCulprits {
     }
 }
 
-/// The most samples that some suspects may explain together: in each instruction no more than it has.
+/// Returns the largest number of samples that some suspects may explain together: in each instruction no more than it has.
 fn together(members: &[usize], leading: &[(Suspect, Range)], stalled: &[(Vec<(usize, f64)>, f64)]) -> f64 {
     let of_instruction = |(suspects, samples): &(Vec<(usize, f64)>, f64)| {
         let most: f64 = suspects.iter().filter(|(s, _)| members.contains(s)).map(|(_, max)| max).sum();
         most.min(*samples)
     };
     let in_stalls: f64 = stalled.iter().map(of_instruction).sum();
-    // Time in the kernel is in no stall.
+    // Time in the kernel is not part of any stall.
     members.iter().map(|&s| leading[s].1.1).fold(in_stalls, f64::max)
 }

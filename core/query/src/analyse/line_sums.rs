@@ -1,4 +1,4 @@
-//! The costs of the lines of one source file, added up over the procedures that were compiled from it.
+//! Sums the costs of the lines of one source file over the procedures that were compiled from it.
 
 use std::collections::BTreeMap;
 
@@ -21,43 +21,43 @@ use crate::{
     words::scale_name,
 };
 
-/// One line's sums over all procedures.
+/// Sums of one line over all procedures.
 struct LineSum {
     counts: CountsByEvent,
     totals: Totals,
     confidence: Confidence,
     culprits: LineCulprits,
-    /// Of its most executed instruction: frequency and ratio.
+    /// Frequency and executions per entry of the line's most executed instruction.
     per_entry: Option<(f64, PerEntry)>,
     procedures: Vec<(f64, usize)>,
 }
 
-/// Sums lines of one file over procedures.
+/// Sums the lines of one file over procedures.
 pub struct LineSums<'a> {
     selection: &'a Selection,
-    /// As the asker spells it.
+    /// Path of the file, as the request spells it.
     path: &'a str,
     lines: BTreeMap<u32, LineSum>,
-    /// Time samples of lines that were edited since, where they stand now.
+    /// Time samples of lines that were edited after the build, by their current line numbers.
     edited: BTreeMap<u32, f64>,
 }
 
-/// One file as one image knows it.
+/// One source file as one image knows it.
 #[derive(Clone, Copy)]
 pub struct FileOfImage<'a> {
-    /// As the debug information spells it.
+    /// Path of the file, as the debug information spells it.
     pub file: &'a str,
-    /// Where its lines are now.
+    /// Maps lines as they were built to current lines.
     pub map: &'a LineMap,
 }
 
 impl<'a> LineSums<'a> {
-    /// No line yet.
+    /// Creates sums without any line.
     pub fn new(selection: &'a Selection, path: &'a str) -> Self {
         LineSums { selection, path, lines: BTreeMap::new(), edited: BTreeMap::new() }
     }
 
-    /// Adds the instructions that were written in this file, where their lines are now.
+    /// Adds the instructions of a procedure that come from this file, at their current lines.
     pub fn add(&mut self, index: usize, costs: &ProcedureCosts, of: &FileOfImage<'_>) {
         let mut by_line: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (i, line) in costs.lines.iter().enumerate() {
@@ -101,21 +101,21 @@ impl<'a> LineSums<'a> {
                 sum.confidence = sum.confidence.min(cost.confidence);
             }
             sum.culprits.add(costs, i, |(file, line)| match *file == *of.file {
-                // A culprit in this file moves with it; one whose line was edited keeps its file only.
+                // A culprit in this file moves with its line. If its line was edited, only the file is kept.
                 true => (self.path.into(), of.map.now(line)),
                 false => (file, Some(line)),
             });
         }
     }
 
-    /// The lines that were edited since, ascending.
+    /// Returns the lines that were edited after the build, ascending.
     pub fn stale(&self) -> Vec<StaleLine> {
         let total = self.selection.primary_total().max(1) as f64;
         let sampled = self.edited.iter().filter(|(_, samples)| **samples >= 0.5);
         sampled.map(|(&line, samples)| StaleLine { line, share: samples / total }).collect()
     }
 
-    /// The lines with samples, ascending.
+    /// Returns the lines with samples, ascending.
     pub fn finish(self, procedures: &[ProcedureSamples]) -> Vec<LineCost> {
         let selection = self.selection;
         let costs_time = |s: &LineSum| s.totals.head_samples >= 0.5 || s.counts.iter().any(|n| *n > 0);
@@ -124,7 +124,7 @@ impl<'a> LineSums<'a> {
     }
 }
 
-/// Frequency and ratio of the most executed of these instructions.
+/// Returns the frequency and executions per entry of the most executed of these instructions.
 fn most_executed(costs: &ProcedureCosts, instructions: &[usize]) -> Option<(f64, PerEntry)> {
     let of_block = |&i: &usize| {
         let blocks = &costs.analysis.blocks;
@@ -171,7 +171,7 @@ impl LineSum {
     }
 }
 
-/// The cost of a procedure that begins at `line`.
+/// Returns the cost of a procedure that begins at `line`.
 pub fn procedure_cost(
     selection: &Selection,
     procedure: &ProcedureSamples,

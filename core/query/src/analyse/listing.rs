@@ -1,4 +1,4 @@
-//! `annotate`: one procedure, instruction by instruction.
+//! Builds the answer of `annotate`: one procedure, instruction by instruction.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::{
     words::{names, scale_name},
 };
 
-/// The answer for a procedure that was analysed.
+/// Returns the answer for an analysed procedure.
 pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &ProcedureCosts) -> Listing {
     let record = &selection.images[procedure.image].record;
     let period_cycles = selection.period_cycles();
@@ -67,7 +67,7 @@ pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &Proc
     }
 }
 
-/// Adds the text of the lines that instructions name; `text_of` gives a file as it was built.
+/// Adds the text of the source lines that instructions refer to. `text_of` returns the text of a file as it was built.
 pub fn add_source_lines(listing: &mut Listing, text_of: impl Fn(&str) -> Option<String>) {
     let mut wanted: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     for i in &listing.instructions {
@@ -115,7 +115,7 @@ fn block(costs: &ProcedureCosts, index: usize, block: &Block, period: Option<f64
 
 fn successor(costs: &ProcedureCosts, edge: &Edge, period: Option<f64>) -> ListingSuccessor {
     let relative = edge.frequency.zip(period).map(|(f, p)| f * p);
-    // An edge is no better known than its ends.
+    // The frequency of an edge is known no better than those of the blocks at its ends.
     let blocks = &costs.analysis.blocks;
     let are_told = [edge.from, edge.to].iter().all(|end| is_told(blocks[*end].frequency_interval));
     ListingSuccessor {
@@ -126,17 +126,17 @@ fn successor(costs: &ProcedureCosts, edge: &Edge, period: Option<f64>) -> Listin
     }
 }
 
-/// Whether a frequency with this interval is a number: there is an interval where the scale is absolute.
+/// Returns whether a frequency with this interval is an absolute number: the interval exists only if the scale is absolute.
 pub fn is_told(interval: Option<Interval>) -> bool {
     interval.is_some_and(Interval::is_precise)
 }
 
-/// The upper bound, where there is one.
+/// Returns the upper bound, if there is one.
 pub fn bounded(interval: Interval) -> Option<f64> {
     Some(interval.max).filter(|max| max.is_finite())
 }
 
-/// As an answer.
+/// Converts a ratio to its form in answers.
 pub fn per_entry(ratio: PerEntry) -> ListingPerEntry {
     let of = match ratio.entered {
         Entered::Loop => "loop",
@@ -149,7 +149,7 @@ fn address_of_block(costs: &ProcedureCosts, block: &Block) -> u64 {
     costs.instructions[block.instructions.start].address.0
 }
 
-/// One instruction (an index) with its cost; `period`: cycles between two samples.
+/// Returns the instruction at `index` with its cost; `period` is the mean number of cycles between two samples.
 pub fn instruction(
     selection: &Selection,
     costs: &ProcedureCosts,
@@ -190,7 +190,7 @@ pub fn instruction(
     }
 }
 
-/// Static ones first, the likelier of those that explain as much before the others.
+/// Returns the stalls of an instruction: static ones first, then those that may explain more, then the more likely ones.
 fn stalls(costs: &ProcedureCosts, cost: &InstructionCost) -> Vec<ListingStall> {
     let mut stalls: Vec<_> = cost.stalls.iter().collect();
     stalls.sort_by(|a, b| {
@@ -218,16 +218,16 @@ fn stalls(costs: &ProcedureCosts, cost: &InstructionCost) -> Vec<ListingStall> {
     answer.collect()
 }
 
-/// What a stall costs.
+/// Cost of a stall as cycles and as a share of the instruction's time.
 pub struct StallRange {
-    /// Cycles per execution; of a dynamic one the maximum is no bound unless the scale is absolute.
+    /// Cycles per execution. For a dynamic stall without an absolute scale, the maximum is no bound.
     pub cycles: Interval,
-    /// Parts of the instruction's time, 0 to 1.
+    /// Share of the instruction's time, 0 to 1.
     pub share: Interval,
 }
 
-/// What a stall of an instruction costs, whatever scale the frequencies have. A dynamic one takes what the static ones and the issue
-/// leave of the time, so that its part is known in part only without a scale.
+/// Returns the cost of a stall, for any kind of scale. A dynamic stall takes the time that static stalls and the issue leave
+/// over. Without an absolute scale its share is therefore known only in part.
 pub fn stall_range(costs: &ProcedureCosts, cost: &InstructionCost, stall: &Stall) -> StallRange {
     let frequency = cost.frequency.unwrap_or(0.0);
     let all = if frequency > 0.0 { cost.head_samples / frequency } else { 0.0 };
@@ -244,7 +244,7 @@ pub fn stall_range(costs: &ProcedureCosts, cost: &InstructionCost, stall: &Stall
     if !is_dynamic {
         return StallRange { cycles: told, share: Interval { min: 0.0, max: part(told.max, least) } };
     }
-    // The excess over the best case at the estimate, and the least that it can be.
+    // The excess over the best case: estimated, and the least that is possible.
     let (excess, excess_min) = (all - cost.best_case_cycles, (least - cost.best_case_cycles).max(0.0));
     let min = part(told.min, excess) * excess_min;
     StallRange {
@@ -262,7 +262,7 @@ fn source(source: DataSource, is_absolute: bool) -> ListingSource {
     ListingSource { level: level.to_owned(), part: Some(source.part).filter(|_| is_absolute) }
 }
 
-/// A level of the memory as people call it.
+/// Returns the usual name of a level of the memory hierarchy.
 fn level_name(level: Level) -> &'static str {
     match level {
         Level::Second => "L2",
@@ -271,8 +271,9 @@ fn level_name(level: Level) -> &'static str {
     }
 }
 
-/// Which of several causes that explain as much is named first: DCPI §6.3 lists them all, but one comes first.
-/// Data misses and mispredictions are common; the rest is rare, and translation misses come with data misses.
+/// Returns the rank by which causes that may explain equally much are ordered; the lowest rank comes first. DCPI §6.3 lists
+/// all of them, but one has to come first. Data cache misses and mispredicted branches are common; other causes are rare,
+/// and TLB misses usually accompany data cache misses.
 pub fn likelihood(cause: Cause) -> u32 {
     match cause {
         Cause::DCacheMiss => 0,
@@ -288,7 +289,7 @@ pub fn likelihood(cause: Cause) -> u32 {
     }
 }
 
-/// `static` or `dynamic`.
+/// Returns the name of a kind of stall: `static` or `dynamic`.
 pub fn kind_name(kind: StallKind) -> &'static str {
     match kind {
         StallKind::Static => "static",
@@ -296,7 +297,7 @@ pub fn kind_name(kind: StallKind) -> &'static str {
     }
 }
 
-/// `low`, `medium`, `high`.
+/// Returns the name of a confidence: `low`, `medium` or `high`.
 pub fn confidence_name(confidence: Confidence) -> &'static str {
     match confidence {
         Confidence::Low => "low",

@@ -1,6 +1,6 @@
-//! What is computed from samples and images: procedures, their costs, the costs of lines, what is significant.
+//! Computes procedures, their costs, the costs of lines and the significance of differences from samples and images.
 //!
-//! Never here: requests, reading of databases.
+//! This module knows no requests and reads no databases.
 
 pub mod costs;
 pub mod coverage;

@@ -1,6 +1,6 @@
-//! Procedures by name.
+//! Finds procedures by name.
 //!
-//! Enters: a name as a user spells it. Leaves: the procedure, or those that the name may have meant.
+//! Input: a name as a user spells it. Output: the procedure, or the procedures that the name may refer to.
 
 use dwell_image::{ImageAddress, Procedure};
 use dwell_profile::{ImageRecord, path_to_text};
@@ -14,9 +14,9 @@ use crate::{
     load::{images::ImageStore, samples::CountsByEvent, selection::Selection},
 };
 
-/// The procedure called `NAME` or `IMAGE:NAME`, where NAME is a linkage name, a demangled name with or without its
-/// parameters, or a hexadecimal address (`0x…`) in the procedure, and IMAGE a path, a file's name or an image id.
-/// Those with samples come before those without.
+/// Finds the procedure called `NAME` or `IMAGE:NAME`. NAME is a linkage name, a demangled name with or without its
+/// parameters, or a hexadecimal address (`0x…`) in the procedure. IMAGE is a path, a file name or an image id. Procedures
+/// with samples take precedence over those without.
 pub fn by_name(
     selection: &Selection,
     store: &ImageStore,
@@ -40,7 +40,7 @@ pub fn by_name(
     }
 }
 
-/// One way to read `[IMAGE:]NAME`, given that names and paths may hold colons.
+/// One way to split `[IMAGE:]NAME`. There may be several, since names and paths may contain colons.
 struct Reading<'a> {
     image: Option<&'a str>,
     name: &'a str,
@@ -74,12 +74,12 @@ impl Reading<'_> {
     }
 
     fn fits_name(&self, name: &str, demangled: &str) -> bool {
-        // A part or copy that the compiler made is not the function: it is offered, not taken.
+        // A part or copy of a function that the compiler made is not the function itself: it is only suggested.
         let whole = similar_names::without_clones(demangled).len() == demangled.len();
         self.name == name || self.name == demangled || whole && self.name == without_parameters(demangled)
     }
 
-    /// Whether the name is what a procedure is called without what compilers and namespaces add.
+    /// Returns whether the name is the procedure's name without what compilers and namespaces add to it.
     fn resembles(&self, name: &str, demangled: &str) -> bool {
         let written = similar_names::without_clones(demangled);
         self.name == similar_names::without_clones(name)
@@ -96,7 +96,7 @@ impl Reading<'_> {
 }
 
 fn without_parameters(demangled: &str) -> &str {
-    // `operator()` and `(anonymous namespace)` hold parentheses too: only a parameter list ends the name.
+    // `operator()` and `(anonymous namespace)` contain parentheses too: only a parameter list ends the name.
     match demangled.rfind(')') {
         Some(close) if !demangled[close..].contains("::") => {
             let mut depth = 0;
@@ -114,7 +114,7 @@ fn without_parameters(demangled: &str) -> &str {
     }
 }
 
-/// The procedure whose symbols, aliases among them, have that name: with its samples, where it has any.
+/// Finds the procedure that has a symbol (or an alias) of that name, with its samples if it has any.
 fn by_symbol(
     selection: &Selection,
     store: &ImageStore,
@@ -142,10 +142,10 @@ fn by_symbol(
     })
 }
 
-/// The largest number of similar names that an error offers.
+/// Largest number of similar names that an error suggests.
 const SIMILAR_MAX: usize = 10;
 
-/// Procedures that a name may have meant, those with samples first.
+/// Returns the procedures that a name may refer to, those with samples first.
 fn similar(
     selection: &Selection,
     store: &ImageStore,

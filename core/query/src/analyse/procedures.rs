@@ -1,8 +1,8 @@
-//! Samples by procedure, and procedures by name.
+//! Sums samples by procedure.
 //!
-//! Enters: merged samples. Leaves: procedures with their samples. Never here: debug information; the name of a procedure that
-//! is not in the answer. Cost: one pass over the sampled offsets and over the symbols of the sampled images, as many images
-//! at a time as there are processors.
+//! Input: merged samples. Output: procedures with their samples. This module never reads debug information, nor the names of
+//! procedures that are not in the answer. Cost: one pass over the sampled offsets and over the symbols of the sampled
+//! images; as many images are processed at a time as there are processors.
 
 use std::{
     cmp::Reverse,
@@ -25,31 +25,31 @@ use crate::{
     parallel::in_parallel,
 };
 
-/// Replaces the name of a procedure, for samples that no symbol covers.
+/// Stands for the name of a procedure in samples that no symbol covers.
 pub const NO_SYMBOL: &str = "[no symbol]";
 
-/// One procedure's samples.
+/// A procedure with its samples.
 #[derive(Clone, Debug)]
 pub struct ProcedureSamples {
-    /// The unique name that look-ups by name accept: `IMAGE:NAME`, or `IMAGE_ID:0xADDRESS` where that is ambiguous.
+    /// Unique name that look-ups by name accept: `IMAGE:NAME`, or `IMAGE_ID:0xADDRESS` if that is ambiguous.
     pub id: String,
     /// Index into [`Selection::images`].
     pub image: usize,
-    /// Linkage name.
+    /// Linkage (mangled) name.
     pub name: String,
-    /// The name as the source spells it.
+    /// Demangled name, as the source code spells it.
     pub demangled: String,
-    /// First byte; `None` for [`NO_SYMBOL`].
+    /// Image address of the first byte; `None` for [`NO_SYMBOL`].
     pub address: Option<ImageAddress>,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// Indices into the image's points, ascending.
+    /// Indices of the procedure's points in the image's points, ascending.
     pub points: Vec<u32>,
-    /// Sum over `points`.
+    /// Sum of the counts of `points`.
     pub counts: CountsByEvent,
 }
 
-/// Every procedure with samples; most samples of the primary event first (ties: by image and address).
+/// Returns every procedure with samples, most samples of the primary event first (then by image and address).
 pub fn sampled(
     selection: &Selection,
     store: &ImageStore,
@@ -68,18 +68,18 @@ pub fn sampled(
     Ok(all)
 }
 
-/// Some procedures of all that have samples.
+/// A selection from all procedures that have samples.
 #[derive(Default)]
 pub struct Hottest {
-    /// The most sampled ones of each image, as many as were asked for; their ids are empty.
+    /// The most sampled procedures of each image, up to the requested number; their ids are empty.
     pub procedures: Vec<ProcedureSamples>,
-    /// How many others have samples.
+    /// Number of other procedures with samples.
     pub others: usize,
-    /// What a reader must know of the images.
+    /// Notes on the images that a reader needs.
     pub notes: Vec<String>,
 }
 
-/// The `limit` hottest procedures of each image that `takes` accepts.
+/// Returns the `limit` most sampled procedures of each image that `takes` accepts.
 pub fn hottest(
     selection: &Selection,
     store: &ImageStore,
@@ -90,7 +90,7 @@ pub fn hottest(
     let wanted = |samples: &ImageSamples| takes(&samples.record) && !samples.points.is_empty();
     let mut wanted: Vec<usize> =
         (0..selection.images.len()).filter(|&index| wanted(&selection.images[index])).collect();
-    // With the most sampled images first it is soon known what cannot be among the hottest.
+    // If the most sampled images come first, it is known early which procedures cannot be among the most sampled ones.
     wanted.sort_by(|a, b| selection.images[*b].total.cmp(&selection.images[*a].total));
     let threshold = Threshold { limit, largest: Mutex::default() };
     let mut parts = in_parallel(&wanted, |&index| {
@@ -108,8 +108,8 @@ pub fn hottest(
     Ok(hottest)
 }
 
-/// The sample counts of the hottest procedures of the images up to now: a procedure with fewer samples is not shown, and to
-/// look up its name would cost time.
+/// Sample counts of the most sampled procedures of the images so far. A procedure with fewer samples is not shown, so the
+/// time to look up its name can be saved.
 struct Threshold {
     limit: usize,
     /// The `limit` largest counts of the primary event; the smallest of them is the threshold.
@@ -117,7 +117,7 @@ struct Threshold {
 }
 
 impl Threshold {
-    /// Drops the groups of an image that cannot be among the hottest of all images.
+    /// Drops the groups of an image that cannot be among the most sampled ones of all images.
     fn keep_hottest(&self, groups: &mut Vec<Group<'_>>) {
         groups.sort_unstable_by(|a, b| b.counts.cmp(&a.counts).then_with(|| a.address().cmp(&b.address())));
         groups.truncate(self.limit);
@@ -146,7 +146,7 @@ fn name_uniquely(selection: &Selection, procedures: &mut [ProcedureSamples]) {
     }
 }
 
-/// An image's file name, or what stands for it.
+/// Returns the file name of an image, or a name that stands for it.
 pub fn image_name(record: &ImageRecord) -> String {
     if record.kind == ImageKind::Jit {
         return record.id.to_string(); // mapped from nothing: `//anon` says less than `jit:node`
@@ -154,10 +154,11 @@ pub fn image_name(record: &ImageRecord) -> String {
     name_to_text(record.path.file_name().unwrap_or(record.path.as_os_str())).into_owned()
 }
 
-/// The sampled procedures of one image (an index) that `choose` leaves, in no order, without ids.
+/// Returns the sampled procedures of one image (an index) that `choose` keeps, unsorted and without ids.
 ///
-/// Whole images are opened only where a table of procedures alone cannot be read: opening them is most of the cost. Where
-/// the image is not at hand, procedures have the names that the profile gave: of ranges first, else of single places.
+/// A whole image is opened only if its table of procedures cannot be read separately, because opening images is most of the
+/// cost. If the image is not at hand, procedures have the names that the profile gives: names of ranges first, otherwise
+/// names of single places.
 fn in_image(
     selection: &Selection,
     store: &ImageStore,
@@ -186,21 +187,21 @@ fn in_image(
     }
 }
 
-/// The samples of one procedure, whose name was not looked up.
+/// Samples of one procedure whose name has not been looked up.
 struct Group<'a> {
     source: Source<'a>,
     points: Vec<u32>,
     counts: CountsByEvent,
 }
 
-/// What names a procedure.
+/// Where the name of a procedure comes from.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     /// A symbol of the image.
     Image(Procedure<'a>),
-    /// A range that the profile named.
+    /// A range that the profile names.
     Range(&'a ImageSymbol),
-    /// A place that the profile named: the lowest one of the procedure.
+    /// The lowest place in the procedure that the profile names.
     Place(&'a ImagePlace),
     /// No symbol covers the samples.
     None,
@@ -216,7 +217,7 @@ impl Group<'_> {
         }
     }
 
-    /// Samples of the primary event, by which procedures are ranked.
+    /// Returns the samples of the primary event, by which procedures are ranked.
     fn samples(&self) -> u64 {
         self.counts.first().copied().unwrap_or(0)
     }
@@ -239,7 +240,8 @@ impl Group<'_> {
         ProcedureSamples { id: String::new(), image, name, demangled, address, size_bytes, points, counts }
     }
 
-    /// Name, demangled name and size of a procedure that the profile named; it reaches to the last sampled place.
+    /// Returns name, demangled name and size of a procedure that the profile names. It is assumed to end after the last
+    /// sampled place.
     fn named_by_place(&self, place: &ImagePlace, samples: &ImageSamples) -> (String, String, u64) {
         let Some(procedure) = place.procedure() else { return Default::default() };
         let demangled = match procedure.linkage {
@@ -268,7 +270,7 @@ impl<'a, K: Hash + Eq> Groups<'a, K> {
         Groups { all: Vec::new(), by_key: FxHashMap::default() }
     }
 
-    /// The index of the group of a key.
+    /// Returns the index of the group with this key.
     fn index(&mut self, key: K, source: Source<'a>) -> usize {
         let new = self.all.len();
         let index = *self.by_key.entry(key).or_insert(new);
@@ -291,7 +293,7 @@ fn groups_in<'t>(
     address_of: impl Fn(ImageOffset) -> Option<ImageAddress>,
 ) -> Vec<Group<'t>> {
     let mut groups = Groups::new();
-    // Points ascend: until another procedure begins, the last one that was found holds.
+    // Points are ascending, so the last procedure that was found holds until another one begins.
     let mut last: Option<(Procedure<'t>, ImageAddress, usize)> = None;
     for (point, (offset, counts)) in samples.points.iter().enumerate() {
         let address = address_of(offset);
@@ -313,7 +315,7 @@ fn groups_in<'t>(
     groups.all
 }
 
-/// Groups the samples of an image that is not at hand by the names that the profile gave.
+/// Groups the samples of an image that is not at hand by the names that the profile gives.
 fn groups_of_profile(samples: &ImageSamples) -> Vec<Group<'_>> {
     let record = &samples.record;
     let mut groups = Groups::new();
@@ -331,11 +333,11 @@ fn groups_of_profile(samples: &ImageSamples) -> Vec<Group<'_>> {
     groups.all
 }
 
-/// Identifies a procedure that a profile named.
+/// Identifies a procedure that the profile names.
 #[derive(PartialEq, Eq, Hash)]
 enum ProfileKey<'a> {
     Range(ImageOffset),
-    /// The name, and the first byte or, where that is not known, file and line of the beginning.
+    /// The name, and the first byte or, if that is unknown, file and line where the procedure begins.
     Place(&'a str, Result<ImageOffset, (Option<&'a str>, Option<u32>)>),
     None,
 }
@@ -347,8 +349,8 @@ impl<'a> ProfileKey<'a> {
     }
 }
 
-/// File and line that the procedure around `offset` begins at, where the profile says it; its line there where it does not say
-/// the first one.
+/// Returns file and line where the procedure around `offset` begins, if the profile names the place. If the profile does not
+/// give the first line, the line of the place itself is returned.
 pub fn begin_of(record: &ImageRecord, offset: ImageOffset) -> Option<(Arc<str>, u32)> {
     let procedure = record.places.at(offset)?.procedure()?;
     procedure.file.clone().zip(procedure.begin.or(procedure.line))

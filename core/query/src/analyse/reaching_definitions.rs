@@ -1,8 +1,8 @@
-//! Who wrote the registers that an instruction reads: where "go to definition" leads from an operand.
+//! Finds the instructions that wrote the registers which an instruction reads. "Go to definition" on an operand uses this.
 //!
-//! Enters: a procedure's instructions, blocks and edges. Leaves: for each register as the text spells it, the instructions
-//! that may have written it last (reaching definitions, looked for backwards). Cost: a walk over at most `BLOCKS_MAX`
-//! blocks for each operand.
+//! Input: a procedure's instructions, blocks and edges. Output: for each register, as the text spells it, the instructions
+//! that may have written it last (reaching definitions, searched backwards). Cost: a walk over at most `BLOCKS_MAX` blocks
+//! for each operand.
 
 use std::collections::BTreeSet;
 
@@ -11,20 +11,20 @@ use dwell_image::{Arch, Instruction, Register};
 
 use crate::answer::ListingOperand;
 
-/// Further back, a reader would have lost the thread too.
+/// Number of blocks after which the search ends. A writer further back would not help a reader.
 const BLOCKS_MAX: usize = 64;
 
-/// What finds writers in one procedure.
+/// Finds writers of registers in one procedure.
 pub struct Writers<'a> {
     arch: Arch,
     instructions: &'a [Instruction],
     blocks: &'a [Block],
-    /// For each block those that control comes from.
+    /// Predecessors of each block.
     before: Vec<Vec<usize>>,
 }
 
 impl<'a> Writers<'a> {
-    /// `edges` connect `blocks`, whose ranges are of `instructions`.
+    /// Prepares the search. `edges` connect `blocks`, and the blocks' ranges index `instructions`.
     pub fn new(arch: Arch, instructions: &'a [Instruction], blocks: &'a [Block], edges: &[Edge]) -> Self {
         let mut before = vec![Vec::new(); blocks.len()];
         for edge in edges {
@@ -33,7 +33,7 @@ impl<'a> Writers<'a> {
         Writers { arch, instructions, blocks, before }
     }
 
-    /// The registers that the instruction's text names and that it reads, each with its writers.
+    /// Returns the registers that the instruction's text names and the instruction reads, each with its writers.
     pub fn operands(&self, index: usize) -> Vec<ListingOperand> {
         let instruction = &self.instructions[index];
         let words = instruction.text.split(|c: char| !c.is_ascii_alphanumeric()).skip(1);

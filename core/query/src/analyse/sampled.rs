@@ -1,4 +1,4 @@
-//! One procedure before its analysis: its instructions, their samples, and what else was observed of their execution.
+//! A procedure before its analysis: instructions, samples, and other observations of its execution.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +17,25 @@ use crate::{
     },
 };
 
-/// What is known of a procedure before it is analysed.
+/// All that is known of a procedure before it is analysed.
 pub struct Sampled {
-    /// The model of the processor that was sampled.
+    /// Machine model of the processor that was sampled.
     pub model: &'static MachineModel,
-    /// By ascending address; never empty.
+    /// Instructions, by ascending address; never empty.
     pub instructions: Vec<Instruction>,
     /// Samples of each instruction.
     pub samples: Vec<CountsByEvent>,
-    /// What was seen of it while single-stepping.
+    /// Control transfers that were seen while threads were emulated or single-stepped.
     pub transfers: Vec<Transfer>,
-    /// What was counted of it in windows.
+    /// Executions that were counted in windows by hardware breakpoints.
     pub counted: Vec<Counted>,
-    /// What was counted of it while it ran undisturbed.
+    /// Executions that were counted while the program ran undisturbed.
     pub absolute: Vec<AbsoluteCount>,
 }
 
 impl Sampled {
-    /// Reads `procedure`, whose image is `image`.
+    /// Reads the instructions and observations of `procedure`, which is in `image`. Returns `None` if it has no
+    /// instructions.
     pub fn new(selection: &Selection, procedure: &ProcedureSamples, image: &Image) -> Option<Self> {
         let start = procedure.address?;
         let instructions = image.instructions(start, procedure.size_bytes);
@@ -56,7 +57,7 @@ impl Sampled {
     }
 }
 
-/// The samples of each instruction; one that lies inside an instruction counts for it.
+/// Returns the samples of each instruction. A sample inside an instruction counts for that instruction.
 fn spread(
     image: &Image,
     samples: &ImageSamples,
@@ -75,7 +76,8 @@ fn spread(
     spread
 }
 
-/// The analysis of one procedure, its frequencies, which may be `kept`, brought to `scale`.
+/// Analyses one procedure and scales its frequencies to `scale`. Frequencies in `kept` are reused; if it is empty, the
+/// estimated ones are stored there.
 pub fn analysis(
     selection: &Selection,
     image: &Image,
@@ -97,11 +99,11 @@ pub fn analysis(
     };
     let at_branch = pair(&Event::BRANCH_TAKEN, &Event::BRANCH_NOT_TAKEN);
     let ahead = pair(&Event::AHEAD_TAKEN, &Event::AHEAD_NOT_TAKEN);
-    // An event that some of the epochs did not record would be compared with executions of all of them.
+    // Only events that all epochs recorded are used: others would be compared with executions of all epochs.
     let in_all = |event: &&Event| selection.epochs.iter().all(|e| e.events.contains_key(*event));
     let others = selection.events.iter().filter(|e| !e.is_time() && !e.is_derived()).filter(in_all);
-    // An analysis knows events by what they count. Of several that count the same (`instructions`, `instructions:u`) it
-    // takes the one with the most samples, which comes first.
+    // An analysis identifies events by what they count. If several count the same (`instructions`, `instructions:u`), it
+    // uses the one with the most samples, which comes first.
     let mut event_samples: BTreeMap<Event, (Vec<u64>, u64)> = BTreeMap::new();
     for e in others {
         let record = selection.epochs.iter().rev().find_map(|epoch| epoch.events.get(e));
@@ -109,7 +111,7 @@ pub fn analysis(
             event_samples.entry(Event::named(e.base_name())).or_insert((samples, record.period));
         }
     }
-    // It has the period of the time samples, with which alone it is compared.
+    // Kernel time has the period of the time samples and is compared with those only.
     event_samples.extend(column(&Event::KERNEL_TIME).map(|samples| (Event::KERNEL_TIME, (samples, 0))));
     let arch = image.arch();
     let jump_targets = recover_jump_targets(arch, instructions, &|a, buffer| image.read(a, buffer));

@@ -1,7 +1,7 @@
-//! One scale for the procedures of an image, through the calls between them.
+//! Finds a common scale for the procedures of an image, from the calls between them.
 //!
-//! Enters: an image's sampled procedures. Leaves: what to multiply the frequencies of each by. Cost: one more analysis of
-//! the hottest [`PROCEDURES_MAX`] procedures, shared between the processors; once for each image and selection.
+//! Input: the sampled procedures of an image. Output: factors for the frequencies of each procedure. Cost: one additional
+//! analysis of the [`PROCEDURES_MAX`] most sampled procedures on all processors, once for each image and selection.
 
 use dwell_analysis::{
     OuterScale, ProcedureAnalysis,
@@ -21,23 +21,24 @@ use crate::{
     parallel::in_parallel,
 };
 
-/// Procedures beyond the hottest ones keep their own scale: they are not worth the wait.
+/// Number of the most sampled procedures that get a common scale. The others keep their own: they are not worth the time.
 const PROCEDURES_MAX: usize = 300;
-/// Samples below which a procedure has nothing to say about others.
+/// Least number of samples for which a procedure's frequencies say anything about other procedures.
 const SAMPLES_MIN: u64 = 10;
 
 /// A procedure that was analysed to find the scales.
 pub struct Scaled {
-    /// The scale of its frequencies that follows from the other procedures.
+    /// Scale of the procedure's frequencies that follows from the other procedures.
     pub outer: OuterScale,
-    /// The frequencies that were estimated for the procedure alone.
+    /// Frequencies that were estimated from the procedure alone.
     pub frequencies: Option<Estimates>,
 }
 
-/// By procedure's address.
+/// Scales by the address of the procedure.
 pub type Scales = FxHashMap<u64, Scaled>;
 
-/// The scales of `procedures`, the hottest first. Empty in order, where cycles fix each procedure's own.
+/// Returns the scales of `procedures`, which are sorted by samples, most first. The result is empty for in-order processors,
+/// where cycles determine the scale of each procedure.
 pub fn of_image(selection: &Selection, image: &Image, procedures: &[&ProcedureSamples]) -> Scales {
     let hot = procedures.iter().filter(|p| p.counts.first().is_some_and(|&n| n >= SAMPLES_MIN));
     let hot: Vec<&ProcedureSamples> = hot.take(PROCEDURES_MAX).copied().collect();

@@ -1,39 +1,41 @@
-//! Whether counts of samples differ by more than chance.
+//! Tests whether sample counts differ by more than chance.
 //!
-//! Enters: counts with their exposures (how long or how much was sampled). Leaves: ratios and probabilities. Never here:
-//! profiles.
+//! Input: counts with their exposures (how long or how much was sampled). Output: ratios and probabilities. This module
+//! knows nothing about profiles.
 //!
-//! Samples of one run are Poisson; runs of one program vary more than that (page colours, neighbours, clocks: DCPI §3.3 saw
-//! 11% on wave5). So groups of runs are compared by a quasi-Poisson model, whose variance is the mean times a dispersion
-//! that the runs themselves show: P. McCullagh and J. A. Nelder, *Generalized Linear Models*, 2nd ed., 1989, chapters 6 and
-//! 9; the F test of the difference of deviances as in S. P. Lund et al., *Statistical Applications in Genetics and Molecular
-//! Biology* 11(5), 2012. One run on either side shows no dispersion: then the test is the exact conditional one of two
-//! Poisson counts (J. Przyborowski and H. Wilenski, *Biometrika* 31, 1940), which knows of sampling noise alone.
-//! Complexity: linear in the counts.
+//! Samples of one run have a Poisson distribution. Several runs of one program vary more than that (page colours, other
+//! programs, clocks: DCPI §3.3 saw 11% on wave5). Groups of runs are therefore compared by a quasi-Poisson model: the
+//! variance is the mean times a dispersion, which is estimated from the runs themselves. See P. McCullagh and J. A. Nelder,
+//! *Generalized Linear Models*, 2nd ed., 1989, chapters 6 and 9; the F test of the difference of deviances is the one in S.
+//! P. Lund et al., *Statistical Applications in Genetics and Molecular Biology* 11(5), 2012.
+//!
+//! With one run on each side, the dispersion is unknown. Then the exact conditional test of two Poisson counts is used (J.
+//! Przyborowski and H. Wilenski, *Biometrika* 31, 1940), which accounts for sampling noise only. Complexity: linear in the
+//! counts.
 
 use statrs::function::beta::beta_reg;
 
-/// One run's count.
+/// Count and exposure of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observed {
-    /// Samples.
+    /// Number of samples.
     pub count: u64,
-    /// What the expected count is proportional to; above 0.
+    /// Quantity that the expected count is proportional to; positive.
     pub exposure: f64,
 }
 
-/// Two groups compared.
+/// Result of comparing two groups of runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
-    /// Samples per exposure of the second group over that of the first; `None` where the first has none.
+    /// Samples per exposure of the second group over those of the first; `None` if the first group has no samples.
     pub ratio: Option<f64>,
     /// Variance over mean within the groups; `None` with one run on each side, where it is unknown.
     pub dispersion: Option<f64>,
-    /// How likely a difference as large is if there is none.
+    /// Probability that chance alone makes a difference at least this large.
     pub p: f64,
 }
 
-/// Compares two groups of runs; neither may be empty.
+/// Compares two groups of runs. Neither group may be empty.
 pub fn compare(first: &[Observed], second: &[Observed]) -> Comparison {
     assert!(!first.is_empty() && !second.is_empty(), "groups of runs");
     let (a, b) = (Sum::of(first), Sum::of(second));
@@ -47,14 +49,14 @@ pub fn compare(first: &[Observed], second: &[Observed]) -> Comparison {
     }
     let pearson = first.iter().map(|o| o.excess(a.rate())).sum::<f64>()
         + second.iter().map(|o| o.excess(b.rate())).sum::<f64>();
-    // Counts cannot vary less than by chance: less was luck.
+    // The true dispersion is at least 1, that of pure chance; a smaller estimate is itself chance.
     let dispersion = (pearson / freedom as f64).max(1.0);
     let f = deviance(&a, &b) / dispersion;
     Comparison { ratio, dispersion: Some(dispersion), p: f_upper_tail(f, 1.0, freedom as f64) }
 }
 
-/// How likely a change as large as from `a` to `b` is if there is none, where what they are parts of varies from run to run
-/// by `dispersion`, known from `freedom` degrees of freedom.
+/// Returns the probability that chance alone makes a change at least as large as the one from `a` to `b`. The whole that
+/// both are parts of varies from run to run by `dispersion`, which was estimated with `freedom` degrees of freedom.
 pub fn compare_given(a: Observed, b: Observed, dispersion: Option<f64>, freedom: usize) -> f64 {
     let (a, b) = (Sum::of(&[a]), Sum::of(&[b]));
     match dispersion {
@@ -64,8 +66,8 @@ pub fn compare_given(a: Observed, b: Observed, dispersion: Option<f64>, freedom:
     }
 }
 
-/// The false discovery rate at which each of many comparisons would be called a difference: Y. Benjamini and Y. Hochberg,
-/// *Journal of the Royal Statistical Society B* 57(1), 1995. Complexity: n log n.
+/// Returns for each of many comparisons the false discovery rate at which it would be called a difference: Y. Benjamini and
+/// Y. Hochberg, *Journal of the Royal Statistical Society B* 57(1), 1995. Complexity: O(n log n).
 pub fn false_discovery_rates(p: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..p.len()).collect();
     order.sort_by(|&a, &b| p[b].total_cmp(&p[a]));
@@ -79,7 +81,7 @@ pub fn false_discovery_rates(p: &[f64]) -> Vec<f64> {
     rates
 }
 
-/// A group's counts and exposures added up.
+/// Sum of a group's counts and exposures.
 struct Sum {
     count: f64,
     exposure: f64,
@@ -98,28 +100,28 @@ impl Sum {
         self.count / self.exposure
     }
 
-    /// Twice its part of the logarithm of the likelihood, given a rate.
+    /// Returns twice the group's term of the log-likelihood, given a rate.
     fn twice_log_likelihood(&self, rate: f64) -> f64 {
         if self.count > 0.0 { 2.0 * self.count * rate.ln() } else { 0.0 }
     }
 }
 
 impl Observed {
-    /// Its part of Pearson's statistic.
+    /// Returns the group's term of Pearson's statistic.
     fn excess(&self, rate: f64) -> f64 {
         let mean = rate * self.exposure;
         if mean > 0.0 { (self.count as f64 - mean).powi(2) / mean } else { 0.0 }
     }
 }
 
-/// How much worse one rate fits than two.
+/// Returns the deviance: how much worse one common rate fits than two rates.
 fn deviance(a: &Sum, b: &Sum) -> f64 {
     let rate = (a.count + b.count) / (a.exposure + b.exposure);
     let two = a.twice_log_likelihood(a.rate()) + b.twice_log_likelihood(b.rate());
     (two - a.twice_log_likelihood(rate) - b.twice_log_likelihood(rate)).max(0.0)
 }
 
-/// Given their sum, the first of two Poisson counts is binomial; twice its smaller tail.
+/// Given the sum of two Poisson counts, the first has a binomial distribution. Returns twice its smaller tail.
 fn exact(a: &Sum, b: &Sum) -> f64 {
     let (k, n) = (a.count, a.count + b.count);
     let p = a.exposure / (a.exposure + b.exposure);
@@ -128,7 +130,7 @@ fn exact(a: &Sum, b: &Sum) -> f64 {
     (2.0 * at_most.min(at_least)).min(1.0)
 }
 
-/// The part of Fisher's F distribution above `f`.
+/// Returns the upper tail of Fisher's F distribution: the probability of a value above `f`.
 fn f_upper_tail(f: f64, above: f64, below: f64) -> f64 {
     beta_reg(below / 2.0, above / 2.0, below / (below + above * f))
 }
@@ -147,10 +149,10 @@ mod tests {
 
     #[test]
     fn known_values() {
-        // Tables of F: the 5% point of (1, 10) is 4.965, of (1, 4) 7.709.
+        // From tables of F: the 5% point of (1, 10) is 4.965, of (1, 4) 7.709.
         near(f_upper_tail(4.965, 1.0, 10.0), 0.05);
         near(f_upper_tail(7.709, 1.0, 4.0), 0.05);
-        // Binomial: P(X ≤ 2 of 10 at a half) = 56/1024.
+        // Binomial distribution: P(X ≤ 2 of 10 at a half) = 56/1024.
         near(compare(&runs(&[2]), &runs(&[8])).p, 2.0 * 56.0 / 1024.0);
         assert_eq!(compare(&runs(&[0]), &runs(&[0])).p, 1.0);
         assert_eq!(compare(&runs(&[0, 0]), &runs(&[9, 9])).ratio, None);
@@ -167,7 +169,7 @@ mod tests {
 
     #[test]
     fn variation_between_runs_is_no_difference() {
-        // Poisson alone would call this a difference beyond doubt.
+        // A Poisson test would call this a difference beyond doubt.
         let noisy = compare(&runs(&[900, 1400, 1000]), &runs(&[1500, 1000, 1300]));
         assert!(noisy.p > 0.2 && noisy.dispersion > Some(20.0), "{noisy:?}");
         let steady = compare(&runs(&[1000, 1010, 990]), &runs(&[1210, 1190, 1200]));
@@ -183,7 +185,7 @@ mod tests {
         assert!(false_discovery_rates(&[]).is_empty());
     }
 
-    /// Numbers that look random and are the same each time.
+    /// A deterministic generator of pseudorandom numbers.
     struct Random(u64);
 
     impl Random {
@@ -196,14 +198,14 @@ mod tests {
             (-2.0 * self.unit().ln()).sqrt() * (std::f64::consts::TAU * self.unit()).cos()
         }
 
-        /// A run of a program whose runs vary by 5% beside the noise of sampling.
+        /// Returns the count of a run of a program whose runs vary by 5% in addition to sampling noise.
         fn run(&mut self, mean: f64) -> u64 {
             let mean = mean * (1.0 + 0.05 * self.normal());
             (mean + mean.sqrt() * self.normal()).round().max(0.0) as u64
         }
     }
 
-    /// The part of 2,000 comparisons of five runs with five that are called a difference at 5%.
+    /// Returns the share of 2,000 comparisons of five runs with five that are called a difference at 5%.
     fn called(mean_a: f64, mean_b: f64) -> f64 {
         let mut random = Random(7);
         let mut group = |mean| (0..5).map(|_| random.run(mean)).collect::<Vec<_>>();
@@ -213,7 +215,7 @@ mod tests {
 
     #[test]
     fn one_in_twenty_of_equal_groups_is_called_unequal_and_most_of_unequal_ones_are() {
-        // Few samples: a dispersion below 1 is not believed, so that fewer are called.
+        // With few samples, an estimated dispersion below 1 is raised to 1, so fewer differences are called.
         for (mean, least) in [(100.0, 0.015), (1000.0, 0.03), (100_000.0, 0.035)] {
             let wrong = called(mean, mean);
             assert!((least..=0.065).contains(&wrong), "of equal groups of {mean}: {wrong}");

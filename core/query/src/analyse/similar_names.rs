@@ -1,11 +1,11 @@
-//! What compilers and namespaces add to the name that a function has in its source.
+//! Removes what compilers and namespaces add to the name that a function has in its source.
 //!
-//! Enters: names of procedures, mangled or as the source spells them. Leaves: the part that a person would type. Never here: a
-//! decision; whoever asked for less than a name is offered the whole ones.
+//! Input: names of procedures, mangled or as the source spells them. Output: the part that a person would type. This module
+//! decides nothing: a user who typed only a part of a name is offered the complete names.
 
 use std::borrow::Cow;
 
-/// What GCC and LLVM append to the names of parts and copies of functions, beside numbers.
+/// Words that GCC and LLVM append, besides numbers, to the names of parts and copies of functions.
 const CLONES: [&str; 17] = [
     "constprop",
     "isra",
@@ -26,7 +26,7 @@ const CLONES: [&str; 17] = [
     "destroy",
 ];
 
-/// A name without what is appended to parts and copies of functions: `f.constprop.0.cold`, `f() [clone .part.0]`.
+/// Returns a name without the suffixes of parts and copies of functions: `f.constprop.0.cold`, `f() [clone .part.0]`.
 pub fn without_clones(name: &str) -> &str {
     let mut rest = name;
     loop {
@@ -45,9 +45,9 @@ fn is_clone(suffix: &str) -> bool {
     number || CLONES.contains(&suffix) || suffix.starts_with("__uniq")
 }
 
-/// A name as the source spells it without the arguments of its templates.
+/// Returns a name, as the source spells it, without template arguments.
 pub fn without_arguments(name: &str) -> Cow<'_, str> {
-    // Operators spell themselves with these brackets.
+    // Names of operators may contain these brackets themselves.
     if !name.contains('<') || name.contains("operator<") || name.contains("operator>") {
         return Cow::Borrowed(name);
     }
@@ -64,7 +64,7 @@ pub fn without_arguments(name: &str) -> Cow<'_, str> {
     Cow::Owned(kept)
 }
 
-/// Whether `name` is `last` after namespaces, packages or the type that it returns.
+/// Returns whether `name` is `last` preceded by namespaces, packages or its return type.
 pub fn ends_in(name: &str, last: &str) -> bool {
     let before = name.strip_suffix(last).filter(|_| !last.is_empty());
     before.is_some_and(|before| {

@@ -1,39 +1,39 @@
-//! Totals of a set of instructions, and what they tell of executions and cycles per instruction.
+//! Totals over a set of instructions, and the executions and cycles per instruction that follow from them.
 //!
-//! Enters: analysed instructions, of one procedure or of several. Leaves: estimates with the intervals that hold them. Never here: an
-//! estimate that rests on a scale which is not known.
+//! Input: analysed instructions of one or several procedures. Output: estimates with their intervals. This module gives no
+//! estimate that needs an unknown scale.
 
 use dwell_analysis::{CHANCE_SAMPLES_MAX, InstructionCost, Interval, Scale, ScaleKind};
 
-/// Totals of a set of instructions; sample units (multiply by the period for cycles or executions).
+/// Totals over a set of instructions, in units of samples (multiply by the period for cycles or executions).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Totals {
-    /// Time samples during which one of them was at the head of the machine …
+    /// Time samples during which one of the instructions was at the head of the queue.
     pub head_samples: f64,
-    /// … and of these, the ones of instructions with a frequency.
+    /// The part of `head_samples` that belongs to instructions with a known frequency.
     pub estimated_samples: f64,
-    /// Sum of frequencies: instructions executed over the period, up to what `scale` leaves open.
+    /// Sum of frequencies: instructions executed divided by the period; up to an unknown factor if `scale` is not absolute.
     pub executed: f64,
-    /// The least and the most that it can be.
+    /// Least and largest possible value of `executed`.
     executed_min: f64,
     executed_max: f64,
-    /// The cycles that the same executions would take without dynamic stalls.
+    /// Cycles that the same executions would take without dynamic stalls.
     pub best_case: f64,
-    /// The greatest frequency, and its interval where the scale is absolute.
+    /// The largest frequency, with its interval if the scale is absolute.
     pub most: Option<(f64, Option<Interval>)>,
-    /// The least cycles that an instruction takes on the processor.
+    /// Least number of cycles that any instruction takes on the processor.
     pub slot_cycles: f64,
-    /// The least that is known of the scale of any frequency; `None` without a frequency.
+    /// Weakest kind of scale among the frequencies; `None` if no frequency is known.
     pub scale: Option<ScaleKind>,
 }
 
 impl Totals {
-    /// Of no instruction yet, on a processor with this least number of cycles for one.
+    /// Creates totals over no instructions, on a processor whose instructions take at least `slot_cycles` cycles.
     pub fn none(slot_cycles: f64) -> Totals {
         Totals { slot_cycles, ..Totals::default() }
     }
 
-    /// Adds an instruction of a procedure with this scale.
+    /// Adds one instruction of a procedure whose scale is `scale`.
     pub fn add_instruction(&mut self, cost: &InstructionCost, scale: &Scale) {
         self.head_samples += cost.head_samples;
         let Some(frequency) = cost.frequency else { return };
@@ -47,7 +47,7 @@ impl Totals {
         self.merge(Some((frequency, cost.frequency_interval)), Some(scale.kind));
     }
 
-    /// Adds other instructions' totals.
+    /// Adds the totals of other instructions.
     pub fn add(&mut self, more: &Totals) {
         self.head_samples += more.head_samples;
         self.estimated_samples += more.estimated_samples;
@@ -64,31 +64,31 @@ impl Totals {
         self.scale = [self.scale, scale].into_iter().flatten().min();
     }
 
-    /// Whether all frequencies are absolute.
+    /// Returns whether all frequencies are absolute.
     pub fn is_absolute(&self) -> bool {
         self.scale == Some(ScaleKind::Absolute)
     }
 
-    /// Instructions executed over the period; `None` without an absolute scale.
+    /// Returns the instructions executed divided by the period; `None` without an absolute scale.
     pub fn absolute_executed(&self) -> Option<f64> {
         (self.is_absolute() && self.executed > 0.0).then_some(self.executed)
     }
 
-    /// The 90 % interval of the same.
+    /// Returns the 90 % interval of [`Totals::executed`].
     pub fn executed_interval(&self) -> Interval {
         Interval { min: self.executed_min, max: self.executed_max }
     }
 
-    /// Cycles per instruction, never less than the processor needs; `None` without an absolute scale.
+    /// Returns cycles per instruction, at least what the processor needs; `None` without an absolute scale.
     pub fn cpi(&self) -> Option<f64> {
         let cpi = self.estimated_samples / self.absolute_executed()?;
         Some(cpi.max(self.slot_cycles))
     }
 
-    /// The 90 % interval of the cycles per instruction; without an absolute scale, what is possible.
+    /// Returns the 90 % interval of the cycles per instruction; without an absolute scale, the possible range.
     pub fn cpi_interval(&self) -> Interval {
         let samples = self.estimated_samples;
-        // A number of samples is off by about its square root.
+        // The standard deviation of a number of samples is about its square root.
         let chance = Interval::about(1.0, 1.0 / samples.max(1.0).sqrt()).max;
         let over =
             |samples: f64, executed: f64| if executed > 0.0 { samples / executed } else { f64::INFINITY };
@@ -98,7 +98,7 @@ impl Totals {
         Interval { min, max: most.max(min) }
     }
 
-    /// Cycles per instruction without dynamic stalls: the model's, which needs ratios of frequencies only.
+    /// Returns cycles per instruction without dynamic stalls, by the machine model. It needs only ratios of frequencies.
     pub fn best_case_cpi(&self) -> Option<f64> {
         (self.executed > 0.0).then(|| self.best_case / self.executed)
     }

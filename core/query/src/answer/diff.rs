@@ -1,157 +1,160 @@
-//! `dwell diff --json`: what changed between two profiles.
+//! The answer of `dwell diff --json`: what changed between two profiles.
 
 use serde::Serialize;
 
-/// Two profiles compared. Samples of B are divided by `exposure` wherever they are set against A's.
+/// Two profiles compared. Wherever samples of B are compared with those of A, they are divided by `exposure`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diff {
-    /// Version of this answer's shape.
+    /// Version of this answer's JSON schema.
     pub schema: u32,
-    /// What changed …
+    /// The profile before the change.
     pub a: DiffSide,
-    /// … into what.
+    /// The profile after the change.
     pub b: DiffSide,
-    /// `run`, `time`, `samples`, or the procedure that did the same work in both.
+    /// What both profiles are assumed to have in common: `run`, `time`, `samples`, or the name of a procedure that did the
+    /// same work in both.
     pub normalized_by: String,
-    /// B's exposure over A's: how many times as many samples B would have had nothing changed.
+    /// Factor by which B would have more samples than A if nothing had changed.
     pub exposure: f64,
-    /// Everything.
+    /// The change of all samples together.
     pub total: DiffChange,
-    /// Procedures, the largest change first; of one procedure: that one.
+    /// Procedures, the largest change first. If the comparison is limited to one procedure, only that procedure.
     pub procedures: Vec<DiffProcedure>,
     /// Source lines, the largest change first.
     pub lines: Vec<DiffLine>,
-    /// Of one procedure: its instructions, those of B in their order with A's between them.
+    /// Instructions, if the comparison is limited to one procedure: those of B in their order, with those of A in between.
     pub instructions: Vec<DiffInstruction>,
-    /// Procedures whose change may be chance (left out unless all were asked for) …
+    /// Number of procedures whose change may be chance. They are left out of `procedures` unless the request includes all.
     pub insignificant_procedures: usize,
-    /// … and such lines.
+    /// Number of lines whose change may be chance, left out of `lines` likewise.
     pub insignificant_lines: usize,
-    /// Rows beyond the limit.
+    /// Number of rows left out because of the limit.
     pub omitted_rows: usize,
-    /// What one must know to read it: unlike machines, events, …
+    /// Notes that a reader needs to interpret the answer: different machines, different events, …
     pub notes: Vec<String>,
 }
 
 /// One of the two profiles.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DiffSide {
-    /// Ids of its epochs.
+    /// Ids of the epochs of this side.
     pub epochs: Vec<String>,
-    /// The processor's marketing name.
+    /// Marketing name of the processor.
     pub cpu: String,
     /// Name of the machine model that was used.
     pub machine_model: String,
-    /// What was counted.
+    /// Name of the event that was sampled.
     pub event: String,
-    /// Its samples.
+    /// Number of samples of the event.
     pub samples: u64,
-    /// Cycles between two of them; `None` where the clock is unknown.
+    /// Mean number of cycles between two samples; `None` if the clock rate is unknown.
     pub period_cycles: Option<f64>,
 }
 
-/// How samples changed, and whether that is more than chance.
+/// How the number of samples changed, and whether the change is more than chance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct DiffChange {
-    /// Samples in A …
+    /// Samples in A.
     pub samples_a: f64,
-    /// … and in B, as they are.
+    /// Samples in B, not divided by the exposure.
     pub samples_b: f64,
-    /// B's samples over exposure, less A's: positive where it became slower.
+    /// Samples of B divided by the exposure, minus those of A: positive if B is slower.
     pub change: f64,
-    /// The change as a part of all samples of A.
+    /// The change divided by all samples of A.
     pub change_share: f64,
-    /// B's samples over exposure, over A's; `None` where A has none.
+    /// Samples of B divided by the exposure, over those of A; `None` if A has none.
     pub ratio: Option<f64>,
-    /// How likely a change as large is if there is none.
+    /// Probability that chance alone makes a change at least this large.
     pub p: f64,
-    /// The part of false calls among all rows as sure as this one.
+    /// Expected share of false positives among all rows with a `p` at most as large as this row's.
     pub false_discovery_rate: f64,
-    /// Whether that is below one in twenty.
+    /// Whether `false_discovery_rate` is below 0.05.
     pub significant: bool,
 }
 
-/// The change factored: samples = executions × cycles per execution.
+/// The change split into two factors: samples = executions × cycles per execution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct DiffFactors {
-    /// Instructions executed (of an instruction: its executions) in A; `None` unless the scale is absolute …
+    /// Instructions executed in A (for a row of one instruction: its executions); `None` unless the scale is absolute.
     pub executions_a: Option<f64>,
-    /// … and in B.
+    /// Instructions executed in B; `None` unless the scale is absolute.
     pub executions_b: Option<f64>,
-    /// Cycles per instruction in A, likewise …
+    /// Cycles per instruction in A; `None` unless the scale is absolute.
     pub cpi_a: Option<f64>,
-    /// … and in B.
+    /// Cycles per instruction in B; `None` unless the scale is absolute.
     pub cpi_b: Option<f64>,
-    /// B's executions over exposure, over A's: did it run more often? `None` unless the scales of both sides are absolute.
+    /// Executions of B divided by the exposure, over those of A: above 1 if the code ran more often. `None` unless the
+    /// scales of both sides are absolute.
     pub count_ratio: Option<f64>,
-    /// B's CPI over A's: did it take longer each time? `None` likewise.
+    /// CPI of B over that of A: above 1 if each execution took longer. `None` unless the scales of both sides are absolute.
     pub cost_ratio: Option<f64>,
-    /// Whether the evidence separates count from cost: which of the two changed further is certain at 90 %.
+    /// Whether the evidence separates count from cost: it is certain at 90 % which of the two changed more.
     pub tells_apart: bool,
 }
 
-/// One procedure's change. Procedures of one name in images of one file name are one row, so that rebuilds agree.
+/// The change of one procedure. Procedures with equal names, in images with equal file names, share one row, so that a
+/// rebuilt program can be compared with its predecessor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DiffProcedure {
-    /// Linkage name.
+    /// Linkage (mangled) name.
     pub procedure: String,
-    /// As the programmer wrote it.
+    /// Demangled name, as the source code spells it.
     pub demangled: String,
-    /// The image's file name.
+    /// File name of the image, without folders.
     pub image: String,
-    /// How its samples changed.
+    /// How the number of samples changed.
     #[serde(flatten)]
     pub change: DiffChange,
-    /// Cost apart from count.
+    /// The change split into executions and cycles per execution.
     #[serde(flatten)]
     pub factors: DiffFactors,
-    /// The lesser of the two sides' confidences in executions and CPI: `low`, `medium`, `high`.
+    /// The lower of the two sides' confidences in executions and CPI: `low`, `medium` or `high`.
     pub confidence: String,
 }
 
-/// One source line's change.
+/// The change of one source line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DiffLine {
-    /// The file, as the debug information spells it: B's, where it has the file.
+    /// The source file, as the debug information of B spells it, or that of A if B does not have the file.
     pub file: String,
-    /// Its number in A, from 1; `None`: it is not there, or was edited.
+    /// Line number in A, from 1; `None` if the line is not in A or was edited.
     pub line_a: Option<u32>,
-    /// The same in B.
+    /// Line number in B, from 1; `None` if the line is not in B or was edited.
     pub line_b: Option<u32>,
-    /// How its samples changed, counted at the lines that were waited for.
+    /// How the number of samples changed. A sample counts for the line of the instruction at the head of the queue.
     #[serde(flatten)]
     pub change: DiffChange,
-    /// Cost apart from count.
+    /// The change split into executions and cycles per execution.
     #[serde(flatten)]
     pub factors: DiffFactors,
 }
 
-/// One instruction of either side, or of both.
+/// An instruction that is in A, in B or in both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DiffInstruction {
-    /// Where it is in A.
+    /// Place of the instruction in A; `None` if it is not in A.
     pub a: Option<DiffPlace>,
-    /// Where it is in B.
+    /// Place of the instruction in B; `None` if it is not in B.
     pub b: Option<DiffPlace>,
-    /// `same`, `edited` (another operand or a like instruction in its place), `removed`, `added`.
+    /// `same`, `edited` (another operand or a similar instruction in the same place), `removed` or `added`.
     pub kind: String,
-    /// How its samples changed.
+    /// How the number of samples changed.
     #[serde(flatten)]
     pub change: DiffChange,
-    /// Cost apart from count.
+    /// The change split into executions and cycles per execution.
     #[serde(flatten)]
     pub factors: DiffFactors,
 }
 
-/// An instruction on one side.
+/// Place and text of an instruction on one side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DiffPlace {
-    /// First byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// Mnemonic and operands.
+    /// Disassembled text: mnemonic and operands.
     pub text: String,
-    /// Source file.
+    /// Source file, as the debug information spells it.
     pub file: Option<String>,
-    /// Its line, from 1.
+    /// Line in that file, from 1.
     pub line: Option<u32>,
 }

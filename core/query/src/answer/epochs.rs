@@ -1,61 +1,62 @@
-//! The answer of `epoch list`.
+//! The answer of `dwell epoch list --json`.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// `dwell epoch list --json`.
+/// List of the epochs of a database: the root object of `dwell epoch list --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EpochList {
-    /// Version of this answer's shape.
+    /// Version of this answer's JSON schema.
     pub schema: u32,
-    /// Newest last.
+    /// Epochs, the newest last.
     pub epochs: Vec<EpochSummary>,
-    /// Files that were skipped, each with its reason.
+    /// Files that were skipped, each with the reason.
     pub warnings: Vec<String>,
 }
 
-/// One epoch in a list.
+/// One epoch in an [`EpochList`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EpochSummary {
-    /// Its id.
+    /// Id of the epoch.
     pub id: String,
-    /// The name a user gave it.
+    /// Name that a user gave the epoch.
     pub name: Option<String>,
-    /// RFC 3339, UTC.
+    /// Time when the epoch began, as RFC 3339 in UTC.
     pub start: String,
-    /// RFC 3339, UTC; `None` while it is being collected.
+    /// Time when the epoch ended, as RFC 3339 in UTC; `None` while it is being recorded.
     pub end: Option<String>,
-    /// Node name.
+    /// Node name of the machine that recorded the epoch.
     pub host: String,
-    /// The processor's marketing name.
+    /// Marketing name of the processor.
     pub cpu: String,
-    /// `perf`, `bpf`, `kmod`, `import`.
+    /// Backend that took the samples: `perf`, `bpf`, `kmod` or `import`.
     pub backend: String,
-    /// What was sampled, in words: `system`, `pid 12`, `./a.out 3`, `import table.tsv`.
+    /// What was sampled, as text: `system`, `pid 12`, `./a.out 3`, `import table.tsv`.
     pub scope: String,
-    /// By event name.
+    /// Events of the epoch, by event name.
     pub events: BTreeMap<String, EventSummary>,
-    /// What one must know to read it.
+    /// Notes that a reader needs to interpret the answer.
     pub notes: Vec<String>,
 }
 
-/// An event's tallies.
+/// Period and sample counts of one event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct EventSummary {
-    /// Mean period, in `unit`.
+    /// Mean period, in units of `unit`.
     pub period: u64,
-    /// `cycles`, `ns` or `events`.
+    /// Unit of the period: `cycles`, `ns` or `events`.
     pub unit: String,
-    /// Samples stored.
+    /// Number of samples that were stored.
     pub samples: u64,
-    /// Samples dropped.
+    /// Number of samples that were lost because there was no room for them.
     pub lost: u64,
-    /// Times the kernel throttled.
+    /// Number of times that the kernel throttled the event.
     pub throttled: u64,
-    /// Of `samples`, those without an image.
+    /// Number of `samples` whose image is unknown.
     pub unknown: u64,
-    /// Of the time that it was to count, the share that it did, where that is known: below 1 events took turns.
+    /// Share of the requested time that the event was counted, if known. It is below 1 if several events shared a counter in
+    /// turns.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub running_share: Option<f64>,
 }

@@ -1,96 +1,97 @@
-//! How often code was executed, by instruction, edge and call: what optimizers are told.
+//! How often code was executed, by instruction, edge and call: the profile that optimizers read.
 
-/// The feedback of some epochs for compilers and linkers.
+/// The profile of some epochs for compilers and linkers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Feedback {
-    /// Ids of the epochs that were merged.
+    /// Ids of the epochs whose samples were merged.
     pub epochs: Vec<String>,
-    /// The event that was sampled, as perf spells it.
+    /// Name of the sampled event, as perf spells it.
     pub event: String,
-    /// Most samples first; only those whose instructions are known.
+    /// Procedures whose instructions are known, most samples first.
     pub procedures: Vec<FeedbackProcedure>,
-    /// What one must know to use it.
+    /// Notes that a reader needs to interpret the answer.
     pub notes: Vec<String>,
 }
 
-/// One procedure.
+/// Execution counts of one procedure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FeedbackProcedure {
-    /// The image's path.
+    /// Path of the image.
     pub image: String,
-    /// Its id.
+    /// Id of the image.
     pub build_id: String,
-    /// The symbol's name.
+    /// Name of the symbol.
     pub symbol: String,
-    /// Of a symbol that its object file keeps to itself: its number among those of that name in the image, from 1, by
-    /// address.
+    /// For a symbol that is local to its object file: its number among the local symbols of the same name in the image, from
+    /// 1, in the order of their addresses.
     pub local_number: Option<usize>,
-    /// Blocks whose estimate was lowered to what there was time for.
+    /// Number of blocks whose estimate was lowered to the executions that the sampled time allows.
     pub limited_blocks: usize,
-    /// Blocks that nothing was seen in: their executions are 0, whatever the estimate.
+    /// Number of blocks in which nothing was seen. Their executions are 0, whatever the estimate was.
     pub unseen_blocks: usize,
-    /// First byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// How often it was entered.
+    /// Estimated number of times that the procedure was entered.
     pub entries: f64,
-    /// All of its instructions, by ascending address.
+    /// All instructions of the procedure, by ascending address.
     pub instructions: Vec<FeedbackInstruction>,
-    /// First instructions of its basic blocks, as indices.
+    /// First instruction of each basic block, as an index into `instructions`.
     pub block_starts: Vec<usize>,
-    /// Transfers of control between its basic blocks.
+    /// Transfers of control between the basic blocks.
     pub edges: Vec<FeedbackEdge>,
 }
 
-/// One instruction.
+/// Execution counts of one instruction.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FeedbackInstruction {
-    /// As the image's headers spell it.
+    /// Image address, as the image's headers spell it.
     pub address: u64,
-    /// Samples where they landed.
+    /// Samples, counted at the instruction that the interrupt reported.
     pub samples: u64,
-    /// Estimated executions; `None` where there is no estimate.
+    /// Estimated executions; `None` if there is no estimate.
     pub executions: Option<f64>,
-    /// Innermost inlined call first; the last is the procedure's own. Empty without debug information.
+    /// Inlined calls at this instruction, innermost first; the last frame is the procedure's own. Empty without debug
+    /// information.
     pub frames: Vec<FeedbackFrame>,
-    /// What it calls, as far as that is known.
+    /// Procedures that the instruction calls, as far as they are known.
     pub calls: Vec<FeedbackCall>,
 }
 
-/// One call of those that were inlined into each other.
+/// One function of a chain of inlined calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FeedbackFrame {
-    /// Linkage name.
+    /// Linkage (mangled) name.
     pub function: Option<String>,
-    /// Source file; of the line, not of the function.
+    /// Source file of `line`, which may differ from the file of the function.
     pub file: Option<String>,
-    /// The line that the function is declared at; 0: unknown.
+    /// Line that the function is declared at; 0 if unknown.
     pub start_line: u32,
-    /// The line, of an outer frame that of the inlined call; 0: unknown.
+    /// Line of the instruction; in an outer frame, the line of the inlined call. 0 if unknown.
     pub line: u32,
-    /// Which of the blocks on that line, as the compiler encodes it.
+    /// Number that distinguishes the blocks on one line, as the compiler encodes it (DWARF discriminator).
     pub discriminator: u32,
 }
 
 /// A call to another procedure.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FeedbackCall {
-    /// The callee's linkage name.
+    /// Linkage name of the callee.
     pub target: String,
-    /// Its first byte.
+    /// Address of the callee's first byte.
     pub target_address: u64,
-    /// How often.
+    /// Estimated number of executions.
     pub executions: f64,
-    /// The instruction does not name its target: it was seen to go there.
+    /// Whether the call is indirect: the instruction does not name its target, but was seen to go there.
     pub is_indirect: bool,
 }
 
-/// From one basic block to another.
+/// Transfer of control from one basic block to another.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FeedbackEdge {
-    /// The last instruction of the block that it leaves.
+    /// Address of the last instruction of the block that control leaves.
     pub from: u64,
-    /// The first of the block that it enters.
+    /// Address of the first instruction of the block that control enters.
     pub to: u64,
-    /// How often.
+    /// Estimated number of executions.
     pub executions: f64,
 }

@@ -1,159 +1,159 @@
-//! What an editor asks of one source file: a line instruction by instruction, and what changed between two profiles.
+//! Answers for an editor about one source file: the instructions of one line, and the changes between two profiles.
 
 use serde::Serialize;
 
 use super::{DiffChange, DiffFactors, DiffSide, ListingSource};
 
-/// One source line's instructions, apart by where its code ended up.
+/// Instructions of one source line, grouped by the places that the line was compiled into.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LineDetail {
-    /// Version of this answer's shape.
+    /// Version of this answer's JSON schema.
     pub schema: u32,
-    /// Ids of the epochs that were merged.
+    /// Ids of the epochs whose samples were merged.
     pub epochs: Vec<String>,
-    /// The line, from 1, of the file as it is now.
+    /// Line number in the current file, from 1.
     pub line: u32,
-    /// Most samples first.
+    /// Places that the line was compiled into, most samples first.
     pub places: Vec<LinePlace>,
-    /// Number of places that were left out.
+    /// Number of places that were left out of `places`.
     pub omitted_places: usize,
 }
 
-/// One procedure that the line was compiled into, by one chain of inlined calls.
+/// A procedure that the line was compiled into through one particular chain of inlined calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LinePlace {
-    /// `IMAGE:NAME`, which names it to `annotate`.
+    /// `IMAGE:NAME` of the procedure, as `annotate` accepts it.
     pub procedure: String,
-    /// As the programmer wrote it.
+    /// Demangled name, as the source code spells it.
     pub demangled: String,
-    /// The calls that were inlined to get there, innermost first; empty: the line is the procedure's own.
+    /// Inlined calls that lead to the line, innermost first; empty if the line is the procedure's own.
     pub callers: Vec<LineCaller>,
-    /// Of the epoch's time samples, 0 to 1.
+    /// Share of the epoch's time samples, 0 to 1.
     pub share: f64,
-    /// The kind of the scale of its executions, as in [`ListingScale`](super::ListingScale).
+    /// Kind of the scale of the executions, as in [`ListingScale`](super::ListingScale).
     pub scale: String,
-    /// Cycles per instruction; `None` unless the scale is absolute.
+    /// Measured cycles per instruction; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
-    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    /// Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible.
     pub cpi_min: f64,
-    /// `None`: nothing bounds it.
+    /// Upper end of the 90 % interval of `cpi`; `None` if nothing bounds it.
     pub cpi_max: Option<f64>,
-    /// By ascending address.
+    /// Instructions of the line in this place, by ascending address.
     pub instructions: Vec<LineInstruction>,
-    /// Number of instructions that were left out, those that cost least.
+    /// Number of instructions that were left out of `instructions`: the ones with the least cost.
     pub omitted_instructions: usize,
 }
 
 /// A call that was inlined.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct LineCaller {
-    /// Who calls, as the source spells it.
+    /// Name of the calling function, as the source code spells it.
     pub function: Option<String>,
-    /// The call's source file …
+    /// Source file of the call.
     pub file: Option<String>,
-    /// … and its line as it was built, from 1.
+    /// Line of the call in the file as it was built, from 1.
     pub line: Option<u32>,
 }
 
 /// One instruction of the line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LineInstruction {
-    /// First byte.
+    /// Address of the first byte.
     pub address: u64,
-    /// Mnemonic and operands.
+    /// Disassembled text: mnemonic and operands.
     pub text: String,
-    /// Time samples during which it was at the head of the machine.
+    /// Time samples during which the instruction was at the head of the queue.
     pub head_samples: f64,
-    /// Executions over the epoch; `None` unless the scale is absolute.
+    /// Estimated executions in the epoch; `None` unless the scale is absolute.
     pub executions: Option<f64>,
-    /// Executions up to what the scale leaves open.
+    /// Executions up to an unknown factor: only ratios between them are meaningful.
     pub executions_relative: Option<f64>,
-    /// Cycles at the head of the machine, per execution; `None` unless the scale is absolute.
+    /// Cycles at the head of the queue per execution; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
-    /// As for places.
+    /// Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible.
     pub cpi_min: f64,
-    /// As for places.
+    /// Upper end of the 90 % interval of `cpi`; `None` if nothing bounds it.
     pub cpi_max: Option<f64>,
-    /// `low`, `medium`, `high`.
+    /// How far the estimate can be trusted: `low`, `medium` or `high`.
     pub confidence: String,
-    /// Why it took longer, static causes first.
+    /// Stalls: reasons why the instruction took longer than its best case, static ones first.
     pub stalls: Vec<LineStall>,
 }
 
-/// See [`LineInstruction`].
+/// Stall of a [`LineInstruction`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LineStall {
-    /// `static` or `dynamic`.
+    /// Whether the code itself causes the stall (`static`) or the execution does (`dynamic`).
     pub kind: String,
-    /// As in [`ListingStall`](super::ListingStall).
+    /// Cause in kebab-case, as in [`ListingStall`](super::ListingStall).
     pub cause: String,
-    /// The cause's name for people: `D-cache miss`.
+    /// Name of the cause for users, such as `D-cache miss`.
     pub label: &'static str,
-    /// Cycles per execution, at least …
+    /// Least number of cycles per execution that the stall takes.
     pub cycles_min: f64,
-    /// … and at most; `None` of a dynamic stall unless the scale is absolute.
+    /// Largest number of cycles per execution that the stall may take; `None` for a dynamic stall without an absolute scale.
     pub cycles_max: Option<f64>,
-    /// Of the instruction's time, at least …
+    /// Least share of the instruction's time that the stall takes, 0 to 1.
     pub share_min: f64,
-    /// … and at most, 0 to 1.
+    /// Largest share of the instruction's time that the stall may take, 0 to 1.
     pub share_max: f64,
-    /// As in [`ListingStall`](super::ListingStall).
+    /// For a `d-cache-miss`: levels that can explain the stall alone, as in [`ListingStall`](super::ListingStall).
     pub levels: Vec<String>,
-    /// As in [`ListingStall`](super::ListingStall).
+    /// The same levels with the share of accesses, as in [`ListingStall`](super::ListingStall).
     pub sources: Vec<ListingSource>,
-    /// Address of the instruction to blame …
+    /// Address of the instruction to blame.
     pub culprit_address: Option<u64>,
-    /// … its text …
+    /// Disassembled text of the instruction to blame.
     pub culprit_text: Option<String>,
-    /// … its source file …
+    /// Source file of the instruction to blame.
     pub file: Option<String>,
-    /// … and its line, from 1; in the file that was asked about, as it is now.
+    /// Line of the instruction to blame, from 1. It refers to the current text of the file that the request names.
     pub line: Option<u32>,
 }
 
 /// What changed in one source file between two profiles.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FileChanges {
-    /// Version of this answer's shape.
+    /// Version of this answer's JSON schema.
     pub schema: u32,
-    /// What changed …
+    /// The profile before the change.
     pub a: DiffSide,
-    /// … into what.
+    /// The profile after the change.
     pub b: DiffSide,
-    /// B's exposure over A's.
+    /// Factor by which B would have more samples than A if nothing had changed.
     pub exposure: f64,
-    /// Ascending, only lines with samples on either side; numbers are those of the file as it is now.
+    /// Lines with samples on either side, ascending. Line numbers refer to the current file.
     pub lines: Vec<LineChange>,
     /// Procedures that begin in the file, by ascending line.
     pub procedures: Vec<ProcedureChange>,
-    /// What one must know to read it.
+    /// Notes that a reader needs to interpret the answer.
     pub notes: Vec<String>,
 }
 
-/// One line's change.
+/// The change of one line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LineChange {
-    /// From 1.
+    /// Line number, from 1.
     pub line: u32,
-    /// How its samples changed, counted at the lines that were waited for.
+    /// How the number of samples changed. A sample counts for the line of the instruction at the head of the queue.
     #[serde(flatten)]
     pub change: DiffChange,
-    /// Cost apart from count.
+    /// The change split into executions and cycles per execution.
     #[serde(flatten)]
     pub factors: DiffFactors,
 }
 
-/// One procedure's change, for the line it begins at.
+/// The change of one procedure, for an editor to show at the line that the procedure begins at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcedureChange {
-    /// Linkage name.
+    /// Linkage (mangled) name.
     pub procedure: String,
-    /// Line it begins at, from 1.
+    /// Line that the procedure begins at, from 1.
     pub line: u32,
-    /// How its samples changed.
+    /// How the number of samples changed.
     #[serde(flatten)]
     pub change: DiffChange,
-    /// Cost apart from count.
+    /// The change split into executions and cycles per execution.
     #[serde(flatten)]
     pub factors: DiffFactors,
 }

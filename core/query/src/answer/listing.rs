@@ -1,4 +1,4 @@
-//! `dwell annotate --json`: one procedure, instruction by instruction.
+//! The answer of `dwell annotate --json`: one procedure, instruction by instruction.
 
 use std::collections::BTreeMap;
 
@@ -6,249 +6,258 @@ use serde::Serialize;
 
 use super::EventCounts;
 
-/// `dwell annotate --json`.
+/// One procedure with the samples, costs and stalls of each instruction: the root object of `dwell annotate --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Listing {
-    /// Version of this answer's shape.
+    /// Version of this answer's JSON schema.
     pub schema: u32,
-    /// Where the procedure lies.
+    /// Image that contains the procedure.
     pub image: ListingImage,
-    /// Which it is.
+    /// The procedure itself, with its samples.
     pub procedure: ListingProcedure,
-    /// The epoch's id (several merged: joined by `+`).
+    /// Id of the epoch; the ids of several merged epochs are joined by `+`.
     pub epoch: String,
     /// Name of the machine model that was used.
     pub machine_model: String,
-    /// By event name.
+    /// Sampling period of each event, by event name.
     pub period: BTreeMap<String, Period>,
     /// The event that measures time here (`cycles` or `cpu-clock`).
     pub time_event: String,
-    /// Cycles between two time samples; `None` where the clock is unknown.
+    /// Mean number of cycles between two time samples; `None` if the clock rate is unknown.
     pub period_cycles: Option<f64>,
-    /// What is known of the scale of executions.
+    /// Scale of the executions: whether they are absolute numbers or ratios only.
     pub scale: ListingScale,
-    /// By ascending address.
+    /// Basic blocks, by ascending address.
     pub blocks: Vec<ListingBlock>,
-    /// By ascending address.
+    /// Instructions, by ascending address.
     pub instructions: Vec<ListingInstruction>,
-    /// Text of the lines that instructions name, by file and line, as it was when the samples were taken; files that
-    /// are gone or have changed without a snapshot are absent.
+    /// Text of the source lines that instructions refer to, by file and line, as it was when the samples were taken. A file
+    /// that is missing, or has changed without a snapshot, is absent.
     pub source_lines: BTreeMap<String, BTreeMap<u32, String>>,
-    /// What one must know to read it.
+    /// Notes that a reader needs to interpret the answer.
     pub notes: Vec<String>,
 }
 
-/// See [`Listing`].
+/// Image that contains the procedure of a [`Listing`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListingImage {
-    /// Path.
+    /// Path of the image's file.
     pub path: String,
-    /// Image id.
+    /// Id of the image (its build ID in hex, `kernel`, …).
     pub build_id: String,
-    /// `x86_64`, `aarch64`, `riscv64`.
+    /// Instruction set: `x86_64`, `aarch64` or `riscv64`.
     pub arch: String,
 }
 
-/// See [`Listing`].
+/// Procedure that a [`Listing`] shows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListingProcedure {
-    /// Linkage name.
+    /// Linkage (mangled) name.
     pub name: String,
-    /// As the programmer wrote it.
+    /// Demangled name, as the source code spells it.
     pub demangled: String,
-    /// First byte.
+    /// Image address of the first byte.
     pub address: u64,
     /// Size in bytes.
     pub size: u64,
-    /// Its samples by event.
+    /// Samples of the procedure by event name.
     pub samples: EventCounts,
-    /// Of all time samples of the epoch, 0 to 1.
+    /// Share of all time samples of the epoch, 0 to 1.
     pub share: f64,
 }
 
 /// What is known of the scale of a procedure's executions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListingScale {
-    /// `absolute`: executions are numbers; `program`: only ratios between procedures of the program with this kind or `absolute` are
-    /// known; `procedure`: only ratios within the procedure.
+    /// How far executions can be compared. `absolute`: executions are numbers. `program`: only ratios are known, within the
+    /// procedure and to other procedures of the program whose scale is `program` or `absolute`. `procedure`: only ratios
+    /// within the procedure are known.
     pub kind: String,
-    /// What that rests on, in words.
+    /// Observations that the scale is based on, as text.
     pub evidence: Vec<String>,
 }
 
-/// A ratio that needs no scale: executions for each entry of what they lie in.
+/// Executions per entry of the enclosing loop or procedure. This ratio is known even when the scale of executions is not.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListingPerEntry {
-    /// How many.
+    /// Executions per entry.
     pub executions: f64,
-    /// What is entered: `loop`, the innermost one, or `procedure`.
+    /// What is entered: `loop` (the innermost enclosing loop) or `procedure`.
     pub of: String,
 }
 
 /// A sampling period.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Period {
-    /// Mean.
+    /// Mean period, in units of `unit`.
     pub value: u64,
-    /// `cycles`, `ns` or `events`.
+    /// Unit of the period: `cycles`, `ns` or `events`.
     pub unit: String,
 }
 
-/// See [`Listing`].
+/// Basic block of a [`Listing`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListingBlock {
-    /// First byte.
+    /// Image address of the first byte.
     pub address: u64,
-    /// Executions over the sampling period, up to what the scale leaves open.
+    /// Executions divided by the sampling period; without an absolute scale, up to an unknown factor.
     pub frequency: Option<f64>,
-    /// Executions over the epoch; `None` unless the scale is absolute.
+    /// Estimated executions in the epoch; `None` unless the scale is absolute.
     pub executions: Option<f64>,
-    /// The 90 % interval of the same …
+    /// Lower end of the 90 % interval of `executions`; `None` unless the scale is absolute.
     pub executions_min: Option<f64>,
-    /// … `None` likewise.
+    /// Upper end of the 90 % interval of `executions`; `None` unless the scale is absolute.
     pub executions_max: Option<f64>,
-    /// Executions up to what the scale leaves open: only their ratios mean something.
+    /// Executions up to an unknown factor: only ratios between them are meaningful.
     pub executions_relative: Option<f64>,
-    /// Executions for each entry of what the block lies in.
+    /// Executions per entry of the loop or procedure that contains the block.
     pub per_entry: Option<ListingPerEntry>,
-    /// `low`, `medium`, `high`.
+    /// How far the estimate can be trusted: `low`, `medium` or `high`.
     pub confidence: String,
     /// Measured cycles per instruction; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
-    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    /// Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible.
     pub cpi_min: f64,
-    /// `None`: nothing bounds it.
+    /// Upper end of the 90 % interval of `cpi`; `None` if nothing bounds it.
     pub cpi_max: Option<f64>,
-    /// The same without dynamic stalls.
+    /// Cycles per instruction without dynamic stalls, by the machine model.
     pub best_case_cpi: f64,
-    /// Where control goes next.
+    /// Blocks that control may go to next.
     pub successors: Vec<ListingSuccessor>,
 }
 
-/// See [`ListingBlock`].
+/// Edge from a [`ListingBlock`] to one of its successors.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListingSuccessor {
-    /// Address of the block.
+    /// Address of the block that the edge leads to.
     pub to: u64,
-    /// As for blocks.
+    /// Executions of the edge divided by the sampling period, as for blocks.
     pub frequency: Option<f64>,
-    /// As for blocks.
+    /// Executions of the edge; `None` unless the scale is absolute.
     pub executions: Option<f64>,
-    /// As for blocks.
+    /// Executions of the edge up to an unknown factor, as for blocks.
     pub executions_relative: Option<f64>,
 }
 
 impl Listing {
-    /// Whether it has instructions, not only the places that a profile named of an image that is not at hand.
+    /// Returns whether the listing contains instructions. If the image is not at hand, it contains only the places that the
+    /// profile named.
     pub fn has_code(&self) -> bool {
         self.instructions.iter().any(|i| !i.text.is_empty())
     }
 }
 
-/// See [`Listing`].
+/// Instruction of a [`Listing`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListingInstruction {
-    /// First byte; an offset where the image is not at hand, and 0 where the profile gave no address.
+    /// Image address of the first byte. It is an offset in the file if the image is not at hand, and 0 if the profile gave
+    /// no address.
     pub address: u64,
-    /// Mnemonic and operands; empty where the image is not at hand.
+    /// Disassembled text: mnemonic and operands; empty if the image is not at hand.
     pub text: String,
     /// Source file of the innermost inlined call, as the debug information spells it.
     pub file: Option<String>,
-    /// Its line, from 1.
+    /// Line in that file, from 1.
     pub line: Option<u32>,
-    /// By event name, where they landed; absent events have none.
+    /// Samples by event name, counted at the instruction that the interrupt reported; events without samples are absent.
     pub samples: EventCounts,
-    /// Time samples during which it was at the head of the machine: on an out-of-order processor a sample lands on a
-    /// later instruction than the one that was waited for. CPI and stalls are made of these.
+    /// Time samples during which the instruction was at the head of the queue. They differ from `samples` on an out-of-order
+    /// processor, where a sample lands on a later instruction than the one that was waited for. CPI and stalls are computed
+    /// from these.
     pub head_samples: f64,
-    /// Executions over the epoch; `None` unless the scale is absolute.
+    /// Estimated executions in the epoch; `None` unless the scale is absolute.
     pub executions: Option<f64>,
-    /// As for blocks.
+    /// Lower end of the 90 % interval of `executions`; `None` unless the scale is absolute.
     pub executions_min: Option<f64>,
-    /// As for blocks.
+    /// Upper end of the 90 % interval of `executions`; `None` unless the scale is absolute.
     pub executions_max: Option<f64>,
-    /// As for blocks.
+    /// Executions up to an unknown factor: only ratios between them are meaningful.
     pub executions_relative: Option<f64>,
-    /// Cycles at the head of the machine, per execution; `None` unless the scale is absolute.
+    /// Cycles at the head of the queue per execution; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
-    /// As for blocks.
+    /// Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible.
     pub cpi_min: f64,
-    /// As for blocks.
+    /// Upper end of the 90 % interval of `cpi`; `None` if nothing bounds it.
     pub cpi_max: Option<f64>,
-    /// The least of them.
+    /// Least number of cycles at the head of the queue per execution, by the machine model (DCPI's M).
     pub issue_cycles_min: f64,
-    /// Cycles by which it was faster than the model's best case, unexplained; 0 where it was not.
+    /// Unexplained gain: cycles per execution by which the instruction was faster than the model's best case; 0 if it was
+    /// not.
     pub gain_cycles: f64,
-    /// `low`, `medium`, `high`.
+    /// How far the estimate can be trusted: `low`, `medium` or `high`.
     pub confidence: String,
-    /// Why it took longer.
+    /// Stalls: reasons why the instruction took longer than its best case.
     pub stalls: Vec<ListingStall>,
-    /// Time in the kernel on its behalf: beside its own cycles, no part of `cpi`.
+    /// Time spent in the kernel on behalf of the instruction. It is in addition to the instruction's own cycles and not part
+    /// of `cpi`.
     pub kernel: Option<ListingKernel>,
-    /// Registers that the text names and that it reads, with who wrote them; for editors, no part of the JSON.
+    /// Registers that the text names and the instruction reads, each with the instructions that may have written it. They
+    /// are for editors and not part of the JSON.
     #[serde(skip)]
     pub operands: Vec<ListingOperand>,
 }
 
-/// See [`ListingInstruction`].
+/// Register that a [`ListingInstruction`] reads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ListingOperand {
-    /// The register, as the text spells it.
+    /// The register, as the instruction's text spells it.
     pub text: String,
-    /// Addresses of the instructions that may have written it last, ascending.
+    /// Addresses of the instructions that may have written the register last, ascending.
     pub writers: Vec<u64>,
 }
 
-/// See [`ListingInstruction`].
+/// Time in the kernel on behalf of a [`ListingInstruction`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListingKernel {
-    /// `page-fault`, or `system`: a call or an interrupt.
+    /// Reason for entering the kernel: `page-fault`, or `system` for a system call or an interrupt.
     pub cause: String,
-    /// The cause's name for people: `D-cache miss`.
+    /// Name of the cause for users, such as `D-cache miss`.
     pub label: &'static str,
-    /// The cause's letter in the bubbles of a listing; for editors, no part of the JSON.
+    /// Letter of the cause in the bubbles of a listing. It is for editors and not part of the JSON.
     #[serde(skip)]
     pub letter: char,
-    /// Time samples in the kernel.
+    /// Number of time samples in the kernel.
     pub samples: u64,
-    /// Cycles per execution; `None` unless the scale is absolute.
+    /// Cycles in the kernel per execution; `None` unless the scale is absolute.
     pub cycles: Option<f64>,
 }
 
-/// See [`ListingInstruction`].
+/// Stall of a [`ListingInstruction`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListingStall {
-    /// `static` or `dynamic`.
+    /// Whether the code itself causes the stall (`static`) or the execution does (`dynamic`).
     pub kind: String,
-    /// `d-cache-miss`, `branch-mispredict`, …
+    /// Cause in kebab-case: `d-cache-miss`, `branch-mispredict`, …
     pub cause: String,
-    /// The cause's name for people: `D-cache miss`.
+    /// Name of the cause for users, such as `D-cache miss`.
     pub label: &'static str,
-    /// The cause's letter in the bubbles of a listing; for editors, no part of the JSON.
+    /// Letter of the cause in the bubbles of a listing. It is for editors and not part of the JSON.
     #[serde(skip)]
     pub letter: char,
-    /// Cycles per execution, at least …
+    /// Least number of cycles per execution that the stall takes.
     pub cycles_min: f64,
-    /// … and at most. Of a dynamic stall, unless the scale is absolute, that is what it would be if `executions_relative` were
-    /// absolute: no bound.
+    /// Largest number of cycles per execution that the stall may take. For a dynamic stall without an absolute scale this is
+    /// no bound: it is the value that would hold if `executions_relative` were absolute.
     pub cycles_max: f64,
-    /// Of the instruction's time, at least …
+    /// Least share of the instruction's time that the stall takes, 0 to 1.
     pub share_min: f64,
-    /// … and at most, 0 to 1.
+    /// Largest share of the instruction's time that the stall may take, 0 to 1.
     pub share_max: f64,
     /// Address of the instruction to blame.
     pub culprit_address: Option<u64>,
-    /// Of a `d-cache-miss`: the levels that alone can explain it, nearest first: `L2`, `LLC`, `DRAM`; nearer ones cannot.
+    /// For a `d-cache-miss`: the levels that can explain the stall alone, nearest first: `L2`, `LLC`, `DRAM`. Nearer levels
+    /// cannot explain it.
     pub levels: Vec<String>,
-    /// These levels, each with the accesses that would explain the stall.
+    /// The same levels, each with the share of accesses that would explain the stall.
     pub sources: Vec<ListingSource>,
 }
 
-/// See [`ListingStall`].
+/// Level of the memory hierarchy that may explain a [`ListingStall`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ListingSource {
-    /// `l2`, `last-level`, `memory`.
+    /// Level in kebab-case: `l2`, `last-level` or `memory`.
     pub level: String,
-    /// The part of executions whose data must have come from there, were it the only one; `None` unless the scale is absolute.
+    /// Share of executions whose data must have come from this level if it were the only cause; `None` unless the scale is
+    /// absolute.
     pub part: Option<f64>,
 }

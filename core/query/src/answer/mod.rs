@@ -1,4 +1,5 @@
-//! Answers as plain data. Their JSON is a contract: fields may be added, none renamed or removed within a schema.
+//! Answers as plain data. Their JSON is a contract: within one schema version, fields may be added, but none may be renamed
+//! or removed.
 
 mod diff;
 mod epochs;

@@ -1,26 +1,27 @@
-//! Samples by instruction, with whatever tells where that is: what exports are made of.
+//! Samples by instruction, with all that is known about the place of each: the data that exports are made from.
 
-/// Everything sampled in some epochs.
+/// All samples of some epochs, by procedure and instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Places {
-    /// Ids of the epochs that were merged.
+    /// Ids of the epochs whose samples were merged.
     pub epochs: Vec<String>,
-    /// The events, the one that procedures are ordered by first; none that was derived.
+    /// Events that were sampled. The first one is the event that procedures are ordered by; derived events are not included.
     pub events: Vec<PlaceEvent>,
-    /// Cycles between two samples of the first event; `None` where the clock is unknown or it does not measure time.
+    /// Mean number of cycles between two samples of the first event; `None` if the clock rate is unknown or the event does
+    /// not measure time.
     pub period_cycles: Option<f64>,
-    /// When sampling began, in ns since 1970.
+    /// Time when sampling began, in ns since 1970.
     pub start_ns: i64,
-    /// How long was sampled, in ns; 0 where that is unknown.
+    /// Duration of sampling, in ns; 0 if it is unknown.
     pub duration_ns: i64,
-    /// Most samples first.
+    /// Procedures, most samples first.
     pub procedures: Vec<ProcedurePlaces>,
-    /// What one must know to read it.
+    /// Notes that a reader needs to interpret the answer.
     pub notes: Vec<String>,
 }
 
 impl Places {
-    /// Whether the executions of any instruction are known.
+    /// Returns whether the executions of at least one instruction are known.
     pub fn knows_executions(&self) -> bool {
         self.procedures.iter().flat_map(|p| &p.instructions).any(|i| i.executions.is_some())
     }
@@ -29,61 +30,63 @@ impl Places {
 /// An event and its period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlaceEvent {
-    /// As perf spells it.
+    /// Name of the event, as perf spells it.
     pub name: String,
-    /// Mean period, in `unit`.
+    /// Mean period, in units of `unit`.
     pub period: u64,
-    /// `cycles`, `ns` or `events`.
+    /// Unit of the period: `cycles`, `ns` or `events`.
     pub unit: String,
 }
 
-/// One procedure's places.
+/// One procedure and its sampled or executed instructions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProcedurePlaces {
-    /// Linkage name.
+    /// Linkage (mangled) name.
     pub procedure: String,
-    /// As the programmer wrote it.
+    /// Demangled name, as the source code spells it.
     pub demangled: String,
-    /// The image's path.
+    /// Path of the image.
     pub image: String,
-    /// Its id.
+    /// Id of the image.
     pub build_id: String,
-    /// First byte; 0 where no symbol covers it.
+    /// Image address of the first byte; 0 if no symbol covers the samples.
     pub address: u64,
-    /// Address of the image's first byte, 0 except for executables at fixed addresses.
+    /// Image address of the image's first byte: 0 except for executables at fixed addresses.
     pub image_base: u64,
-    /// What addresses exceed their offsets in the image's file by; 0 where the image is not at hand: they are offsets then.
+    /// Image address minus offset in the file, for all addresses of the procedure; 0 if the image is not at hand, because
+    /// addresses are offsets then.
     pub address_over_offset: u64,
-    /// Source file it begins in …
+    /// Source file that the procedure begins in.
     pub file: Option<String>,
-    /// … and the line, from 1.
+    /// Line that the procedure begins at, from 1.
     pub line: Option<u32>,
-    /// Those that were sampled or executed, by ascending address.
+    /// Instructions that were sampled or executed, by ascending address.
     pub instructions: Vec<InstructionPlace>,
 }
 
-/// One instruction.
+/// Samples and executions of one instruction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstructionPlace {
-    /// As the image's own headers and debug information spell it; an offset where the image is not at hand.
+    /// Image address, as the image's headers and debug information spell it; an offset if the image is not at hand.
     pub address: u64,
-    /// Samples where they landed, by [`Places::events`].
+    /// Samples of each of [`Places::events`], counted at the instruction that the interrupt reported.
     pub samples: Vec<u64>,
-    /// Time samples during which it was waited for.
+    /// Time samples during which the instruction was at the head of the queue.
     pub head_samples: f64,
-    /// Executions; `None` where their scale is not absolute.
+    /// Executions; `None` unless the scale is absolute.
     pub executions: Option<f64>,
-    /// Innermost inlined call first; the last is the procedure's own. Empty without debug information.
+    /// Inlined calls at this instruction, innermost first; the last frame is the procedure's own. Empty without debug
+    /// information.
     pub frames: Vec<PlaceFrame>,
 }
 
-/// One call of those that were inlined into each other.
+/// One function of a chain of inlined calls.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlaceFrame {
-    /// As the source spells it.
+    /// Name of the function, as the source code spells it.
     pub function: Option<String>,
-    /// Source file.
+    /// Source file, as the debug information spells it.
     pub file: Option<String>,
-    /// Its line, from 1.
+    /// Line in that file, from 1.
     pub line: Option<u32>,
 }

@@ -4,65 +4,66 @@ use serde::Serialize;
 
 use super::{EventCounts, ListingPerEntry};
 
-/// The costs of one source file's lines.
+/// The costs of the lines and procedures of one source file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FileCosts {
-    /// Version of this answer's shape.
+    /// Version of this answer's JSON schema.
     pub schema: u32,
-    /// Ids of the epochs that were merged.
+    /// Ids of the epochs whose samples were merged.
     pub epochs: Vec<String>,
-    /// The file, as asked.
+    /// Path of the file, as the request spells it.
     pub file: String,
-    /// How the file as it is relates to the file as it was built.
+    /// How the current file relates to the file that was built.
     pub source: SourceState,
-    /// Ascending, only lines with samples. Line numbers are those of the file as it is now.
+    /// Lines with samples, ascending. Line numbers refer to the current file.
     pub lines: Vec<LineCost>,
     /// Procedures that begin in this file and have samples, by ascending line.
     pub procedures: Vec<ProcedureCost>,
-    /// Lines that were edited since the program was built, ascending; for editors, no part of the JSON.
+    /// Lines that were edited since the program was built, ascending. They are for editors and not part of the JSON.
     #[serde(skip)]
     pub stale: Vec<StaleLine>,
-    /// The programs whose samples these are; for editors, no part of the JSON.
+    /// Programs that the samples are from. They are for editors and not part of the JSON.
     #[serde(skip)]
     pub programs: Vec<Program>,
-    /// What one must know to read it.
+    /// Notes that a reader needs to interpret the answer.
     pub notes: Vec<String>,
 }
 
-/// A line whose text is not what was sampled.
+/// A line that was edited after the program was built, so that its current text is not what was sampled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StaleLine {
-    /// Of the file as it is now, from 1.
+    /// Line number in the current file, from 1.
     pub line: u32,
-    /// What it had of the time samples before the edit, 0 to 1.
+    /// Share of the time samples that the line had before the edit, 0 to 1.
     pub share: f64,
 }
 
 /// A program that a file was compiled into.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Program {
-    /// Where it lies.
+    /// Path of the program.
     pub path: String,
-    /// What lies there now was built since, and no sample is of it.
+    /// Whether the program was rebuilt after it was sampled, so that no sample is from the file that is at `path` now.
     pub rebuilt: bool,
 }
 
-/// Whether line numbers can be trusted.
+/// Whether line numbers in the current file can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SourceState {
-    /// The file is the one that was built.
+    /// The current file is the one that was built.
     Fresh,
-    /// It changed; lines were mapped through a diff, those that could not be mapped are left out.
+    /// The file changed. Lines were mapped through a diff; lines that could not be mapped are left out.
     Mapped,
-    /// It changed and cannot be mapped: no line costs are given.
+    /// The file changed and cannot be mapped: there are no line costs.
     Stale,
-    /// Nothing was recorded of the file as built, so nothing says whether it changed.
+    /// The file as built was not recorded, so it is unknown whether the file changed.
     Unchecked,
 }
 
 impl SourceState {
-    /// The state of a file that several images know: mapped where some of them had to be mapped or left out.
+    /// Returns the state of a file that several images were compiled from: `Mapped` if some of them had to be mapped or left
+    /// out.
     pub fn of_all(states: &std::collections::BTreeSet<SourceState>) -> SourceState {
         match states.first() {
             None => SourceState::Unchecked,
@@ -75,109 +76,109 @@ impl SourceState {
     }
 }
 
-/// One source line's cost, inlined copies included. Cycles and shares are of the time that its instructions were at
-/// the head of the machine, `samples` are counted where they landed.
+/// The cost of one source line, including inlined copies. Cycles and shares are computed from the time that the line's
+/// instructions spent at the head of the queue; `samples` are counted at the instruction that the interrupt reported.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LineCost {
-    /// From 1.
+    /// Line number, from 1.
     pub line: u32,
-    /// By event name.
+    /// Sample counts by event name.
     pub samples: EventCounts,
-    /// Of the epoch's time samples, 0 to 1.
+    /// Share of the epoch's time samples, 0 to 1.
     pub share: f64,
-    /// Cycles over the epoch; `None` where the clock is unknown.
+    /// Cycles in the epoch; `None` if the clock rate is unknown.
     pub cycles: Option<f64>,
-    /// CPU time over the epoch in seconds; `None` where that is unknown.
+    /// CPU time in the epoch in seconds; `None` if it is unknown.
     pub seconds: Option<f64>,
-    /// The least that is known of the scale of its executions, as in [`ListingScale`].
+    /// Kind of the scale of the executions, as in [`ListingScale`]: the weakest one of the line's instructions.
     pub scale: String,
     /// Executions of the line's most executed instruction; `None` unless the scale is absolute.
     pub executions: Option<f64>,
-    /// The 90 % interval of the same …
+    /// Lower end of the 90 % interval of `executions`; `None` unless the scale is absolute.
     pub executions_min: Option<f64>,
-    /// … `None` likewise.
+    /// Upper end of the 90 % interval of `executions`; `None` unless the scale is absolute.
     pub executions_max: Option<f64>,
-    /// Executions of its most executed instruction for each entry of what that lies in.
+    /// Executions of the most executed instruction per entry of the loop or procedure that contains it.
     pub per_entry: Option<ListingPerEntry>,
-    /// Cycles per instruction; `None` unless the scale is absolute.
+    /// Measured cycles per instruction; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
-    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    /// Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible.
     pub cpi_min: f64,
-    /// `None`: nothing bounds it.
+    /// Upper end of the 90 % interval of `cpi`; `None` if nothing bounds it.
     pub cpi_max: Option<f64>,
-    /// Cycles per instruction without dynamic stalls: the model's.
+    /// Cycles per instruction without dynamic stalls, by the machine model.
     pub best_case_cpi: Option<f64>,
-    /// The least trusted of the instructions' confidences that matter: `low`, `medium`, `high`.
+    /// The lowest confidence among the instructions that matter: `low`, `medium` or `high`.
     pub confidence: String,
-    /// Leading causes of lost cycles, most costly first.
+    /// Main causes of lost cycles, most costly first.
     pub culprits: Vec<LineCulprit>,
-    /// The same causes, those that cannot be told apart together, most costly first.
+    /// The same causes, grouped so that causes that cannot be told apart are together; most costly first.
     pub ties: Vec<LineTie>,
-    /// `IMAGE:NAME` of the procedures the line's instructions lie in, most samples first.
+    /// `IMAGE:NAME` of the procedures that contain the line's instructions, most samples first.
     pub procedures: Vec<String>,
 }
 
-/// Who is to blame for a line's lost cycles.
+/// A cause of a line's lost cycles, with the place of the instruction to blame.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LineCulprit {
-    /// `static` or `dynamic`.
+    /// Whether the code itself causes the stall (`static`) or the execution does (`dynamic`).
     pub kind: String,
-    /// As in [`ListingStall`].
+    /// Cause in kebab-case, as in [`ListingStall`].
     pub cause: String,
-    /// The name of the cause for people: `D-cache miss`.
+    /// Name of the cause for users, such as `D-cache miss`.
     pub label: &'static str,
-    /// Cycles over the epoch, at least …
+    /// Least number of cycles in the epoch that the cause takes.
     pub cycles_min: Option<f64>,
-    /// … and at most.
+    /// Largest number of cycles in the epoch that the cause may take.
     pub cycles_max: Option<f64>,
-    /// Of the line's cycles that it may explain at most, 0 to 1.
+    /// Largest share of the line's cycles that the cause may explain, 0 to 1.
     pub share_max: f64,
-    /// Source file of the instruction to blame …
+    /// Source file of the instruction to blame.
     pub file: Option<String>,
-    /// … and its line, from 1.
+    /// Line of the instruction to blame, from 1.
     pub line: Option<u32>,
 }
 
-/// Causes that may explain the same lost cycles of a line, and that no evidence separates.
+/// Causes that may explain the same lost cycles of a line and that no evidence separates.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LineTie {
-    /// What the line waits for: `waits for memory (D-cache or DTLB miss)`.
+    /// What the line waits for, as text: `waits for memory (D-cache or DTLB miss)`.
     pub text: String,
-    /// Indices of its causes among the line's culprits, the likeliest first.
+    /// Indices of the causes in the line's `culprits`, the most likely first.
     pub culprits: Vec<usize>,
-    /// Of the line's time that they explain together at most, 0 to 1.
+    /// Largest share of the line's time that the causes together may explain, 0 to 1.
     pub share_max: f64,
-    /// Cycles over the epoch, at least …
+    /// Least number of cycles in the epoch that the causes together take.
     pub cycles_min: Option<f64>,
-    /// … and at most.
+    /// Largest number of cycles in the epoch that the causes together may take.
     pub cycles_max: Option<f64>,
 }
 
-/// One procedure's cost, for the line it begins at.
+/// The cost of one procedure, for an editor to show at the line that the procedure begins at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ProcedureCost {
-    /// `IMAGE:NAME`, which names it to `annotate`.
+    /// `IMAGE:NAME` of the procedure, as `annotate` accepts it.
     pub id: String,
-    /// As the programmer wrote it.
+    /// Demangled name, as the source code spells it.
     pub demangled: String,
-    /// Line it begins at, from 1.
+    /// Line that the procedure begins at, from 1.
     pub line: u32,
-    /// By event name.
+    /// Sample counts by event name.
     pub samples: EventCounts,
-    /// Of the epoch's time samples, 0 to 1.
+    /// Share of the epoch's time samples, 0 to 1.
     pub share: f64,
-    /// Cycles; `None` where the clock is unknown.
+    /// Cycles in the epoch; `None` if the clock rate is unknown.
     pub cycles: Option<f64>,
-    /// CPU time in seconds; `None` where that is unknown.
+    /// CPU time in seconds; `None` if it is unknown.
     pub seconds: Option<f64>,
-    /// The kind of the scale of its executions, as in [`ListingScale`].
+    /// Kind of the scale of the executions, as in [`ListingScale`].
     pub scale: String,
-    /// Cycles per instruction; `None` unless the scale is absolute.
+    /// Measured cycles per instruction; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
-    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    /// Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible.
     pub cpi_min: f64,
-    /// `None`: nothing bounds it.
+    /// Upper end of the 90 % interval of `cpi`; `None` if nothing bounds it.
     pub cpi_max: Option<f64>,
-    /// The same without dynamic stalls.
+    /// Cycles per instruction without dynamic stalls, by the machine model.
     pub best_case_cpi: Option<f64>,
 }

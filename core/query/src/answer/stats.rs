@@ -1,69 +1,70 @@
-//! `dwell stats --json`: how much the procedures vary over several runs (DCPI Figure 3).
+//! The answer of `dwell stats --json`: how much procedures vary over several runs (DCPI Figure 3).
 
 use serde::Serialize;
 
-/// Procedures over several sets of samples.
+/// How the samples of procedures vary over several sets of samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Stats {
-    /// Version of this answer's shape.
+    /// Version of this answer's JSON schema.
     pub schema: u32,
-    /// What was counted (`cycles`, `cpu-clock`, …).
+    /// Name of the event that was sampled (`cycles`, `cpu-clock`, …).
     pub event: String,
-    /// The sets in the order asked, those compared against last.
+    /// The sets, in the order of the request; the sets that are compared against come last.
     pub sets: Vec<StatsSet>,
-    /// Samples of all sets.
+    /// Number of samples of all sets together.
     pub total: u64,
-    /// By range over sum, largest first; of compared groups the surest difference first.
+    /// Rows, the largest `range_share` first. If two groups are compared, the most certain difference is first.
     pub rows: Vec<StatsRow>,
-    /// Rows beyond the limit or below the least share.
+    /// Number of rows left out because of the limit or because their share is too small.
     pub omitted_rows: usize,
-    /// What one must know to read it.
+    /// Notes that a reader needs to interpret the answer.
     pub notes: Vec<String>,
 }
 
-/// One set of samples.
+/// One set of samples: those of one epoch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StatsSet {
-    /// Its epoch's id.
+    /// Id of the set's epoch.
     pub epoch: String,
-    /// The name a user gave that.
+    /// Name that a user gave the epoch.
     pub name: Option<String>,
-    /// Whether it is of the group that the first one is compared against.
+    /// Whether the set belongs to the second group: the one that the first group is compared against.
     pub against: bool,
-    /// Its samples.
+    /// Number of samples in the set.
     pub samples: u64,
-    /// What its counts are divided by in a comparison; 1 for the first set.
+    /// Exposure: the number that the set's counts are divided by in a comparison; 1 for the first set.
     pub exposure: f64,
 }
 
-/// One procedure over the sets. A set without samples of it counts as zero.
+/// One procedure over all sets. A set without samples of the procedure counts as zero.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StatsRow {
-    /// Linkage name. Procedures of one name in images of one file name are one row, so that rebuilds agree.
+    /// Linkage name. Procedures with equal names, in images with equal file names, share one row, so that a rebuilt program
+    /// can be compared with its predecessor.
     pub procedure: String,
-    /// As the programmer wrote it.
+    /// Demangled name, as the source code spells it.
     pub demangled: String,
-    /// The image's file name.
+    /// File name of the image, without folders.
     pub image: String,
-    /// Samples of each set, in their order.
+    /// Samples of each set, in the order of [`Stats::sets`].
     pub samples: Vec<u64>,
-    /// Largest less smallest count, over the sum.
+    /// Largest count minus smallest count, divided by the sum.
     pub range_share: f64,
-    /// Of all sets.
+    /// Samples of all sets together.
     pub sum: u64,
-    /// The sum over the samples of all procedures.
+    /// The sum divided by the samples of all procedures.
     pub sum_share: f64,
-    /// How many sets.
+    /// Number of sets.
     pub n: usize,
-    /// Average count.
+    /// Mean count per set.
     pub mean: f64,
-    /// Standard deviation, that of a sample (n − 1).
+    /// Standard deviation of the counts, with n − 1 in the denominator.
     pub std_dev: f64,
-    /// Smallest count.
+    /// Smallest count of a set.
     pub min: u64,
-    /// Largest count.
+    /// Largest count of a set.
     pub max: u64,
-    /// The groups compared, where there are two.
+    /// Comparison of the two groups, if there are two.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub comparison: Option<StatsComparison>,
 }
@@ -71,18 +72,18 @@ pub struct StatsRow {
 /// Two groups of sets compared.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StatsComparison {
-    /// Average count per exposure of the first group …
+    /// Mean count per exposure of the first group.
     pub mean: f64,
-    /// … and of those it is compared against.
+    /// Mean count per exposure of the second group, which the first one is compared against.
     pub mean_against: f64,
-    /// The first over the second; `None` where the second has no samples.
+    /// Mean of the first group over that of the second; `None` if the second has no samples.
     pub ratio: Option<f64>,
-    /// Variance over mean within the groups, at least 1; `None` with one set on either side.
+    /// Variance over mean within the groups, at least 1; `None` if there is one set on each side.
     pub dispersion: Option<f64>,
-    /// How likely a difference as large is if there is none.
+    /// Probability that chance alone makes a difference at least this large.
     pub p: f64,
-    /// The part of false calls among all rows as sure as this one.
+    /// Expected share of false positives among all rows with a `p` at most as large as this row's.
     pub false_discovery_rate: f64,
-    /// Whether that is below one in twenty.
+    /// Whether `false_discovery_rate` is below 0.05.
     pub significant: bool,
 }

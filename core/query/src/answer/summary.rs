@@ -1,100 +1,102 @@
-//! `dwell summary --json`: where the cycles of a procedure, an image or an epoch go (DCPI Figure 4).
+//! The answer of `dwell summary --json`: where the cycles of a procedure, an image or an epoch go (DCPI Figure 4).
 
 use serde::Serialize;
 
-/// Where the cycles go. Shares are parts of the tallied samples, those of instructions whose frequency is known: the parts
-/// of `subtotal_dynamic`, `subtotal_static`, `execution` and `net_sampling_error` add up to 1.
+/// Where the cycles go. Shares are relative to the tallied samples: those of instructions whose frequency is known.
+/// `subtotal_dynamic`, `subtotal_static`, `execution` and `net_sampling_error` add up to 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Summary {
-    /// Version of this answer's shape.
+    /// Version of this answer's JSON schema.
     pub schema: u32,
-    /// Ids of the epochs that were merged.
+    /// Ids of the epochs whose samples were merged.
     pub epochs: Vec<String>,
-    /// What it is of.
+    /// Procedure, image or epochs that the summary covers.
     pub scope: SummaryScope,
     /// Name of the machine model that was used.
     pub machine_model: String,
     /// The event that measures time here (`cycles` or `cpu-clock`).
     pub time_event: String,
-    /// Cycles between two time samples; `None` where the clock is unknown.
+    /// Mean number of cycles between two time samples; `None` if the clock rate is unknown.
     pub period_cycles: Option<f64>,
-    /// Time samples of the scope …
+    /// Number of time samples of the scope.
     pub samples: u64,
-    /// … and of these, the tallied ones.
+    /// Number of those samples that were tallied.
     pub samples_tallied: f64,
-    /// Tallied samples over all of the scope's, 0 to 1.
+    /// Tallied samples divided by all samples of the scope, 0 to 1.
     pub tallied_share: f64,
-    /// Procedures that were analysed …
+    /// Number of procedures that were analysed.
     pub procedures: usize,
-    /// … and those with samples that could not be or are too small to matter.
+    /// Number of procedures with samples that could not be analysed, or have too few samples to matter.
     pub procedures_left_out: usize,
-    /// Estimated cycles of the tallied samples; `None` where the clock is unknown.
+    /// Estimated cycles of the tallied samples; `None` if the clock rate is unknown.
     pub cycles: Option<f64>,
-    /// The least that is known of the scale of executions, as in [`ListingScale`](super::ListingScale); `None` where nothing was
-    /// tallied.
+    /// Kind of the scale of the executions, as in [`ListingScale`](super::ListingScale): the weakest one of the procedures.
+    /// `None` if nothing was tallied.
     pub scale: Option<String>,
     /// Instructions executed; `None` unless the scale is absolute.
     pub instructions: Option<f64>,
-    /// Cycles per instruction; `None` unless the scale is absolute.
+    /// Measured cycles per instruction; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
-    /// The 90 % interval of the same; without an absolute scale, the least that is possible.
+    /// Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible.
     pub cpi_min: Option<f64>,
-    /// `None`: nothing bounds it.
+    /// Upper end of the 90 % interval of `cpi`; `None` if nothing bounds it.
     pub cpi_max: Option<f64>,
-    /// The same without dynamic stalls.
+    /// Cycles per instruction without dynamic stalls, by the machine model.
     pub best_case_cpi: Option<f64>,
-    /// Each dynamic cause, in the order of Figure 4; ranges of several causes overlap.
+    /// Dynamic causes, in the order of Figure 4. The ranges of several causes overlap.
     pub dynamic: Vec<SummaryRange>,
-    /// Stalls for which every cause was ruled out.
+    /// Share of stalls for which every cause was ruled out.
     pub unexplained_stall: f64,
-    /// Cycles by which instructions were faster than the model's best case: never positive.
+    /// Share of cycles by which instructions were faster than the model's best case; never positive.
     pub unexplained_gain: f64,
-    /// All dynamic stalls, less the gain: between the sums of the ranges' ends.
+    /// Share of all dynamic stalls, minus the gain. It lies between the sums of the lower and of the upper ends of the
+    /// ranges.
     pub subtotal_dynamic: f64,
-    /// Each static cause.
+    /// Static causes.
     pub r#static: Vec<SummaryPart>,
-    /// Their sum.
+    /// Sum of the static causes' shares.
     pub subtotal_static: f64,
-    /// Both subtotals.
+    /// Sum of `subtotal_dynamic` and `subtotal_static`.
     pub total_stall: f64,
-    /// What instructions take that wait for nothing.
+    /// Share of time that instructions take when they wait for nothing.
     pub execution: f64,
-    /// What is neither: samples that chance gave or took.
+    /// Share that is neither stall nor execution: samples that chance added or removed.
     pub net_sampling_error: f64,
-    /// What one must know to read it.
+    /// Notes that a reader needs to interpret the answer.
     pub notes: Vec<String>,
 }
 
-/// What a [`Summary`] is of.
+/// The part of the profile that a [`Summary`] covers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct SummaryScope {
-    /// `procedure`, `image` or `epoch`.
+    /// Kind of the scope: `procedure`, `image` or `epoch`.
     pub kind: String,
-    /// `IMAGE:NAME` of the procedure, the images' paths joined by `, `, or the epochs' ids joined by `+`.
+    /// `IMAGE:NAME` of the procedure, the paths of the images joined by `, `, or the ids of the epochs joined by `+`.
     pub name: String,
 }
 
-/// A cause that may explain a part, as a range.
+/// A dynamic cause, with the range of the share that it may explain.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SummaryRange {
-    /// `i-cache-miss`, `d-cache-miss`, …; `other` stands for the rare ones together.
+    /// Cause in kebab-case: `i-cache-miss`, `d-cache-miss`, …; `other` stands for all rare causes together.
     pub cause: String,
-    /// The cause's name for people: `D-cache miss`.
+    /// Name of the cause for users, such as `D-cache miss`.
     pub label: &'static str,
-    /// At least …
+    /// Least share that the cause explains.
     pub share_min: f64,
-    /// … and at most.
+    /// Largest share that the cause may explain.
     pub share_max: f64,
 }
 
-/// A cause that explains a part.
+/// A static cause, with the share that it explains.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SummaryPart {
-    /// `slotting`, `functional-unit`, or what operand was not ready: `dependency-address`, `dependency-flags`,
-    /// `dependency-first`, `dependency-second`, `dependency-third` (its sources in the order of the assembler).
+    /// Cause in kebab-case: `slotting`, `functional-unit`, or the operand that was not ready: `dependency-address`,
+    /// `dependency-flags`, `dependency-first`, `dependency-second` or `dependency-third` (the source operands in the order
+    /// of the assembler).
     pub cause: String,
-    /// The cause's name for people: `D-cache miss`.
+    /// Name of the cause for users, such as `D-cache miss`.
     pub label: &'static str,
-    /// The part.
+    /// Share that the cause explains.
     pub share: f64,
 }

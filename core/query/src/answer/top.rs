@@ -1,33 +1,33 @@
-//! The answer of `top`.
+//! The answer of `dwell top --json`.
 
 use std::collections::BTreeMap;
 
 use dwell_profile::Event;
 use serde::Serialize;
 
-/// Counts by event name.
+/// Sample counts by event name.
 pub type EventCounts = BTreeMap<String, u64>;
 
-/// `dwell top --json`.
+/// Table of where the samples are: the root object of `dwell top --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Top {
-    /// Version of this answer's shape.
+    /// Version of this answer's JSON schema.
     pub schema: u32,
-    /// Ids of the epochs that were merged.
+    /// Ids of the epochs whose samples were merged.
     pub epochs: Vec<String>,
-    /// Samples in all.
+    /// All samples by event name.
     pub total: EventCounts,
-    /// Most costly first.
+    /// Rows, the most costly first.
     pub rows: Vec<TopRow>,
-    /// Rows beyond the limit.
+    /// Number of rows left out because of the limit.
     pub omitted_rows: usize,
-    /// What one must know to read it: losses, images that are gone or have changed, …
+    /// Notes that a reader needs to interpret the answer: losses, images that are missing or have changed, …
     pub notes: Vec<String>,
 }
 
 impl Top {
-    /// The event that shares are of, with its samples: time where it was sampled, and of several the one with the most
-    /// samples.
+    /// Returns the event that shares refer to, with its number of samples. An event that measures time comes first; among
+    /// several, the one with the most samples.
     pub fn primary(&self) -> Option<(&str, u64)> {
         let rank = |(name, samples): &(&String, &u64)| {
             let event = Event::named(name);
@@ -37,84 +37,86 @@ impl Top {
     }
 }
 
-/// A row of [`Top`]; which keys are present depends on what it is by.
+/// A row of [`Top`]. The dimension that the rows are grouped by determines which keys are present.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TopRow {
-    /// By procedure: `IMAGE:NAME`, which names it to `annotate`.
+    /// By procedure: `IMAGE:NAME`, as `annotate` accepts it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// By procedure: the linkage name, `0x…` where only unwind tables have it, or `[no symbol]`.
+    /// By procedure: the linkage name, `0x…` if the procedure is known from unwind tables only, or `[no symbol]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub procedure: Option<String>,
-    /// By procedure: as the programmer wrote it.
+    /// By procedure: the demangled name, as the source code spells it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub demangled: Option<String>,
-    /// By procedure and image: the image's path.
+    /// By procedure and image: path of the image.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// By procedure and image: its id (a build id in hex, `kernel`, …).
+    /// By procedure and image: id of the image (a build ID in hex, `kernel`, …).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub build_id: Option<String>,
-    /// By line and, where known, by procedure: the source file …
+    /// By line and, if known, by procedure: the source file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// … and its line, from 1.
+    /// By line and, if known, by procedure: line in `file`, from 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// By application and instance: its executable's name.
+    /// By application and instance: name of the executable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub app: Option<String>,
-    /// By application and instance: which execution of it, from 1; 0: several together, or a kernel thread.
+    /// By application and instance: number of this execution of the executable, from 1; 0 for several executions together or
+    /// a kernel thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance: Option<u32>,
-    /// By thread: its name; empty: not known.
+    /// By thread: name of the thread; empty if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
-    /// By CPU: its number; `null`: not known.
+    /// By CPU: number of the CPU; `null` if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Option<u32>>,
-    /// By control group: its path; empty: not known.
+    /// By control group: its path; empty if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
-    /// By control group: the container, pod, service or session, where the path follows the ways of those who make them.
+    /// By control group: the container, pod, service or session, if the path follows a known naming scheme.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
-    /// By data: its name: a symbol, a section (`[.rodata]`), a path, `[stack]`, `[heap]`, …, or in brackets why it is not known.
+    /// By data: name of the data: a symbol, a section (`[.rodata]`), a path, `[stack]`, `[heap]`, …, or in brackets the
+    /// reason why it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
-    /// By data: what it is: `symbol` or `image` (data of the image that `image` names), `file`, `anonymous`, `heap`, `stack`,
-    /// `thread-local`, `mapping` (another one that has a name), or `none`.
+    /// By data: kind of the data: `symbol` or `image` (data of the image that `image` names), `file`, `anonymous`, `heap`,
+    /// `stack`, `thread-local`, `mapping` (any other mapping that has a name), or `none`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data_kind: Option<String>,
-    /// By event.
+    /// Samples of this row by event name.
     pub samples: EventCounts,
-    /// Of the time samples, 0 to 1; by data, of those whose registers were looked at.
+    /// Share of the time samples, 0 to 1; by data, share of the time samples whose registers were examined.
     pub share: f64,
-    /// This row's and all rows' before it.
+    /// Sum of `share` over this row and all rows before it.
     pub cumulative_share: f64,
-    /// Estimated cycles; `None` where the clock is unknown.
+    /// Estimated cycles of this row; `None` if the clock rate is unknown.
     pub cycles: Option<f64>,
-    /// Cycles per instruction; `None` unless the scale is absolute (and always by image, line and application).
+    /// Measured cycles per instruction; `None` unless the scale is absolute, and always by image, line and application.
     pub cpi: Option<f64>,
-    /// The least that it can be at 90 % …
+    /// Lower end of the 90 % interval of `cpi`.
     pub cpi_min: Option<f64>,
-    /// … and the most; `None`: nothing bounds it.
+    /// Upper end of the 90 % interval of `cpi`; `None` if nothing bounds it.
     pub cpi_max: Option<f64>,
-    /// By procedure: the kind of the scale of its executions, as in [`ListingScale`], where it was analysed.
+    /// By procedure: kind of the scale of the executions, as in [`ListingScale`], if the procedure was analysed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scale: Option<String>,
-    /// Where its cycles go, where that was asked for and is known.
+    /// Where the cycles of the row go, if the request includes it and it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<CycleSplit>,
 }
 
-/// Parts of a procedure's cycles (DCPI Figure 4 in three numbers): together 1, up to the error of sampling.
+/// Shares of a procedure's cycles (DCPI Figure 4 in three numbers). They add up to 1, except for sampling error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CycleSplit {
-    /// Issuing instructions.
+    /// Share of issuing instructions.
     pub execution: f64,
-    /// Stalls that follow from the instructions alone.
+    /// Share of static stalls: those that follow from the instructions alone.
     pub r#static: f64,
-    /// Stalls that do not: caches, mispredictions, …
+    /// Share of dynamic stalls: cache misses, mispredicted branches, …
     pub dynamic: f64,
 }

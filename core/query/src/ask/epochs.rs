@@ -1,4 +1,4 @@
-//! `epoch list`, `rename` and `remove`.
+//! Requests `epoch list`, `rename` and `remove`.
 
 use dwell_profile::{Epoch, EpochId, EpochsRead, Scope};
 
@@ -7,7 +7,7 @@ use crate::{
     answer::{EpochList, EpochSummary, EventSummary},
 };
 
-/// The answer for what was read.
+/// Builds the answer from the epochs that were read.
 fn list(read: EpochsRead) -> EpochList {
     EpochList {
         schema: 1,
@@ -56,13 +56,13 @@ fn scope(scope: &Scope) -> String {
 }
 
 impl Query {
-    /// Every epoch, newest last.
+    /// Returns every epoch, the newest last.
     pub fn epochs(&self) -> Result<EpochList, QueryError> {
         Ok(list(self.database.epochs()?))
     }
 
-    /// The ids of the epochs that selectors name (ids, names, `latest`, `latest~N`), oldest first, each once. A selector that
-    /// names no epoch is left out.
+    /// Returns the ids of the epochs that the selectors (ids, names, `latest`, `latest~N`) name: the oldest first, each one
+    /// once. A selector that names no epoch is skipped.
     pub fn selected_epochs(&self, selectors: &[String]) -> Vec<EpochId> {
         let mut ids: Vec<_> =
             selectors.iter().filter_map(|s| Some(self.database.resolve(s).ok()?.id)).collect();
@@ -71,15 +71,15 @@ impl Query {
         ids
     }
 
-    /// Names an epoch, found by its id, name, `latest` or `latest~N`; its id.
+    /// Gives an epoch a name. The epoch is found by its id, its name, `latest` or `latest~N`. Returns its id.
     pub fn rename_epoch(&self, selector: &str, name: &str) -> Result<EpochId, QueryError> {
         let id = self.database.resolve(selector)?.id;
         self.database.rename(&id, name)?;
         Ok(id)
     }
 
-    /// Removes epochs for good; their ids. Every selector is resolved before anything is removed, since `latest~1` means
-    /// another epoch afterwards. The caller has asked the user before.
+    /// Removes epochs permanently and returns their ids. All selectors are resolved before anything is removed, since
+    /// `latest~1` means another epoch afterwards. The caller has to ask the user for confirmation first.
     pub fn remove_epochs(&self, selectors: &[String]) -> Result<Vec<EpochId>, QueryError> {
         let mut ids = selectors.iter().map(|s| self.removable(s)).collect::<Result<Vec<_>, _>>()?;
         ids.sort();
@@ -88,7 +88,7 @@ impl Query {
         Ok(ids)
     }
 
-    /// What the selector names; an epoch that cannot be read answers to its full id.
+    /// Returns the epoch that the selector names. An epoch that cannot be read is found by its full id.
     fn removable(&self, selector: &str) -> Result<EpochId, QueryError> {
         let is_id = !selector.is_empty() && selector.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
         let is_there = || self.database.path().join("epochs").join(selector).is_dir();

@@ -1,7 +1,7 @@
 //! Executions by instruction, edge and call, for optimizers.
 //!
-//! Enters: epochs. Leaves: procedures as the compiler knows them: linkage names, lines, discriminators, inlined calls. Never
-//! here: others' formats. Cost: the analysis of each sampled procedure, shared between the processors.
+//! Input: epochs. Output: procedures in the terms of a compiler: linkage names, lines, discriminators, inlined calls. This
+//! module knows no file formats of other tools. Cost: the analysis of each sampled procedure, on all processors.
 
 use std::borrow::Cow;
 
@@ -19,13 +19,13 @@ use crate::{
     query::View,
 };
 
-/// Standard deviations by which a block's time may exceed what its samples say.
+/// Number of standard deviations by which the time of a block may exceed what its samples show.
 const TIME_DEVIATIONS: f64 = 2.0;
-/// Executions of a frequency of 1 where the clock is unknown: their ratios are all that counts.
+/// Executions that a frequency of 1 stands for if the clock rate is unknown. Only ratios matter then.
 const EXECUTIONS_WITHOUT_CLOCK: f64 = 1e6;
 
 impl Query {
-    /// How often the code of the images that contain `image` was executed.
+    /// Returns how often the code was executed, for images whose path, file name or id contains `image`.
     pub fn feedback(
         &self,
         epochs: &[String],
@@ -95,7 +95,7 @@ impl Query {
         })
     }
 
-    /// Of local symbols, by image (an index) and address: their number among those of the same name.
+    /// Returns for each local symbol, by image (an index) and address, its number among the local symbols of the same name.
     fn local_numbers(&self, view: &View, wanted: &[&ProcedureSamples]) -> FxHashMap<(usize, u64), usize> {
         let mut images: Vec<usize> = wanted.iter().map(|p| p.image).collect();
         images.sort_unstable();
@@ -115,20 +115,21 @@ impl Query {
     }
 }
 
-/// Reads the feedback for compilers from one procedure's analysis.
+/// Reads the execution counts for compilers from the analysis of one procedure.
 struct Reader<'a> {
     view: &'a View,
     image_index: usize,
     image: &'a Image,
     costs: &'a ProcedureCosts,
-    /// Executions of a frequency of 1.
+    /// Executions that a frequency of 1 stands for.
     scale: f64,
-    /// By block: what to multiply its frequency by.
+    /// Factor for the frequencies of each block.
     parts: Vec<f64>,
 }
 
-/// By block: 1, or which part of its estimate there was time for, in it and its neighbours (a sample may land a block further).
-/// Few samples leave the estimate of a loop open upwards, and one such loop would be the hottest of a whole program.
+/// Returns for each block the part of its estimated executions that the sampled time allows, at most 1. The time is that of
+/// the block and its neighbours, since a sample may land one block later. With few samples, the estimate for a loop has no
+/// useful upper bound, and a single such loop could become the hottest code of the whole program.
 fn credible_parts(analysis: &ProcedureAnalysis) -> Vec<f64> {
     let sum = |block: &Block, of: &dyn Fn(&InstructionCost) -> f64| -> f64 {
         analysis.instructions.get(block.instructions.clone()).into_iter().flatten().map(of).sum()
@@ -147,7 +148,7 @@ fn credible_parts(analysis: &ProcedureAnalysis) -> Vec<f64> {
     analysis.blocks.iter().zip(around).map(part).collect()
 }
 
-/// By block: nothing was seen of it, by a sample of any event or a followed path.
+/// Returns for each block whether nothing was seen in it, neither by a sample of any event nor on a path burst.
 fn unseen(view: &View, image_index: usize, image: &Image, costs: &ProcedureCosts) -> Vec<bool> {
     let ProcedureCosts { analysis, instructions, samples, .. } = costs;
     let mut is_seen: Vec<bool> = samples.iter().map(|counts| counts.iter().any(|n| *n > 0)).collect();
@@ -163,13 +164,13 @@ fn unseen(view: &View, image_index: usize, image: &Image, costs: &ProcedureCosts
 }
 
 impl Reader<'_> {
-    /// Of a frequency in `block`.
+    /// Returns the executions that a frequency in `block` stands for.
     fn executions(&self, block: usize, frequency: Option<f64>) -> Option<f64> {
         let executions = frequency? * self.scale * self.parts.get(block)?;
         (executions.is_finite() && executions >= 0.0).then_some(executions)
     }
 
-    /// The first block's executions but those that came from within.
+    /// Returns the executions of the first block, minus those that came from within the procedure.
     fn entries(&self) -> f64 {
         let analysis = &self.costs.analysis;
         let all = analysis.blocks.first().and_then(|b| self.executions(0, b.frequency)).unwrap_or(0.0);
@@ -222,7 +223,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The procedure that begins at `target`.
+    /// Returns the procedure whose first instruction is at `target`.
     fn entered(&self, target: ImageAddress) -> Option<Procedure<'_>> {
         self.image.procedure_at(target).filter(|p| p.address == target)
     }
@@ -232,7 +233,7 @@ impl Reader<'_> {
         first.is_some_and(|i| i.address <= target) && last.is_some_and(|i| target <= i.address)
     }
 
-    /// Where control was seen to go from an indirect call while it was followed.
+    /// Returns the procedures that an indirect call was seen to enter on path bursts, with their counts.
     fn seen_targets(&self, from: ImageAddress) -> Vec<(Procedure<'_>, f64)> {
         let image = self.image;
         let Some(from) = image.offset_of(from) else { return Vec::new() };
@@ -249,7 +250,7 @@ impl Reader<'_> {
             Some(FeedbackEdge {
                 from: instructions.get(from)?.address.0,
                 to: instructions.get(to)?.address.0,
-                // Nothing goes where nothing was seen.
+                // Control does not enter a block in which nothing was seen.
                 executions: match self.parts.get(edge.to) {
                     Some(0.0) => 0.0,
                     _ => self.executions(edge.from, edge.frequency)?,

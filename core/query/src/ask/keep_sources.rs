@@ -1,4 +1,4 @@
-//! Keeps the sources of an epoch, so that later readers can tell what was edited since.
+//! Stores the source files of an epoch, so that later readers can see which lines were edited since.
 
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
@@ -10,9 +10,9 @@ use crate::{
 };
 
 impl Query {
-    /// Keeps the source files of the epoch's sampled lines, as they are now, for later readers to compare with; call
-    /// it when the epoch's last sample has been stored. Files that are not the ones that were compiled are left out.
-    /// Returns how many were kept.
+    /// Stores the source files of the epoch's sampled lines as they are now, so that later readers can compare them. Call it
+    /// when the last sample of the epoch has been stored. Files that are not the ones that were compiled are left out.
+    /// Returns the number of files stored.
     pub fn keep_sources(&self, epoch: &EpochId) -> Result<usize, QueryError> {
         let view = self.view(&[epoch.to_string()])?;
         let mut texts = Vec::new();
@@ -23,7 +23,7 @@ impl Query {
                 texts.push((path.into_owned(), text));
             }
         }
-        // In batches: each holds the metadata's lock for some fsyncs.
+        // Files are stored in batches, because each batch holds the lock of the metadata during several fsyncs.
         for batch in texts.chunks(100) {
             let batch: Vec<(&Path, &[u8])> = batch.iter().map(|(p, t)| (p.as_path(), t.as_slice())).collect();
             self.database.put_sources(epoch, &batch)?;
@@ -31,8 +31,8 @@ impl Query {
         Ok(texts.len())
     }
 
-    /// Files of sampled lines, each with an image that it was compiled into. Images of less than a thousandth of the
-    /// samples are skipped: their sources are hardly ever edited, and opening hundreds of images takes long.
+    /// Returns the files of sampled lines, each with an image that was compiled from it. Images with less than a thousandth
+    /// of the samples are skipped: their sources are rarely edited, and opening hundreds of images takes long.
     fn sampled_files<'s>(&self, selection: &'s Selection) -> BTreeMap<Arc<str>, &'s ImageRecord> {
         let mut files = BTreeMap::new();
         for samples in selection.images.iter().filter(|i| selection.share(&i.total) >= 0.001) {

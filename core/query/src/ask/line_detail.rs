@@ -1,8 +1,8 @@
-//! `line_detail`: one source line instruction by instruction, its inlined copies told apart by who calls.
+//! Request `line_detail`: the instructions of one source line, with inlined copies separated by their callers.
 //!
-//! Enters: a line of a file as it is now. Leaves: at most [`PLACES_MAX`] places of [`INSTRUCTIONS_MAX`] instructions, so
-//! that an answer fits a hover. Cost: the analysis of the procedures that the file was compiled into, shared with
-//! [`Query::file_costs`].
+//! Input: a line of the current text of a file. Output: at most [`PLACES_MAX`] places of at most [`INSTRUCTIONS_MAX`]
+//! instructions, so that the answer fits into an editor's hover. Cost: the analysis of the procedures that the file was
+//! compiled into, shared with [`Query::file_costs`].
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -29,11 +29,11 @@ use crate::{
 const PLACES_MAX: usize = 8;
 const INSTRUCTIONS_MAX: usize = 16;
 
-/// One way to the line: a procedure (an index) and the inlined calls.
+/// A place that the line was compiled into: a procedure (an index) and the chain of inlined calls.
 type Way = (usize, Vec<LineCaller>);
 
 impl Query {
-    /// The instructions of line `line` (from 1) of the source file at `path`.
+    /// Returns the instructions of line `line` (from 1) of the source file at `path`.
     pub fn line_detail(
         &self,
         epochs: &[String],
@@ -67,7 +67,7 @@ fn ids(view: &View) -> Vec<String> {
     view.selection.epochs.iter().map(|e| e.id.to_string()).collect()
 }
 
-/// The line's instructions (indices) by the way that leads to them.
+/// Groups the line's instructions (indices) by procedure and chain of inlined calls.
 fn ways(p: usize, costs: &ProcedureCosts, of: &FileOfImage<'_>, line: u32) -> BTreeMap<Way, Vec<usize>> {
     let mut ways: BTreeMap<Way, Vec<usize>> = BTreeMap::new();
     for (i, place) in costs.lines.iter().enumerate() {
@@ -75,7 +75,7 @@ fn ways(p: usize, costs: &ProcedureCosts, of: &FileOfImage<'_>, line: u32) -> BT
         if here.and_then(|(_, built)| of.map.now(*built)) != Some(line) {
             continue;
         }
-        // Places that the profile alone names have no way that is told: their callers are in the listing.
+        // Places that only the profile names have no known callers here; the callers are in the listing.
         let frames = costs.image.as_ref().map(|image| image.frames(costs.instructions[i].address));
         let callers = frames.into_iter().flatten().skip(1).map(|f| LineCaller {
             function: f.function,
@@ -87,7 +87,7 @@ fn ways(p: usize, costs: &ProcedureCosts, of: &FileOfImage<'_>, line: u32) -> BT
     ways
 }
 
-/// What the answer for the instructions of a place is made of.
+/// Data that the answer for one procedure is built from.
 struct Subject<'a> {
     selection: &'a Selection,
     costs: &'a Arc<ProcedureCosts>,
@@ -96,7 +96,7 @@ struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// A place without its name.
+    /// Builds a place, without its name.
     fn place(&self, mut indices: Vec<usize>) -> LinePlace {
         let totals = self.costs.totals(indices.iter().copied());
         let omitted_instructions = indices.len().saturating_sub(INSTRUCTIONS_MAX);
@@ -142,7 +142,7 @@ impl Subject<'_> {
         let place = culprit.and_then(|i| self.costs.lines[i].clone());
         let (file, line) = match place {
             None => (None, None),
-            // A culprit in this file moves with it; one whose line was edited keeps its file only.
+            // A culprit in this file moves with its line. If its line was edited, only the file is kept.
             Some((file, line)) if *file == *self.of.file => {
                 (Some(path_to_text(self.path).into_owned()), self.of.map.now(line))
             }

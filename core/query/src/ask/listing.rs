@@ -1,4 +1,4 @@
-//! `listing`: one procedure, instruction by instruction.
+//! Request `listing`: one procedure, instruction by instruction.
 
 use crate::{
     Cancel, Query, QueryError, SampleFilter,
@@ -8,12 +8,12 @@ use crate::{
 };
 
 impl Query {
-    /// One procedure, instruction by instruction; `name` is `NAME` or `IMAGE:NAME`.
+    /// Returns one procedure, instruction by instruction; `name` is `NAME` or `IMAGE:NAME`.
     pub fn listing(&self, epochs: &[String], name: &str, cancel: &Cancel) -> Result<Listing, QueryError> {
         self.listing_of(epochs, &SampleFilter::default(), name, cancel)
     }
 
-    /// Like [`Query::listing`], with the samples that `filter` takes.
+    /// Does the same as [`Query::listing`] for the samples that `filter` takes.
     pub fn listing_of(
         &self,
         epochs: &[String],

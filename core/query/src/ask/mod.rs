@@ -1,4 +1,4 @@
-//! One file for each request: what it asks, and the `impl Query` that answers it.
+//! Requests. Each file contains the parameters of one request and the `impl Query` that answers it.
 
 pub mod diff;
 pub mod epochs;

@@ -1,7 +1,7 @@
 //! Samples by instruction, for exports.
 //!
-//! Enters: epochs. Leaves: procedures with their instructions, samples, executions and inlined calls. Never here: others'
-//! formats. Cost: the analysis of each procedure that matters, shared between the processors.
+//! Input: epochs. Output: procedures with their instructions, samples, executions and inlined calls. This module knows no
+//! file formats of other tools. Cost: the analysis of each procedure that matters, on all processors.
 
 use dwell_image::{Image, ImageAddress};
 use dwell_profile::{ImageOffset, ImagePlace, NamedFrame, path_to_text};
@@ -20,7 +20,7 @@ use crate::{
 };
 
 impl Query {
-    /// Everything that was sampled, by instruction; of the images that contain `image`.
+    /// Returns all samples by instruction, for images whose path, file name or id contains `image`.
     pub fn places(
         &self,
         epochs: &[String],
@@ -64,7 +64,7 @@ impl Query {
         let first =
             p.points.first().map(|&point| view.selection.images[p.image].points.offset(point as usize));
         let named = first.filter(|_| image.is_none()).and_then(|offset| record.places.at(offset));
-        // Of what the profile names, the first place that was sampled is not where the procedure begins.
+        // If only the profile names the places, the procedure need not begin at the first place that was sampled.
         let begins = named.is_none_or(|place| place.start.is_some() && !record.places.numbered);
         let place = p.address.and_then(|a| match image {
             Some(image) => image.procedure_line(a),

@@ -1,7 +1,7 @@
-//! Programs that were built again since they were sampled: their profile is of the build before.
+//! Finds programs that were rebuilt after they were sampled, so that their profile belongs to an earlier build.
 //!
-//! Enters: the images of a selection. Leaves: for each, whether what lies at its path now is another build that no
-//! sample of the selection is of. A file's build id is read only where its size or time differ from what was recorded.
+//! Input: the images of a selection. Output: for each image, whether the file at its path is now another build that has no
+//! samples in the selection. The build ID of a file is read only if its size or time differs from the recorded one.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -13,7 +13,7 @@ use crate::{
     load::{images::unchanged, selection::Selection},
 };
 
-/// The programs among `images` (indices), each path once.
+/// Returns the programs among `images` (indices), each path once.
 pub fn programs(selection: &Selection, images: BTreeSet<usize>) -> Vec<Program> {
     let records = images.into_iter().map(|i| &selection.images[i].record);
     let paths: BTreeSet<&Path> =
@@ -26,20 +26,20 @@ fn program(selection: &Selection, path: &Path) -> Program {
     Program { path: path_to_text(path).into_owned(), rebuilt: is_other(path, sampled) }
 }
 
-/// What a reader must know of them.
+/// Returns notes on the programs that were rebuilt.
 pub fn notes(programs: &[Program]) -> impl Iterator<Item = String> {
     let rebuilt = programs.iter().filter(|p| p.rebuilt);
     rebuilt.map(|p| format!("{} was rebuilt since: the profile is of the build before", p.path))
 }
 
-/// Whether the file at `path` is there, and is none of those that were sampled.
+/// Returns whether the file at `path` exists and is none of those that were sampled.
 fn is_other<'r>(path: &Path, mut sampled: impl Iterator<Item = &'r ImageRecord> + Clone) -> bool {
     let same = |record: &ImageRecord| record.mtime_ns.is_some() && unchanged(record, path);
     if !path.exists() || sampled.clone().any(same) {
         return false;
     }
     let now = build_id_of_file(path);
-    // Without a build id and a time, it is unknown.
+    // If a record has neither a build ID nor a time, it is unknown whether the file is another one.
     !sampled.any(|record| record.id.build_id().map_or(record.mtime_ns.is_none(), |id| now == Some(id)))
 }
 
@@ -51,7 +51,7 @@ mod tests {
 
     use super::*;
 
-    /// A record of the file as it is now, under an id.
+    /// Creates a record of the file as it is now, under an id.
     fn record(path: &Path, id: &str) -> ImageRecord {
         let meta = fs::metadata(path).unwrap();
         let mtime = meta.modified().unwrap().duration_since(SystemTime::UNIX_EPOCH).unwrap();
@@ -68,7 +68,7 @@ mod tests {
         }
     }
 
-    /// A copy of a library that has a build id; the folder ends with the first of them.
+    /// Copies a library that has a build ID. Returns the folder, the path of the copy and the build ID.
     fn library() -> (tempfile::TempDir, PathBuf, String) {
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../test-fixtures/images/c-shared.so");
         let folder = tempfile::tempdir().unwrap();

@@ -1,8 +1,8 @@
 //! One source file in the images that were built from it.
 //!
-//! Enters: a path as an editor knows it. Leaves: the procedures with samples that the file was compiled into, each with the
-//! file as its image knows it: spelled in its way, built from this text or another. Never here: a line of an image whose
-//! text cannot be mapped to the one that is there now.
+//! Input: the path of a file, as an editor spells it. Output: the procedures with samples that the file was compiled into.
+//! Each one comes with the file as its image knows it: its spelling of the path, and the text that it was built from. Lines
+//! of an image whose text cannot be mapped to the current text are never returned.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,24 +29,25 @@ use crate::{
 /// A source file in a view.
 pub(crate) struct SourceFile {
     spellings: Vec<Spelling>,
-    /// Procedures (indices) with samples that begin in it, each with the line as it is now.
+    /// Procedures (indices) with samples that begin in the file, each with its current line.
     pub begins: Vec<(u32, usize)>,
 }
 
-/// The file as some of the images spell it.
+/// A spelling of the file's path that some of the images use.
 struct Spelling {
     file: Arc<str>,
-    /// Procedures (indices) with instructions from it, ascending, and their images.
+    /// Procedures (indices) with instructions from the file, ascending, each with its image (an index).
     procedures: Vec<(usize, usize)>,
-    /// Each image has its own idea of the file: an old build's lines are elsewhere than a new one's.
+    /// Comparison of the current file with the one that each image (an index) was built from. Lines of an old build may be
+    /// at other places than those of a new one.
     images: BTreeMap<usize, Compared>,
 }
 
-/// A procedure (an index) with instructions from the file, analysed.
+/// An analysed procedure (its index) with instructions from the file.
 pub(crate) type Analysed<'f> = (usize, FileOfImage<'f>, Arc<ProcedureCosts>);
 
 impl Query {
-    /// What each line of the source file at `path` costs.
+    /// Returns the cost of each line of the source file at `path`.
     pub fn file_costs(
         &self,
         epochs: &[String],
@@ -83,7 +84,7 @@ impl Query {
         })
     }
 
-    /// What the images know of the file at `path`.
+    /// Returns what the images know of the file at `path`.
     pub(crate) fn source_file(
         &self,
         view: &View,
@@ -112,8 +113,8 @@ impl Query {
 }
 
 impl SourceFile {
-    /// Procedures of images that were built from another text that cannot be mapped are left out, and those that cannot be
-    /// analysed. On all processors.
+    /// Analyses the procedures with instructions from the file, on all processors. A procedure is left out if its image was
+    /// built from a text that cannot be mapped, or if it cannot be analysed.
     pub fn analysed(
         &self,
         query: &Query,
@@ -137,17 +138,17 @@ impl SourceFile {
         Ok(analysed)
     }
 
-    /// How the file as it is relates to the file as it was built.
+    /// Returns how the current file relates to the file that was built.
     fn state(&self) -> SourceState {
         SourceState::of_all(&self.compared().map(|c| c.state).collect::<BTreeSet<_>>())
     }
 
-    /// What one must know of that.
+    /// Returns notes on the comparison of the current file with the one that was built.
     fn notes(&self) -> impl Iterator<Item = String> {
         self.compared().filter_map(|c| c.note.clone())
     }
 
-    /// The images (indices) that it was compiled into.
+    /// Returns the images (indices) that the file was compiled into.
     fn images(&self) -> BTreeSet<usize> {
         self.spellings.iter().flat_map(|s| s.images.keys().copied()).collect()
     }

@@ -1,7 +1,8 @@
-//! `stats`: how much the samples of procedures vary over several runs (DCPI §3.3, Figure 3), and whether two groups of
-//! runs differ (see [`significance`](crate::analyse::significance)).
+//! Request `stats`: how much the samples of procedures vary over several runs (DCPI §3.3, Figure 3), and whether two groups
+//! of runs differ (see [`significance`](crate::analyse::significance)).
 //!
-//! Enters: samples by procedure and set. Leaves: range, sum, mean, deviation. Cost: one look-up for each procedure and set.
+//! Input: samples by procedure and set. Output: range, sum, mean and deviation. Cost: one look-up for each procedure and
+//! set.
 
 use std::collections::BTreeMap;
 
@@ -17,55 +18,55 @@ use crate::{
     load::selection::Selection,
 };
 
-/// A question for [`Query::stats`].
+/// A request to [`Query::stats`].
 #[derive(Clone, Debug, Default)]
 pub struct StatsRequest {
-    /// Sets of samples, an epoch each; none: the latest epoch.
+    /// Sets of samples, one epoch each. If empty, the latest epoch is used.
     pub epochs: Vec<String>,
-    /// Sets that they are compared against; none: no comparison.
+    /// Sets to compare against, one epoch each. If empty, nothing is compared.
     pub against: Vec<String>,
-    /// What makes counts of unlike sets comparable.
+    /// What different sets are assumed to have in common, so that their counts can be compared.
     pub normalize: Normalize,
-    /// The largest number of rows; `None` means all.
+    /// Largest number of rows; `None` means all.
     pub limit: Option<usize>,
-    /// Procedures with less of all samples (0 to 1) are left out: their range is chance.
+    /// Least share of all samples (0 to 1) that a procedure must have. With fewer samples, its range is mostly chance.
     pub share_min: f64,
-    /// Only procedures of images whose path, file name or id contains this.
+    /// If set, only procedures of images whose path, file name or id contains this text.
     pub image: Option<String>,
 }
 
-/// What the expected count of a procedure is proportional to.
+/// The quantity that the expected count of a procedure is proportional to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Normalize {
-    /// Nothing but the sampling rate: each set is one run of the same work.
+    /// Each set is one run of the same work; only the sampling rate may differ.
     #[default]
     Run,
-    /// How long it was sampled.
+    /// Duration of sampling.
     Time,
-    /// All its samples: what part of the time a procedure takes.
+    /// All samples of the set: compares the share of time that a procedure takes.
     Samples,
-    /// The samples of this procedure, which does the same work in every set.
+    /// The samples of this procedure, which is assumed to do the same work in every set.
     Procedure(String),
 }
 
-/// False calls among the differences that are shown as such.
+/// Largest share of false positives among the differences that are shown as significant.
 pub const FALSE_DISCOVERY_MAX: f64 = 0.05;
 
-/// What a procedure is known by in unlike builds: its image's file name and its linkage name.
+/// Identifies a procedure in different builds: file name of the image, and linkage name.
 pub type Name = (String, String);
 
-/// One set's samples by procedure.
+/// Samples of one set, by procedure.
 pub struct Counted {
-    /// What is known of the set.
+    /// Description of the set.
     pub set: StatsSet,
-    /// The event that was counted.
+    /// Name of the event that was sampled.
     pub event: String,
-    /// By name: as the programmer wrote it, and the samples.
+    /// Demangled name and number of samples of each procedure.
     pub by_name: BTreeMap<Name, (String, u64)>,
 }
 
 impl Query {
-    /// How much procedures vary over several epochs, and whether two groups of epochs differ.
+    /// Returns how much procedures vary over several epochs, and whether two groups of epochs differ.
     pub fn stats(&self, request: &StatsRequest, cancel: &Cancel) -> Result<Stats, QueryError> {
         let latest = ["latest".to_owned()];
         let asked = if request.epochs.is_empty() { &latest[..] } else { &request.epochs };
@@ -91,7 +92,7 @@ impl Query {
         Ok(answer(&sets, request, notes))
     }
 
-    /// How much each set was exposed to what is counted, in the request's order.
+    /// Returns the exposure of each set, in the order of the request.
     fn exposures(&self, request: &StatsRequest, cancel: &Cancel) -> Result<Vec<f64>, QueryError> {
         let latest = ["latest".to_owned()];
         let asked = if request.epochs.is_empty() { &latest[..] } else { &request.epochs };
@@ -102,7 +103,7 @@ impl Query {
         asked.iter().chain(&request.against).map(of).collect()
     }
 
-    /// What the counts of the view are divided by, so that those of unlike views can be compared.
+    /// Returns the exposure of the view: the number that counts are divided by to compare them with those of other views.
     pub(crate) fn exposure(
         &self,
         view: &crate::query::View,
@@ -124,13 +125,13 @@ impl Query {
     }
 }
 
-/// The primary event's mean period; sets that were sampled twice as often have twice as many samples.
+/// Returns the mean period of the primary event. A set that was sampled twice as often has twice as many samples.
 fn period(selection: &Selection) -> Option<f64> {
     let event = selection.primary()?;
     if let Some(cycles) = selection.period_cycles().filter(|_| event.base_name() == "cycles") {
         return Some(cycles);
     }
-    // Nanoseconds stay: cycles would divide by a clock that wanders.
+    // Nanoseconds are not converted to cycles, because clock rates may vary.
     let records = selection.epochs.iter().filter_map(|e| e.events.get(event));
     let (mut sum, mut samples) = (0.0, 0);
     for r in records.filter(|r| r.unit == Unit::Nanoseconds || r.unit == Unit::Events) {
@@ -141,13 +142,13 @@ fn period(selection: &Selection) -> Option<f64> {
     (samples > 0).then(|| sum / samples as f64)
 }
 
-/// How long was sampled; an epoch that has no end counts up to its id's second, as nothing.
+/// Returns the duration of sampling in seconds. An epoch without an end counts as zero.
 fn seconds(selection: &Selection) -> f64 {
     let spans = selection.epochs.iter().filter_map(|e| Some(e.end?.duration_since(e.start)));
     spans.map(|d| d.as_secs_f64()).sum()
 }
 
-/// Gives each set its exposure, relative to the first one's.
+/// Sets the exposure of each set, relative to that of the first one.
 fn expose(sets: &mut [Counted], exposures: &[f64]) -> Result<(), QueryError> {
     let first = exposures.first().copied().unwrap_or(1.0);
     for (counted, exposure) in sets.iter_mut().zip(exposures) {
@@ -160,7 +161,7 @@ fn expose(sets: &mut [Counted], exposures: &[f64]) -> Result<(), QueryError> {
 }
 
 impl Counted {
-    /// A set without samples.
+    /// Creates a set without samples.
     pub fn new(selection: &Selection, against: bool) -> Counted {
         let set = StatsSet {
             epoch: selection.name(),
@@ -173,13 +174,13 @@ impl Counted {
         Counted { set, event, by_name: BTreeMap::new() }
     }
 
-    /// Adds a procedure's samples.
+    /// Adds the samples of a procedure.
     pub fn add(&mut self, name: Name, demangled: String, samples: u64) {
         self.by_name.entry(name).or_insert((demangled, 0)).1 += samples;
     }
 }
 
-/// The statistics of sets, the first one's group first.
+/// Returns the statistics of the sets; those of the first group come first.
 pub fn answer(sets: &[Counted], request: &StatsRequest, mut notes: Vec<String>) -> Stats {
     let mut names: BTreeMap<&Name, &str> = BTreeMap::new();
     for (name, (demangled, _)) in sets.iter().flat_map(|s| &s.by_name) {
@@ -210,7 +211,7 @@ pub fn answer(sets: &[Counted], request: &StatsRequest, mut notes: Vec<String>) 
     }
 }
 
-/// The surest difference first; all alike where nothing was compared.
+/// Returns the sort key by which the most certain difference comes first; all rows are equal if nothing was compared.
 fn rank(row: &StatsRow) -> f64 {
     row.comparison.as_ref().map_or(0.0, |c| c.p)
 }
@@ -237,7 +238,8 @@ fn row(sets: &[Counted], name: &Name, demangled: &str, total: u64) -> StatsRow {
     }
 }
 
-/// In one pass (B. P. Welford, *Technometrics* 4(3), 1962), which does not cancel where counts are large and alike.
+/// Computes mean and standard deviation in one pass (B. P. Welford, *Technometrics* 4(3), 1962), which avoids cancellation
+/// if counts are large and similar.
 fn mean_and_deviation(samples: &[u64]) -> (f64, f64) {
     let (mut mean, mut squares) = (0.0, 0.0);
     for (seen, &sample) in (1..).zip(samples) {

@@ -1,8 +1,8 @@
-//! `summary`: where the cycles of a procedure, an image or an epoch go (DCPI §3.3, Figure 4).
+//! Request `summary`: where the cycles of a procedure, an image or an epoch go (DCPI §3.3, Figure 4).
 //!
-//! Enters: analysed procedures. Leaves: each cause's part as a range. Every time sample of an instruction with a frequency
-//! is tallied exactly once: as execution, as a static stall, as a dynamic stall or gain, or as sampling error. Cost: the
-//! analysis of each procedure, shared between the processors.
+//! Input: analysed procedures. Output: the share of each cause as a range. Every time sample of an instruction with a known
+//! frequency is tallied exactly once: as execution, as a static stall, as a dynamic stall or gain, or as sampling error.
+//! Cost: the analysis of each procedure, on all processors.
 
 use std::collections::BTreeMap;
 
@@ -23,19 +23,19 @@ use crate::{
     words::{names, scale_name, summary_label},
 };
 
-/// A question for [`Query::summary`](crate::Query::summary).
+/// A request to [`Query::summary`](crate::Query::summary).
 #[derive(Clone, Debug, Default)]
 pub struct SummaryRequest {
-    /// Epochs to merge; none: the latest.
+    /// Epochs to merge. If empty, the latest epoch is used.
     pub epochs: Vec<String>,
-    /// Of this procedure (`NAME` or `IMAGE:NAME`) alone …
+    /// If set, only this procedure (`NAME` or `IMAGE:NAME`).
     pub procedure: Option<String>,
-    /// … or of the images whose path, file name or id contains this; neither: of everything.
+    /// If set, only images whose path, file name or id contains this text. If neither is set, everything.
     pub image: Option<String>,
 }
 
 impl Query {
-    /// Where the cycles go.
+    /// Returns where the cycles go.
     pub fn summary(&self, request: &SummaryRequest, cancel: &Cancel) -> Result<Summary, QueryError> {
         let view = self.view(&request.epochs)?;
         let selection = &view.selection;
@@ -75,7 +75,7 @@ impl Query {
     }
 }
 
-/// Every procedure of the images that are asked for.
+/// Tallies every procedure of the requested images.
 fn of_images(
     selection: &Selection,
     all: &[ProcedureSamples],
@@ -97,7 +97,7 @@ fn of_images(
     Ok((SummaryScope { kind: "image".to_owned(), name: paths.join(", ") }, subjects))
 }
 
-/// Where the cycles of one analysed procedure go; `None` where none of its instructions has a frequency.
+/// Returns where the cycles of one analysed procedure go; `None` if no instruction has a known frequency.
 pub fn split(costs: &ProcedureCosts) -> Option<CycleSplit> {
     let tally = Tally::of(costs, 0);
     let part = |samples: f64| samples / tally.tallied;
@@ -108,10 +108,10 @@ pub fn split(costs: &ProcedureCosts) -> Option<CycleSplit> {
     })
 }
 
-/// Procedures below this share of the samples are left out: analysing them would take long and change little.
+/// Least share of the samples for which a procedure is analysed. Analysing the others would take long and change little.
 const PROCEDURE_SHARE_MIN: f64 = 0.0001;
 
-/// The rows of dynamic causes in Figure 4's order; the causes of a row are one range.
+/// Rows of dynamic causes, in the order of Figure 4. The causes of one row share one range.
 const DYNAMIC_ROWS: [(&str, &[Cause]); 9] = [
     ("i-cache-miss", &[Cause::ICacheMiss]),
     ("itlb-miss", &[Cause::ItlbMiss]),
@@ -123,10 +123,10 @@ const DYNAMIC_ROWS: [(&str, &[Cause]); 9] = [
     ("multiplier", &[Cause::Multiplier]),
     ("divider", &[Cause::Divider]),
 ];
-/// What has no line of its own in the paper's summary.
+/// Name of the row for causes that have no row of their own in the paper's summary.
 const OTHER: &str = "other";
 
-/// The rows of static causes.
+/// Names of the rows of static causes.
 const STATIC_ROWS: [&str; 7] = [
     "slotting",
     "dependency-address",
@@ -140,7 +140,7 @@ const STATIC_ROWS: [&str; 7] = [
 /// Sums over instructions, in time samples.
 #[derive(Clone, Debug, Default)]
 struct Tally {
-    /// All time samples, tallied or not.
+    /// Number of all time samples, tallied or not.
     samples: u64,
     tallied: f64,
     totals: Totals,
@@ -156,7 +156,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// The tally of one procedure, whose time samples are `samples`.
+    /// Returns the tally of one procedure that has `samples` time samples.
     fn of(costs: &ProcedureCosts, samples: u64) -> Tally {
         let mut tally = Tally { samples, procedures: 1, totals: costs.all_totals(), ..Tally::default() };
         for block in &costs.analysis.blocks {
@@ -165,12 +165,12 @@ impl Tally {
         tally
     }
 
-    /// The tally of a procedure that cannot be analysed.
+    /// Returns the tally of a procedure that cannot be analysed.
     fn left_out(samples: u64) -> Tally {
         Tally { samples, left_out: 1, ..Tally::default() }
     }
 
-    /// Adds another procedure's.
+    /// Adds the tally of another procedure.
     fn add(&mut self, more: &Tally) {
         self.samples += more.samples;
         for (sum, part) in [
@@ -195,9 +195,10 @@ impl Tally {
         self.left_out += more.left_out;
     }
 
-    /// What no stall explains is chance, or a gain where it is too much for that. In order each instruction tells. Out of
-    /// order the model's best case is one of a block, spread over its instructions at a guess: what they do in the shadow
-    /// of a stalled one costs nothing more.
+    /// Tallies one block. Samples that no stall explains are sampling error, or a gain if they are too many for chance. On
+    /// an in-order processor this is decided for each instruction. On an out-of-order processor it is decided for the block:
+    /// the model's best case is that of the block, and its distribution over the instructions is only a guess, since
+    /// instructions behind a stalled one may execute at no additional cost.
     fn add_block(&mut self, costs: &ProcedureCosts, range: std::ops::Range<usize>) {
         const ERRORS_MIN: f64 = 3.0;
         let (mut rest, mut expected) = (0.0, 0.0);
@@ -212,8 +213,9 @@ impl Tally {
         *(if is_gain { &mut self.gain } else { &mut self.error }) += rest;
     }
 
-    /// Every sample of an instruction whose frequency is known goes to one place each. Returns those that no stall and no
-    /// gain explains, beyond the samples that the model expects, and the latter.
+    /// Tallies one instruction. Every sample of an instruction with a known frequency goes to exactly one place. If neither
+    /// a stall nor a gain explains the difference from the model, the function returns two numbers: the samples beyond those
+    /// that the model expects, and the samples that it expects.
     fn add_instruction(&mut self, costs: &ProcedureCosts, i: usize) -> Option<(f64, f64)> {
         let cost = &costs.analysis.instructions[i];
         let frequency = cost.frequency.filter(|f| *f > 0.0)?;
@@ -239,7 +241,8 @@ impl Tally {
         Some((rest, expected))
     }
 
-    /// A row explains at most what its causes may, and at least what all other rows together cannot.
+    /// Distributes the stalled samples to the rows. The maximum of a row is what its causes may explain; its minimum is what
+    /// all other rows together cannot explain.
     fn add_dynamic(&mut self, cost: &InstructionCost, frequency: f64, stalled: f64) {
         let mut most: BTreeMap<&'static str, f64> = BTreeMap::new();
         for stall in cost.stalls.iter().filter(|s| s.kind == StallKind::Dynamic) {
@@ -250,7 +253,7 @@ impl Tally {
         for (row, max) in most {
             let min = (stalled - (total - max)).clamp(0.0, max);
             if row == names(Cause::Unexplained).name {
-                // All others are at their most where something stays unexplained.
+                // If something stays unexplained, all other rows are at their maximum.
                 self.unexplained += min;
             } else {
                 let sum = self.dynamic.entry(row).or_default();
@@ -259,7 +262,7 @@ impl Tally {
         }
     }
 
-    /// As an answer.
+    /// Converts the tally to an answer.
     fn answer(&self, selection: &Selection, scope: SummaryScope, machine_model: &str) -> Summary {
         let period = selection.period_cycles();
         let share = |part: f64| if self.tallied > 0.0 { part / self.tallied } else { 0.0 };
@@ -338,7 +341,8 @@ fn static_row(costs: &ProcedureCosts, i: usize, cause: Cause, culprit: Option<us
     }
 }
 
-/// Which operand `waiting` lacks, given what its culprit writes: the paper's Ra, Rb and Rc, for any instruction set.
+/// Returns the row for the operand that `waiting` lacks, given the registers that its culprit writes. These are Ra, Rb and
+/// Rc of the paper, for any instruction set.
 fn operand_row(arch: Arch, waiting: &Instruction, written: Option<RegisterSet>) -> &'static str {
     let lacking = written.map_or(RegisterSet::EMPTY, |w| w.intersection(waiting.reads));
     let address: RegisterSet = waiting.memory().flat_map(|m| [m.base, m.index]).flatten().collect();
@@ -356,7 +360,7 @@ fn operand_row(arch: Arch, waiting: &Instruction, written: Option<RegisterSet>) 
     }
 }
 
-/// Registers among the operands that are read, in the assembler's order. On x86 the destination is a source too.
+/// Returns the registers among the source operands, in the assembler's order. On x86 the destination is a source too.
 fn sources(arch: Arch, instruction: &Instruction) -> Vec<dwell_image::Register> {
     let register = |o: &Operand| match o {
         Operand::Register { register, .. } => Some(*register),

@@ -1,10 +1,10 @@
-//! The names that people use for control groups: containers, pods, services, sessions.
+//! Converts paths of control groups to the names that people use: containers, pods, services, sessions.
 
-/// Digits of a container's id that people use.
+/// Number of digits of a container id that are shown.
 const SHORT_ID: usize = 12;
 
-/// What runs in a control group, as those who make them name it: `docker 3f2a…`, `pod 1b4e… cri-containerd 9c0d…`,
-/// `nginx.service`, `session 3 of user 1000`. `None` where the path follows none of their ways.
+/// Returns the usual name of what runs in a control group: `docker 3f2a…`, `pod 1b4e… cri-containerd 9c0d…`,
+/// `nginx.service`, `session 3 of user 1000`. Returns `None` if the path follows no known naming scheme.
 pub fn container(path: &str) -> Option<String> {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
     let pod = parts.iter().rev().find_map(|part| pod(part));
@@ -20,7 +20,7 @@ pub fn container(path: &str) -> Option<String> {
     }
 }
 
-/// `kubepods-burstable-pod1b4e….slice` (systemd's driver) or `pod1b4e…` (cgroupfs).
+/// Parses the name of a pod: `kubepods-burstable-pod1b4e….slice` (systemd driver) or `pod1b4e…` (cgroupfs driver).
 fn pod(part: &str) -> Option<String> {
     let part = part.strip_suffix(".slice").unwrap_or(part);
     let id = match part.strip_prefix("kubepods") {
@@ -31,8 +31,8 @@ fn pod(part: &str) -> Option<String> {
     is_hex(&id.replace('-', "")).then(|| id.chars().take(8).collect())
 }
 
-/// `docker-3f2a….scope`, `libpod-….scope`, `cri-containerd-….scope`, `crio-….scope`, or a bare id below `docker`, `libpod`, a
-/// pod, …; LXC's `lxc.payload.NAME` and systemd-nspawn's `machine-NAME.scope`.
+/// Parses the name of a container: `docker-3f2a….scope`, `libpod-….scope`, `cri-containerd-….scope`, `crio-….scope`, or a
+/// bare id below `docker`, `libpod`, a pod, …; `lxc.payload.NAME` of LXC and `machine-NAME.scope` of systemd-nspawn.
 fn container_of(part: &str, parent: &str, in_pod: bool) -> Option<String> {
     let short = |id: &str| id.chars().take(SHORT_ID).collect::<String>();
     if let Some(name) = part.strip_prefix("lxc.payload.").filter(|n| !n.is_empty()) {
@@ -52,7 +52,7 @@ fn container_of(part: &str, parent: &str, in_pod: bool) -> Option<String> {
     is_id.then(|| format!("{} {}", if engine == "libpod" { "podman" } else { engine }, short(id)))
 }
 
-/// A systemd unit: a service, or a user's session.
+/// Parses the name of a systemd unit: a service or a user's session.
 fn unit(part: &str) -> Option<String> {
     if let Some(session) = part.strip_prefix("session-").and_then(|s| s.strip_suffix(".scope")) {
         return Some(format!("session {session}"));
@@ -61,7 +61,7 @@ fn unit(part: &str) -> Option<String> {
     is_unit.then(|| unescaped(part))
 }
 
-/// systemd writes `-` in a name as `\x2d`.
+/// Undoes systemd's escaping of `-` as `\x2d`.
 fn unescaped(name: &str) -> String {
     name.replace("\\x2d", "-")
 }

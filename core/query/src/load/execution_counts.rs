@@ -1,7 +1,8 @@
-//! Executions that were counted while programs ran undisturbed, ready to be asked about.
+//! Executions that were counted while programs ran undisturbed.
 //!
-//! Enters: the execution counts of merged epochs, the samples of each application. Leaves: absolute counts of a procedure's instructions
-//! over the selection. Never here: a count of some of those who execute an instruction, taken for all. Cost: linear in the counts, once
+//! Input: the execution counts of merged epochs, and the samples of each application. Output: absolute counts of a
+//! procedure's instructions over the whole selection. If only some of the applications that execute an instruction were
+//! counted, their count is never presented as the count of all. Cost: linear in the counts, once for each selection.
 //! for each selection.
 
 use std::collections::BTreeMap;
@@ -13,26 +14,27 @@ use rustc_hash::FxHashMap;
 
 use crate::load::samples::{AppCounts, ImageSamples};
 
-/// Of an image's samples, the least part that the counted applications must have: the others may execute other parts of it.
+/// Least part of an image's samples that the counted applications must have. The other applications may execute other parts
+/// of the image.
 const COVERED_MIN: f64 = 0.8;
-/// Standard deviation of the logarithm of a rate in an epoch without counts, as one of others tells it; and of an application's part of
-/// the executions, as its part of the samples tells it.
+/// Standard deviation of the logarithm of an extrapolated rate. It applies to a rate in an epoch without counts that is
+/// extrapolated from other epochs, and to executions of uncounted applications that are extrapolated from their samples.
 const UNCOVERED_DEVIATION: f64 = 0.7;
 
-/// A counted rate over the whole selection.
+/// Executions over the whole selection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Count {
     executions: f64,
     deviation: f64,
 }
 
-/// Counts by image (an index) and offset, each source's apart.
+/// Counts by image (an index) and offset, separate for each source of counts.
 #[derive(Default)]
 pub struct ExecutionCounts {
     by_image: FxHashMap<usize, BTreeMap<(u64, CountSource), Count>>,
 }
 
-/// One application's counts of one place, over epochs.
+/// Counts of one place in one application, summed over epochs.
 #[derive(Clone, Copy, Default)]
 struct Rate {
     executions: f64,
@@ -40,11 +42,11 @@ struct Rate {
     deviation: f64,
 }
 
-/// By application and instance.
+/// Rates by application and instance.
 type RateByApp<'a> = BTreeMap<(&'a str, u32), Rate>;
 
 impl ExecutionCounts {
-    /// Brings counts to the samples of the selection. `epochs`: how many were merged.
+    /// Scales counts to the samples of the selection. `epochs` is the number of merged epochs.
     pub fn new(
         counts: &[ExecutionCount],
         images: &[ImageSamples],
@@ -75,12 +77,13 @@ impl ExecutionCounts {
         ExecutionCounts { by_image }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no counts.
     pub fn is_empty(&self) -> bool {
         self.by_image.is_empty()
     }
 
-    /// What was counted of these instructions of the image with that index; `period` is the cycles between two time samples.
+    /// Returns the counts of these instructions of an image. `image_index` is the index of the image, `period` the mean
+    /// number of cycles between two time samples.
     pub fn absolute(
         &self,
         image_index: usize,
@@ -118,7 +121,7 @@ struct Samples<'a> {
 }
 
 impl<'a> Samples<'a> {
-    /// Each number of an execution stands for itself, and 0 for all executions of an application.
+    /// Sums the samples. An instance number stands for that instance; 0 stands for all instances of an application.
     fn of(apps: &'a AppCounts) -> Samples<'a> {
         let mut samples =
             Samples { of_app: BTreeMap::new(), in_image: BTreeMap::new(), of_image: BTreeMap::new() };
@@ -133,12 +136,13 @@ impl<'a> Samples<'a> {
         samples
     }
 
-    /// One place's executions over the selection by all who run it; `None` where too many of them were not counted.
+    /// Returns the executions of one place over the whole selection, by all applications that run it. Returns `None` if too
+    /// many of these were not counted.
     fn count(&self, image: usize, rates: &RateByApp<'_>, epochs: usize) -> Option<Count> {
         let all = *self.of_image.get(&image)?;
         let (mut executions, mut variance, mut covered) = (0.0, 0.0, 0.0);
         for (&(app, instance), rate) in rates {
-            // Of an application whose executions are kept apart, all together were not counted as one.
+            // If the instances of an application are recorded separately, there is no count for all of them together.
             let (Some(&samples), Some(&own)) =
                 (self.of_app.get(&(app, instance)), self.in_image.get(&(image, app, instance)))
             else {
@@ -148,7 +152,7 @@ impl<'a> Samples<'a> {
                 continue;
             }
             let part = (rate.samples / samples).min(1.0);
-            // Within an epoch the collector's deviation says it all.
+            // Within one epoch, the deviation that the collector reports is complete.
             let extrapolated = if epochs > 1 { UNCOVERED_DEVIATION * (1.0 - part) } else { 0.0 };
             let chance = (1.0 - part) / rate.samples;
             let deviation = rate.deviation.hypot(extrapolated).hypot(chance.sqrt());
@@ -184,7 +188,8 @@ mod tests {
         ExecutionCount { place, app, instance, executions, samples, deviation_ppm: 30_000, source }
     }
 
-    /// What is counted over the selection of these samples (application, execution, those in the image, those elsewhere).
+    /// Returns the count over a selection with these samples: application, instance, samples in the image, samples
+    /// elsewhere.
     fn counted(counts: &[ExecutionCount], apps: &[(&str, u32, u64, u64)], epochs: usize) -> Option<Count> {
         let mut all = AppCounts::new();
         for (app, instance, here, elsewhere) in apps {
@@ -217,7 +222,7 @@ mod tests {
         let half = counted(&[count("a", 1, 5000, 50)], &[("a", 1, 60, 40)], 1).unwrap();
         assert_eq!(half.executions, 10_000.0);
         assert!(half.deviation > 0.03 && half.deviation < 0.11, "{half:?}");
-        // Of several executions each counts for itself.
+        // Each of several instances is counted separately.
         let both = [count("a", 1, 5000, 100), count("a", 2, 9000, 100)];
         let both = counted(&both, &[("a", 1, 100, 0), ("a", 2, 100, 0)], 1).unwrap();
         assert_eq!(both.executions, 14_000.0);
@@ -228,7 +233,7 @@ mod tests {
         assert_eq!(counted(&[count("a", 1, 5000, 50)], &[("a", 1, 50, 0), ("b", 1, 50, 0)], 1), None);
         let most = counted(&[count("a", 1, 5000, 90)], &[("a", 1, 90, 0), ("b", 1, 10, 0)], 1).unwrap();
         assert!((most.executions - 5000.0 / 0.9).abs() < 1e-6 && most.deviation > 0.07, "{most:?}");
-        // Another epoch without counts may have done other work.
+        // The program may have done other work in an epoch without counts.
         let merged = counted(&[count("a", 1, 5000, 50)], &[("a", 1, 100, 0)], 2).unwrap();
         assert!(merged.deviation > 0.3, "{merged:?}");
     }

@@ -1,27 +1,27 @@
-//! Which samples count: those of an application, a thread, a CPU, a control group.
+//! Filters samples by application, thread, CPU and control group.
 //!
-//! Enters: rows of segments. Leaves: whether they are taken. Never here: images and domains, which are chosen among what was
-//! read ([`TopRequest`](crate::TopRequest)). Cost: once for each run of rows of one kind.
+//! Input: rows of segments. Output: whether they are taken. Images and domains are not filtered here but after reading
+//! ([`TopRequest`](crate::TopRequest)). Cost: one check for each run of rows of one kind.
 
 use dwell_profile::{CpuId, Dimension, DimensionSet, ImageRecord, SampleRun, path_to_text};
 
 use crate::load::containers::container;
 
-/// All that is named must hold; by default all samples are taken.
+/// A filter of samples. All conditions that are set must hold; by default all samples are taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SampleFilter {
-    /// The application's name.
+    /// Name of the application.
     pub app: Option<String>,
-    /// The thread's name.
+    /// Name of the thread.
     pub thread: Option<String>,
-    /// The CPU's number.
+    /// Number of the CPU.
     pub cpu: Option<u32>,
-    /// A part of the control group's path, or of what people call it (`docker 3f2a…`).
+    /// A part of the control group's path, or of its usual name (`docker 3f2a…`).
     pub cgroup: Option<String>,
 }
 
 impl SampleFilter {
-    /// Whether samples of this row count.
+    /// Returns whether the filter takes the samples of this row.
     pub(crate) fn takes(&self, row: &SampleRun<'_>) -> bool {
         self.app.as_ref().is_none_or(|app| **app == **row.app)
             && (self.dimensions().is_empty() || self.takes_dimensions(row))
@@ -39,7 +39,7 @@ impl SampleFilter {
             && self.cgroup.as_ref().is_none_or(is_cgroup)
     }
 
-    /// What an epoch must have kept.
+    /// Returns the dimensions that an epoch must have recorded for the filter to apply.
     pub(crate) fn dimensions(&self) -> DimensionSet {
         let asked = [
             (Dimension::Thread, self.thread.is_some()),
@@ -49,7 +49,7 @@ impl SampleFilter {
         asked.into_iter().filter(|(_, is_asked)| *is_asked).map(|(dimension, _)| dimension).collect()
     }
 
-    /// Whether the filter names a thread, a CPU or a control group.
+    /// Returns whether the filter names a thread, a CPU or a control group.
     pub(crate) fn has_dimensions(&self) -> bool {
         !self.dimensions().is_empty()
     }
@@ -64,7 +64,7 @@ impl std::fmt::Display for SampleFilter {
     }
 }
 
-/// Whether the image's path or id contains the part that is asked for.
+/// Returns whether the path or id of the image contains `part`; `None` matches every image.
 pub fn wants(part: &Option<String>, record: &ImageRecord) -> bool {
     let Some(part) = part else { return true };
     path_to_text(&record.path).contains(part.as_str()) || record.id.as_str().contains(part.as_str())

@@ -1,4 +1,4 @@
-//! Finding an image's bytes again: by path if it is still the same file, else by build id under the debug folders.
+//! Finds the files of images: by path if the file there is still the same, otherwise by build ID in the debug folders.
 
 use std::{
     os::unix::fs::FileExt,
@@ -16,36 +16,37 @@ use rustc_hash::FxHashMap;
 
 use crate::load::kernel_text;
 
-/// An image as found on this machine, or why it was not.
+/// Result of looking for an image on this machine.
 pub struct Found {
-    /// Its bytes.
+    /// The opened image, or the reason why it was not found.
     pub image: Result<Arc<Image>, String>,
-    /// What a reader of procedures must know: it is gone or has changed.
+    /// Note that a reader of procedures needs, if the image is missing or has changed.
     pub note: Option<String>,
     path: PathBuf,
 }
 
 impl Found {
-    /// What a reader of lines must know besides: there is no debug information, or not all of it. Looks into every unit the
-    /// first time. To be asked after the lines, since some files are found to be of another build when they are read.
+    /// Returns the additional note that a reader of source lines needs if debug information is missing or incomplete. The
+    /// first call examines every compilation unit. Call it after reading the lines, since some debug files turn out to
+    /// belong to another build only when they are read.
     pub fn lines_note(&self) -> Option<String> {
         let state = self.image.as_ref().ok()?.debug_state();
         debug_note(&state).map(|what| format!("{}: {what}", self.path.display()))
     }
 }
 
-/// Opened images by id; each is looked for once, and those used last are kept.
+/// Opened images by id. Each image is looked for once, and the most recently used ones are kept.
 pub struct ImageStore {
     search: DebugSearch,
     database: Database,
     found: Mutex<FxHashMap<(ImageId, PathBuf), Entry>>,
-    /// Counts the look-ups: when an image was used last.
+    /// Number of look-ups so far. It records when each image was last used.
     clock: AtomicUsize,
     bytes_kept: usize,
     kernel_text: bool,
 }
 
-/// An image that was looked for.
+/// Cache entry of an image that was looked for.
 struct Entry {
     record: ImageRecord,
     found: Arc<Found>,
@@ -53,17 +54,17 @@ struct Entry {
     used: usize,
 }
 
-/// An image that was not found is looked for again after that time: it may have been built or mounted.
+/// Time after which an image that was not found is looked for again: it may have been built or mounted meanwhile.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
-/// Bytes of memory that images may take before those that were not used for longest are forgotten: a session that lasts
-/// for weeks does not keep every build there was, nor all of the libraries that an epoch happens to have seen.
+/// Number of bytes that images may occupy before the least recently used ones are dropped. This limits the memory of a
+/// session that lasts for weeks: it keeps neither all builds of a program nor all libraries of an epoch.
 const IMAGE_BYTES_KEPT: usize = 96 << 20;
-/// The largest number of images that are kept, whatever their size.
+/// Largest number of images that are kept, regardless of their size.
 const IMAGES_KEPT: usize = 2048;
 
 impl ImageStore {
-    /// Looks in the database and in `debug_dirs` for images that are no longer at their path, in the latter for debug
-    /// information too; for the kernel's text where that is wanted.
+    /// Creates a store. Images that are no longer at their path are looked for in the database and in `debug_dirs`; debug
+    /// information is looked for in `debug_dirs`. The kernel's text is looked for if `kernel_text` is set.
     pub fn new(debug_dirs: Vec<PathBuf>, database: Database, kernel_text: bool) -> Self {
         ImageStore {
             search: DebugSearch { debug_dirs },
@@ -75,9 +76,9 @@ impl ImageStore {
         }
     }
 
-    /// The image that `record` describes.
+    /// Returns the image that `record` describes.
     pub fn find(&self, record: &ImageRecord) -> Arc<Found> {
-        // The image is opened outside the lock: two threads may open one image twice, but none waits for another image.
+        // The image is opened outside the lock: two threads may open one image twice, but no thread waits for another image.
         let key = (record.id.clone(), record.path.clone());
         let used = self.clock.fetch_add(1, Ordering::Relaxed);
         if let Some(entry) = self.lock().get_mut(&key) {
@@ -88,14 +89,15 @@ impl ImageStore {
         let entry = Entry { record: record.clone(), found, looked: Instant::now(), used };
         let mut images = self.lock();
         let found = images.entry(key).or_insert(entry).found.clone();
-        // A pass over hundreds of images uses each of them once, so looking at every sixteenth call is enough.
+        // A pass over hundreds of images uses each of them once, so checking at every sixteenth call is sufficient.
         if used.is_multiple_of(FORGET_EVERY) || images.len() > IMAGES_KEPT {
             forget_unused(&mut images, self.bytes_kept);
         }
         found
     }
 
-    /// The table of the record's procedures, read anew; `None` where only [`ImageStore::find`] can tell them.
+    /// Reads the table of the image's procedures, without a cache. Returns `None` if only [`ImageStore::find`] can determine
+    /// the procedures.
     pub fn procedure_table(&self, record: &ImageRecord) -> Option<ProcedureTable> {
         if record.kind != ImageKind::File || record.places.numbered {
             return None;
@@ -113,7 +115,7 @@ impl ImageStore {
         self.search.debug_dirs.iter().map(move |dir| dir.join(".build-id").join(&hex[..2]).join(&hex[2..]))
     }
 
-    /// Looks again for files that were not found some time ago; whether one is there now.
+    /// Looks again for files that were not found some time ago. Returns whether one of them exists now.
     pub fn look_again(&self) -> bool {
         let missing = |e: &&mut Entry| {
             e.record.kind == ImageKind::File
@@ -190,14 +192,14 @@ impl ImageStore {
             .ok_or(why)
     }
 
-    /// The copy of the binary that the collector kept in the database.
+    /// Opens the copy of the binary that the collector stored in the database.
     fn kept(&self, record: &ImageRecord) -> Option<Image> {
         let image = Image::parse(self.database.kept_image(&record.id).ok()??).ok()?;
         let id = record.id.build_id();
         (id.is_none() || image.build_id() == id.as_ref()).then_some(image)
     }
 
-    /// The vdso that runs here, if it is the one that was sampled.
+    /// Opens the vdso of this process, if it is the one that was sampled.
     fn open_vdso(&self, record: &ImageRecord) -> Result<Image, String> {
         let bytes = running_vdso().ok_or("the vdso cannot be read here")?;
         let image = Image::parse(bytes).map_err(|e| e.to_string())?;
@@ -209,11 +211,11 @@ impl ImageStore {
     }
 }
 
-/// Number of look-ups between two passes that forget unused images.
+/// Number of look-ups between two passes that drop unused images.
 const FORGET_EVERY: usize = 16;
 
-/// Forgets images until what is left takes three quarters of `bytes_kept`, if they take more than that; and until there are
-/// few enough.
+/// If the images occupy more than `bytes_kept`, drops the least recently used ones until three quarters of that are left.
+/// Also drops images until there are at most [`IMAGES_KEPT`].
 fn forget_unused(images: &mut FxHashMap<(ImageId, PathBuf), Entry>, bytes_kept: usize) {
     let bytes = |entry: &Entry| entry.found.image.as_ref().map_or(0, |image| image.memory_bytes());
     let mut by_use: Vec<(usize, usize, (ImageId, PathBuf))> =
@@ -225,7 +227,8 @@ fn forget_unused(images: &mut FxHashMap<(ImageId, PathBuf), Entry>, bytes_kept: 
         if all <= goal && images.len() <= IMAGES_KEPT {
             return;
         }
-        // One that takes nothing is small, or was not found: forgetting it would only lose the time it was looked for.
+        // An entry without memory is a small image or one that was not found. Dropping the latter would only lose the time
+        // of the last search.
         if bytes > 0 || images.len() > IMAGES_KEPT {
             images.remove(&key);
             all -= bytes;
@@ -233,7 +236,7 @@ fn forget_unused(images: &mut FxHashMap<(ImageId, PathBuf), Entry>, bytes_kept: 
     }
 }
 
-/// The file at the recorded path, if it is the one that was sampled.
+/// Opens the file at the recorded path, if it is the one that was sampled.
 fn same_file(record: &ImageRecord) -> Result<Image, String> {
     let image = Image::open(&record.path).map_err(|e| e.to_string())?;
     match record.id.build_id() {
@@ -250,7 +253,7 @@ fn same_file(record: &ImageRecord) -> Result<Image, String> {
     }
 }
 
-/// The vdso's bytes, from this process's own memory.
+/// Reads the vdso's bytes from the memory of this process.
 fn running_vdso() -> Option<Vec<u8>> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let range = maps.lines().find(|l| l.ends_with("[vdso]"))?.split(' ').next()?;
@@ -262,13 +265,13 @@ fn running_vdso() -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// Whether the file at `path` is the one that was sampled, judged by its size and modification time. `false` where neither was
-/// recorded.
+/// Returns whether size and modification time show that the file at `path` is the one that was sampled; `false` if neither
+/// was recorded.
 fn is_same(record: &ImageRecord, path: &Path) -> bool {
     (record.size_bytes.is_some() || record.mtime_ns.is_some()) && unchanged(record, path)
 }
 
-/// Whether the file at `path` has the size and time that were recorded.
+/// Returns whether the file at `path` has the recorded size and modification time.
 pub fn unchanged(record: &ImageRecord, path: &Path) -> bool {
     let Ok(meta) = std::fs::metadata(path) else { return false };
     let mtime_ns = meta.modified().ok().and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok());

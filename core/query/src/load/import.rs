@@ -1,8 +1,8 @@
-//! `import --counts`: an epoch out of a table of samples from any source, a simulator's too.
+//! Imports a table of samples from any source, for instance a simulator, as an epoch: `import --counts`.
 //!
-//! The table's lines are `image<TAB>hex address<TAB>count`; empty lines and lines that start with `#` are passed over.
-//! IMAGE is the path, the file name or the build id of one of the ELF files that are named beside it; addresses are
-//! the image's own. Nothing is stored unless every line is understood.
+//! The lines of the table are `image<TAB>hex address<TAB>count`. Empty lines and lines that start with `#` are ignored.
+//! `image` is the path, the file name or the build ID of one of the ELF files that the request names; addresses are image
+//! addresses. If any line is malformed, nothing is stored.
 
 use std::{
     collections::BTreeMap,
@@ -20,28 +20,28 @@ use jiff::Timestamp;
 
 use crate::{QueryError, load::source::mtime_ns};
 
-/// What to import.
+/// Parameters of an import.
 #[derive(Clone, Debug)]
 pub struct ImportRequest {
-    /// The table.
+    /// Path of the table.
     pub counts: PathBuf,
-    /// The ELF files it speaks of.
+    /// Paths of the ELF files that the table refers to.
     pub images: Vec<PathBuf>,
-    /// The machine model of the processor that was sampled.
+    /// Name of the machine model of the processor that was sampled.
     pub machine: String,
-    /// The event.
+    /// Name of the event.
     pub event: String,
-    /// Its mean period …
+    /// Mean period of the event, in units of `unit`.
     pub period: u64,
-    /// … in this unit.
+    /// Unit of the period.
     pub unit: Unit,
-    /// The core clock, which makes cycles of nanoseconds.
+    /// Clock rate of the core, which converts nanoseconds to cycles.
     pub clock_hz: Option<f64>,
-    /// The epoch's name.
+    /// Name of the new epoch.
     pub name: Option<String>,
 }
 
-/// Stores the table as an epoch of its own.
+/// Stores the table as a new epoch.
 pub fn import_counts(
     database: &Database,
     request: &ImportRequest,
@@ -64,7 +64,7 @@ pub fn import_counts(
     Ok(id)
 }
 
-/// An ELF file that the table may speak of.
+/// An ELF file that the table may refer to.
 struct Subject {
     path: PathBuf,
     image: Image,

@@ -1,7 +1,7 @@
-//! Adds up the rows of epochs: samples by image and offset, by application and by dimension.
+//! Sums the rows of epochs: samples by image and offset, by application and by dimension.
 //!
-//! Enters: runs of rows, as segments hold them. Leaves: sums. Cost: one pass over the rows; memory: one point for each
-//! distinct (image, offset), and some rows that wait to be added up.
+//! Input: runs of rows, as segments contain them. Output: sums. Cost: one pass over the rows. Memory: one point for each
+//! distinct (image, offset), and some rows that have not been summed yet.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,45 +24,45 @@ use crate::{
     },
 };
 
-/// Adds rows to images and applications. Events are numbered as they come, until all are known.
+/// Adds rows to images and applications. Events are numbered in the order of appearance until all of them are known.
 #[derive(Default)]
 pub struct Merge {
     filter: SampleFilter,
-    /// Every event with samples, in the order in which they came.
+    /// Every event with samples, in the order of appearance.
     pub events: Vec<Event>,
     image_index: FxHashMap<ImageId, usize>,
     images: Vec<MergedImage>,
     apps: BTreeMap<(Arc<str>, u32, usize), EventSums>,
     dimensions: BTreeMap<(DimensionValue, usize), EventSums>,
-    /// The dimensions that each epoch (an index) recorded.
+    /// Dimensions that each epoch (an index) recorded.
     pub kept: BTreeMap<usize, DimensionSet>,
     /// Samples by the data that they refer to.
     pub data: DataCounts,
-    /// Samples that the filter does not take.
+    /// Samples that the filter does not take, by event.
     others: EventSums,
-    /// What the last rows have in common: rows come in long runs.
+    /// What the last rows have in common. Rows come in long runs with the same image, event and execution.
     run: Option<Run>,
 }
 
-/// Samples by number of event.
+/// Samples by the number of the event.
 type EventSums = SmallVec<[u64; 4]>;
 
-/// An image while its samples are being added up.
+/// An image while its samples are being summed.
 struct MergedImage {
     record: ImageRecord,
     epochs: BTreeSet<usize>,
     rows: Vec<MergedRow>,
 }
 
-/// Samples at an offset; the event is by number.
+/// Samples of one event at one offset.
 #[derive(Clone, Copy)]
 struct MergedRow {
     offset: ImageOffset,
-    /// The event in the lowest byte, the count above it.
+    /// Number of the event in the lowest byte, number of samples above it.
     event_and_count: u64,
 }
 
-/// Rows of one image, event and execution after each other.
+/// Consecutive rows of one image, event and execution.
 struct Run {
     epoch: usize,
     image: ImageId,
@@ -72,24 +72,24 @@ struct Run {
     dimensions: Option<Arc<DimensionValues>>,
     image_at: usize,
     event_at: usize,
-    /// Of events whose offsets are of data, which are no samples of the image.
+    /// Whether the event's offsets refer to data, so that its rows are not samples of the image's code.
     is_of_data: bool,
     is_taken: bool,
     count: u64,
 }
 
-/// The largest number of events: their index takes one byte.
+/// Largest number of events: their number takes one byte.
 const EVENTS_MAX: usize = 256;
-/// The smallest number of rows of an image that wait until the rows of one offset are added up.
+/// Least number of rows of an image that are collected before the rows of equal offsets are summed.
 const ROWS_MIN: usize = 1 << 12;
 
 impl Merge {
-    /// Merges the samples that `filter` takes.
+    /// Creates an empty sum over the samples that `filter` takes.
     pub fn new(filter: &SampleFilter) -> Self {
         Merge { filter: filter.clone(), ..Merge::default() }
     }
 
-    /// Adds what an epoch recorded of an image.
+    /// Adds the record of an image from an epoch.
     pub fn add_image(&mut self, record: ImageRecord) {
         match self.image_index.get(&record.id) {
             Some(&i) => self.images[i].record.absorb(record),
@@ -131,7 +131,7 @@ impl Merge {
         }
     }
 
-    /// Looks up where the rows of this kind belong; there is no run where there are too many events.
+    /// Looks up where the rows of this kind belong. If there are too many events, there is no run and the rows are ignored.
     fn begin_run(&mut self, epoch: usize, rows: SampleRun<'_>) {
         self.end_run();
         let is_of_data = rows.event.is_of_data();
@@ -166,7 +166,7 @@ impl Merge {
         });
     }
 
-    /// Adds up the run that the last rows belong to; call it after the last rows of all.
+    /// Sums the current run. Call it after the last rows of all.
     pub fn end_run(&mut self) {
         let Some(run) = self.run.take() else { return };
         if let Some(values) = &run.dimensions {
@@ -189,7 +189,8 @@ impl Merge {
         add_to_event(sums, run.event_at, run.count);
     }
 
-    /// Every image that was recorded, those without samples too, so that indices stay; counts in the order of `events`.
+    /// Returns the sums, with counts in the order of `events`. Images without samples are included, so that indices stay
+    /// valid.
     pub fn finish(mut self, events: &[Event]) -> Merged {
         self.end_run();
         let place = |e: &Event| events.iter().position(|known| known == e).expect("all that came are known");
@@ -212,7 +213,7 @@ impl Merge {
     }
 }
 
-/// Images, samples by application, by dimension, and all of them.
+/// Sums: images, samples by application, samples by dimension, and all samples.
 pub type Merged = (Vec<ImageSamples>, AppCounts, DimensionCounts, CountsByEvent);
 
 fn add_to_event(sums: &mut EventSums, event: usize, count: u64) {
@@ -225,7 +226,7 @@ impl MergedImage {
     fn add(&mut self, offset: ImageOffset, event: usize, count: u64) {
         if self.rows.len() == self.rows.capacity() {
             self.add_up();
-            // Where that did not help much there are that many places.
+            // If summing did not reduce the rows much, there are that many different places.
             if self.rows.len() * 4 > self.rows.capacity() * 3 {
                 self.rows.reserve_exact((self.rows.len() / 2).max(ROWS_MIN));
             }
@@ -234,10 +235,11 @@ impl MergedImage {
         self.rows.push(MergedRow { offset, event_and_count });
     }
 
-    /// Makes one row of those for one offset and event.
+    /// Combines the rows with equal offset and event into one row.
     fn add_up(&mut self) {
         let event = |r: &MergedRow| r.event_and_count & 0xff;
-        // Stable, as this sort finds the runs that the rows came in; by one number, as that is compared faster than two.
+        // A stable sort benefits from the sorted runs in which the rows came. Comparing one number is faster than comparing
+        // two.
         self.rows.sort_by_key(|r| u128::from(r.offset.0) << 8 | u128::from(event(r)));
         self.rows.dedup_by(|next, sum| {
             let same = (next.offset, event(next)) == (sum.offset, event(sum));
@@ -265,7 +267,7 @@ impl MergedImage {
     }
 }
 
-/// A segment names an image that no record describes: the rest is still worth showing.
+/// Returns a record for an image that a segment names but no record describes. Its samples are still worth showing.
 fn unrecorded(id: &ImageId) -> ImageRecord {
     ImageRecord {
         id: id.clone(),

@@ -1,6 +1,6 @@
-//! What is read: the samples of epochs, merged; images; sources; what else was recorded of executions.
+//! Reads merged samples of epochs, images, sources and other observations of executions.
 //!
-//! Enters: a database, files. Leaves: plain data. Never here: the analysis, answers.
+//! Input: a database, files. Output: plain data. This module knows neither the analysis nor the answers.
 
 pub mod containers;
 pub mod execution_counts;

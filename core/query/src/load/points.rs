@@ -1,50 +1,53 @@
-//! The sampled places of an image, in little memory.
+//! The sampled places of an image, stored compactly.
 //!
-//! Enters: offsets in ascending order, with counts. Leaves: the same by index. Never here: what lies there.
+//! Input: offsets in ascending order, with counts. Output: the same by index. This module does not know what is at the
+//! offsets.
 
 use dwell_profile::ImageOffset;
 
-/// Samples by ascending offset; a point is an offset with its counts. 4 bytes for each offset and 8 for each count.
+/// Samples by ascending offset. A *point* is an offset with its counts. It takes 4 bytes for the offset and 8 for each
+/// count.
 #[derive(Debug, Default)]
 pub struct Points {
-    /// The lower halves …
+    /// Lower halves of the offsets.
     offsets: Vec<u32>,
-    /// … and each upper half with the index of its first point: few images have more than one.
+    /// Upper halves of the offsets, each with the index of its first point. Few images have more than one.
     uppers: Vec<(usize, u32)>,
-    /// As many for each offset as there are events.
+    /// Counts of all points; for each point there is one count for every event.
     counts: Vec<u64>,
     events: usize,
 }
 
 impl Points {
-    /// Makes an empty table with room for a number of points, each with a count for every event.
+    /// Creates an empty table with room for `points` points, each with a count for `events` events.
     pub(crate) fn with_capacity(points: usize, events: usize) -> Self {
         let (offsets, counts) = (Vec::with_capacity(points), Vec::with_capacity(points * events));
         Points { offsets, uppers: Vec::new(), counts, events }
     }
 
-    /// Whether nothing was sampled.
+    /// Returns whether there are no points.
     pub fn is_empty(&self) -> bool {
         self.offsets.is_empty()
     }
 
-    /// Where a point is.
+    /// Returns the offset of a point.
     pub fn offset(&self, index: usize) -> ImageOffset {
         let upper = self.uppers.partition_point(|(first, _)| *first <= index) - 1;
         ImageOffset(u64::from(self.uppers[upper].1) << 32 | u64::from(self.offsets[index]))
     }
 
-    /// How many samples of each event it has.
+    /// Returns the samples of a point, by event.
     pub fn counts(&self, index: usize) -> &[u64] {
         &self.counts[index * self.events..(index + 1) * self.events]
     }
 
-    /// All of them.
+    /// Iterates over all points.
     pub fn iter(&self) -> impl Iterator<Item = (ImageOffset, &[u64])> {
         (0..self.offsets.len()).map(|index| (self.offset(index), self.counts(index)))
     }
 
-    /// Begins the point at an offset, which is not before the last one's, unless it was begun.
+    /// Begins a point at an offset, which must not be less than the last one. If it equals the last one, the call does
+    /// nothing.
     pub(crate) fn push(&mut self, offset: ImageOffset) {
         let next = self.offsets.len();
         if next > 0 && self.offset(next - 1) == offset {

@@ -1,6 +1,6 @@
 //! Merged samples by image, application and dimension, as plain data.
 //!
-//! Never here: where they are read from.
+//! This module does not know where the samples are read from.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,29 +12,29 @@ use crate::load::points::Points;
 /// Counts by index into [`Selection::events`](crate::load::selection::Selection::events).
 pub type CountsByEvent = SmallVec<[u64; 4]>;
 
-/// Samples by application, instance and image.
+/// Samples by application, instance and image (an index).
 pub type AppCounts = BTreeMap<(Arc<str>, u32, usize), CountsByEvent>;
 
-/// Samples by one dimension's value and image.
+/// Samples by the value of one dimension and image (an index).
 pub type DimensionCounts = BTreeMap<(DimensionValue, usize), CountsByEvent>;
 
-/// Samples by the data that they refer to: the image (an index), whether it is kept apart by page only, the distance from the
-/// image's first byte in memory.
+/// Number of samples by the data that they refer to. The key is the image (an index), whether only the page is known, and
+/// the distance from the image's first byte in memory.
 pub type DataCounts = BTreeMap<(usize, bool, u64), u64>;
 
-/// What a sample has of one dimension.
+/// The value of one dimension of a sample.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum DimensionValue {
-    /// A thread's name.
+    /// Name of a thread.
     Thread(Arc<str>),
-    /// A CPU.
+    /// Number of a CPU; `None` if unknown.
     Cpu(Option<u32>),
-    /// A control group's path.
+    /// Path of a control group.
     Cgroup(Arc<str>),
 }
 
 impl DimensionValue {
-    /// Which it is of.
+    /// Returns the dimension that the value belongs to.
     pub fn dimension(&self) -> Dimension {
         match self {
             DimensionValue::Thread(_) => Dimension::Thread,
@@ -43,7 +43,7 @@ impl DimensionValue {
         }
     }
 
-    /// The value of one dimension among those of a sample.
+    /// Returns the value of one dimension from all those of a sample.
     pub(crate) fn of(values: &DimensionValues, dimension: Dimension) -> Self {
         match dimension {
             Dimension::Thread => DimensionValue::Thread(values.thread.clone().unwrap_or_default()),
@@ -53,15 +53,15 @@ impl DimensionValue {
     }
 }
 
-/// One image's samples.
+/// Samples of one image.
 pub struct ImageSamples {
-    /// The image.
+    /// Description of the image.
     pub record: ImageRecord,
-    /// The epochs it was sampled in (indices), ascending.
+    /// Epochs in which the image was sampled (indices), ascending.
     pub epochs: Vec<usize>,
-    /// By ascending offset.
+    /// Sampled places, by ascending offset.
     pub points: Points,
-    /// Sum over `points`.
+    /// Sum of the counts of `points`.
     pub total: CountsByEvent,
 }
 

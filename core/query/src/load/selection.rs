@@ -1,6 +1,6 @@
-//! One or several epochs merged: samples by image and offset, ready to be asked about.
+//! One or several merged epochs: samples by image and offset.
 //!
-//! Cost: one pass over the epochs' rows; memory: one point for each distinct (image, offset).
+//! Cost: one pass over the rows of the epochs. Memory: one point for each distinct (image, offset).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,25 +18,25 @@ use crate::{
     },
 };
 
-/// Epochs merged.
+/// All data of one or several merged epochs.
 pub struct Selection {
-    /// Oldest first; never empty.
+    /// The merged epochs, the oldest first; never empty.
     pub epochs: Vec<Epoch>,
     /// Every event with samples or a period, the primary one first.
     pub events: Vec<Event>,
-    /// Images that were recorded; those without samples have no points.
+    /// Images that were recorded. Images without samples have no points.
     pub images: Vec<ImageSamples>,
     /// Samples by application, instance and image (an index).
     pub apps: AppCounts,
-    /// Samples by thread, CPU and control group and image (an index), of the epochs that kept them.
+    /// Samples by thread, CPU or control group, and image (an index), for the epochs that recorded them.
     pub dimensions: DimensionCounts,
-    /// The dimensions that each epoch recorded.
+    /// Dimensions that each epoch recorded.
     pub kept: Vec<DimensionSet>,
-    /// What data samples refer to, of the epochs that kept it.
+    /// Samples by the data that they refer to, for the epochs that recorded it.
     pub data: DataCounts,
-    /// All samples, with those that the filter does not take.
+    /// All samples, including those that the filter does not take.
     pub total: CountsByEvent,
-    /// Sources as they were when the samples were taken, by epoch (an index).
+    /// Source files as they were when the samples were taken, by epoch (an index).
     pub sources: Vec<Vec<SourceRecord>>,
     /// Control transfers of threads that were single-stepped or emulated.
     pub stepped: Stepped,
@@ -49,7 +49,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// Reads and merges the epochs; of their samples those that `filter` takes.
+    /// Reads and merges the epochs, with the samples that `filter` takes.
     pub fn read(database: &Database, epochs: &[Epoch], filter: &SampleFilter) -> Result<Self, QueryError> {
         let mut all = epochs.iter().map(|e| database.read_rows(&e.id)).collect::<Result<Vec<_>, _>>()?;
         all.sort_by_key(|rows| rows.profile.epoch.start);
@@ -76,7 +76,7 @@ impl Selection {
         }
         let stepped = Stepped::new(&bursts, &images);
         let windows = Windows::new(&bursts, &images);
-        // Threads, CPUs and groups were not counted apart.
+        // Executions were not counted by thread, CPU or control group.
         if filter.has_dimensions() {
             counts.clear();
         }
@@ -100,30 +100,31 @@ impl Selection {
         Ok(selection)
     }
 
-    /// The event that rows are ordered by and shares are of: time where it was sampled.
+    /// Returns the primary event, by which rows are ordered and which shares refer to. It is an event of time if there is
+    /// one.
     pub fn primary(&self) -> Option<&Event> {
         self.events.first()
     }
 
-    /// Samples of the primary event.
+    /// Returns the number of samples of the primary event.
     pub fn primary_total(&self) -> u64 {
         self.total.first().copied().unwrap_or(0)
     }
 
-    /// Of the epoch's primary samples, 0 to 1.
+    /// Returns the share of the primary event's samples, 0 to 1.
     pub fn share(&self, counts: &CountsByEvent) -> f64 {
         let samples = counts.first().copied().unwrap_or(0);
         if samples == 0 { 0.0 } else { samples as f64 / self.primary_total() as f64 }
     }
 
-    /// Counts as answers hold them: by name, without zeros.
+    /// Converts counts to the form of answers: by event name, without zeros.
     pub fn named(&self, counts: &CountsByEvent) -> EventCounts {
         let pairs = self.events.iter().zip(counts);
         pairs.filter(|(_, n)| **n > 0).map(|(e, n)| (e.name().to_owned(), *n)).collect()
     }
 
-    /// Average cycles between two samples of the primary event, weighted by the epochs' samples; `None` where that
-    /// is not time or the clock was not measured.
+    /// Returns the mean number of cycles between two samples of the primary event, weighted by the samples of the epochs.
+    /// Returns `None` if the event does not measure time or the clock rate was not measured.
     pub fn period_cycles(&self) -> Option<f64> {
         let event = self.primary().filter(|e| e.is_time())?;
         let mut cycles = 0.0;
@@ -140,8 +141,8 @@ impl Selection {
         (samples > 0).then(|| cycles / samples as f64)
     }
 
-    /// CPU time between two samples of the primary event in seconds, weighted alike; `None` where that is not time or the clock was
-    /// not measured.
+    /// Returns the CPU time in seconds between two samples of the primary event, weighted in the same way. Returns `None` if
+    /// the event does not measure time or the clock rate was not measured.
     pub fn period_seconds(&self) -> Option<f64> {
         let event = self.primary().filter(|e| e.is_time())?;
         let (mut seconds, mut samples) = (0.0, 0);
@@ -157,7 +158,7 @@ impl Selection {
         (samples > 0).then(|| seconds / samples as f64)
     }
 
-    /// Says why nothing was taken, if nothing was, in the words of what was asked for.
+    /// Returns an error that names the filter if the filter took no samples.
     fn check_filter(&self, filter: &SampleFilter) -> Result<(), QueryError> {
         let kept = |dimension: &Dimension| self.kept.iter().any(|kept| kept.has(*dimension));
         if let Some(dimension) = filter.dimensions().iter().find(|d| !kept(d)) {
@@ -170,7 +171,7 @@ impl Selection {
         Err(QueryError::NothingTaken { filter: filter.to_string(), epoch: self.name() })
     }
 
-    /// The epochs' ids, joined by `+`.
+    /// Returns the ids of the epochs, joined by `+`.
     pub fn name(&self) -> String {
         self.epochs.iter().map(|e| e.id.to_string()).collect::<Vec<_>>().join("+")
     }
@@ -181,7 +182,7 @@ fn events_primary_first(profiles: &[EpochProfile], counted: &[Event]) -> Vec<Eve
     for (event, record) in profiles.iter().flat_map(|p| &p.epoch.events) {
         *samples.entry(event).or_default() += record.samples;
     }
-    // Derived events have rows but no record.
+    // Derived events have samples but no record of a period.
     for event in counted {
         samples.entry(event).or_default();
     }

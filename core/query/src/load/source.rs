@@ -1,4 +1,4 @@
-//! Source files as they were when samples were taken, and where their lines are now.
+//! Source files as they were when samples were taken, and maps from their lines to current lines.
 
 use std::{
     borrow::Cow,
@@ -17,25 +17,25 @@ use crate::{
     load::{samples::ImageSamples, selection::Selection},
 };
 
-/// Lines as built → lines as they are now.
+/// Maps lines as they were built to current lines.
 pub enum LineMap {
-    /// Nothing moved.
+    /// No line moved.
     Same,
-    /// Some lines are elsewhere, edited or gone.
+    /// Some lines moved, were edited or are gone.
     Moved(Moved),
 }
 
-/// Lines as built → lines now, from 1; lines that are gone are in neither.
+/// Maps of line numbers as built to current ones, from 1. Lines that are gone are in neither map.
 #[derive(Default)]
 pub struct Moved {
-    /// Those whose text is as it was.
+    /// Lines with unchanged text.
     pub same: HashMap<u32, u32>,
-    /// Those that were edited in place.
+    /// Lines that were edited in place.
     pub edited: HashMap<u32, u32>,
 }
 
 impl LineMap {
-    /// Where `line` is now; `None` where it was edited or is gone.
+    /// Returns the current number of `line`; `None` if it was edited or is gone.
     pub fn now(&self, line: u32) -> Option<u32> {
         match self {
             LineMap::Same => Some(line),
@@ -43,7 +43,7 @@ impl LineMap {
         }
     }
 
-    /// Where `line` is now, if it was edited there.
+    /// Returns the current number of `line` if it was edited in place.
     pub fn edited(&self, line: u32) -> Option<u32> {
         match self {
             LineMap::Same => None,
@@ -52,28 +52,28 @@ impl LineMap {
     }
 }
 
-/// What is known of a source file as it was when its program was built.
+/// Evidence of the text of a source file when its program was built.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Built {
-    /// The text's MD5, where the debug information has it (DWARF 5).
+    /// MD5 of the text, if the debug information contains it (DWARF 5).
     pub md5: Option<[u8; 16]>,
-    /// When the program was written, in ns since 1970.
+    /// Modification time of the program, in ns since 1970.
     pub image_mtime_ns: Option<i64>,
 }
 
-/// What came of comparing a source file with the one that was built.
+/// Result of comparing a source file with the one that was built.
 pub struct Compared {
-    /// In a word.
+    /// How the current file relates to the file that was built.
     pub state: SourceState,
-    /// Where its lines are; `None` where nothing can be said.
+    /// Map from lines as built to current lines; `None` if there is none.
     pub lines: Option<LineMap>,
-    /// In a sentence, where there is something to say.
+    /// Note for the reader, if one is needed.
     pub note: Option<String>,
 }
 
 impl Built {
-    /// Whether `text`, last written at `mtime_ns`, is what was compiled; `None` where that is unknown. The MD5 counts
-    /// before the times.
+    /// Returns whether `text`, last modified at `mtime_ns`, is the text that was compiled; `None` if that is unknown. The
+    /// MD5 takes precedence over the times.
     pub fn is(&self, text: &[u8], mtime_ns: Option<i64>) -> Option<bool> {
         match self.md5 {
             Some(md5) => Some(md5 == <[u8; 16]>::from(Md5::digest(text))),
@@ -82,18 +82,19 @@ impl Built {
     }
 }
 
-/// Where sources lie that were compiled elsewhere: in a container, on another machine, under `-ffile-prefix-map`.
+/// Maps folders of sources that were compiled elsewhere (in a container, on another machine, with `-ffile-prefix-map`) to
+/// folders here.
 #[derive(Clone, Debug, Default)]
 pub struct SourceMap(Vec<(PathBuf, PathBuf)>);
 
 impl SourceMap {
-    /// From folders as the debug information spells them to folders here; the first that fits counts. `.` stands for all
-    /// that is relative.
+    /// Creates a map from folders, as the debug information spells them, to folders here. The first pair that matches is
+    /// used. `.` matches every relative path.
     pub fn new(folders: Vec<(PathBuf, PathBuf)>) -> Self {
         SourceMap(folders)
     }
 
-    /// Where the file is that the debug information spells `file`.
+    /// Returns the path here of the file that the debug information spells `file`.
     pub fn here<'f>(&self, file: &'f Path) -> Cow<'f, Path> {
         let rest = |from: &Path| match from == Path::new(".") && file.is_relative() {
             true => Some(file),
@@ -104,7 +105,8 @@ impl SourceMap {
     }
 }
 
-/// How the file at `path` relates to what was built: by the snapshot kept with the samples, else by what `built` tells.
+/// Compares the file at `path` with the one that was built: by the snapshot that was stored with the samples if there is
+/// one, otherwise by `built`.
 pub fn compare(database: &Database, snapshot: Option<&SourceRecord>, path: &Path, built: &Built) -> Compared {
     let Ok(now) = read(path) else {
         let note = Some(format!("{}: cannot be read here", path.display()));
@@ -121,7 +123,8 @@ pub fn compare(database: &Database, snapshot: Option<&SourceRecord>, path: &Path
     }
 }
 
-/// The file at `path` as it was built: the snapshot, else the file itself unless something tells that it changed.
+/// Returns the text of the file at `path` as it was built: the snapshot, or the file itself unless there is evidence that it
+/// changed.
 pub fn text_as_built(
     database: &Database,
     snapshot: Option<&SourceRecord>,
@@ -135,15 +138,16 @@ pub fn text_as_built(
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The snapshot of the file that the debug information spells `file`, from the newest epoch that sampled the image: an
-/// image that was rebuilt since has another id, and the snapshots of its own epochs.
+/// Returns the snapshot of the file that the debug information spells `file`. It is from the newest epoch that sampled the
+/// image. An image that was rebuilt since has another id, and its own epochs have their own snapshots.
 pub fn snapshot<'s>(selection: &'s Selection, image: &ImageSamples, file: &str) -> Option<&'s SourceRecord> {
     let of_epoch =
         |epoch: &usize| selection.sources.get(*epoch)?.iter().find(|s| path_to_text(&s.path) == file);
     image.epochs.iter().rev().find_map(of_epoch)
 }
 
-/// A source file's text. Debug information may name anything (`/dev/zero`), so only files of a sane size are read.
+/// Reads the text of a source file. Debug information may name anything (`/dev/zero`), so only files of a plausible size are
+/// read.
 pub fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     match std::fs::metadata(path)? {
         meta if meta.is_file() && meta.len() <= MAX_SOURCE_BYTES => std::fs::read(path),
@@ -151,7 +155,7 @@ pub fn read(path: &Path) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// When the file at `path` was last written, in ns since 1970.
+/// Returns when the file at `path` was last modified, in ns since 1970.
 pub fn mtime_ns(path: &Path) -> Option<i64> {
     let time = std::fs::metadata(path).ok()?.modified().ok()?;
     i64::try_from(time.duration_since(UNIX_EPOCH).ok()?.as_nanos()).ok()
@@ -175,8 +179,8 @@ fn against_snapshot(database: &Database, record: &SourceRecord, now: &[u8]) -> C
     Compared { state: SourceState::Mapped, lines: Some(LineMap::Moved(map)), note: Some(note.to_owned()) }
 }
 
-/// Where the lines of a text are in a later one. As many lines as were taken out in one place and put in there were edited;
-/// of others nothing tells which became which.
+/// Maps the lines of a text to those of a later one. If as many lines were removed in one place as were added there, they
+/// count as edited. Otherwise it is unknown which line became which.
 pub fn map_lines(then: &str, now: &str) -> Moved {
     let [then, now] = [then, now].map(|text| text.split_inclusive('\n').collect::<Vec<_>>());
     let mut moved = Moved::default();

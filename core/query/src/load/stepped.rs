@@ -1,10 +1,10 @@
-//! What threads did while they were followed, added up and ready to be asked about.
+//! Control transfers of threads that were emulated or single-stepped.
 //!
-//! Enters: the path bursts of merged epochs and their samples. Leaves: transfers of a procedure's instructions. Cost: linear in the
-//! bursts' transfers, once for each selection.
+//! Input: the path bursts of merged epochs, and their samples. Output: transfers between a procedure's instructions. Cost:
+//! linear in the transfers of the bursts, once for each selection.
 //!
-//! Each burst counts alike. They begin at random times, so that slow phases have too many of them; to correct that by where
-//! bursts end made answers worse (docs/measured.md).
+//! All bursts have equal weight. They begin at random times, so slow phases have too many of them. Correcting that by where
+//! bursts end made results worse (docs/measured.md).
 
 use std::collections::BTreeMap;
 
@@ -18,19 +18,19 @@ use crate::load::samples::ImageSamples;
 /// Stands for all places in other images.
 const ELSEWHERE: u64 = u64::MAX;
 
-/// Transfers by image (an index) and offsets.
+/// Number of transfers, by image (an index) and offsets.
 #[derive(Default)]
 pub struct Stepped {
     by_image: FxHashMap<usize, BTreeMap<(u64, u64), f64>>,
 }
 
 impl Stepped {
-    /// Whether nothing was.
+    /// Returns whether there are no transfers.
     pub fn is_empty(&self) -> bool {
         self.by_image.is_empty()
     }
 
-    /// Adds the bursts up.
+    /// Sums the transfers of the bursts.
     pub fn new(bursts: &[PathBurst], images: &[ImageSamples]) -> Self {
         if bursts.is_empty() {
             return Stepped::default();
@@ -53,15 +53,15 @@ impl Stepped {
         stepped
     }
 
-    /// Where control went from the instruction at `from` of the image with that index, and how often, as far as it stayed in
-    /// that image.
+    /// Returns where control went from the instruction at `from` of the image, and how often. Transfers to other images are
+    /// left out. `image_index` is the index of the image.
     pub fn targets(&self, image_index: usize, from: ImageOffset) -> impl Iterator<Item = (ImageOffset, f64)> {
         let all = self.by_image.get(&image_index).into_iter();
         let own = all.flat_map(move |all| all.range((from.0, 0)..(from.0, ELSEWHERE)));
         own.map(|((_, to), count)| (ImageOffset(*to), *count))
     }
 
-    /// The transfers from these instructions of the image with that index.
+    /// Returns the transfers from these instructions of the image with this index.
     pub fn transfers(
         &self,
         image_index: usize,

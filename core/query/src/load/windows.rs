@@ -1,7 +1,7 @@
-//! What counted windows told of the executions of places, compared and ready to be asked about.
+//! Executions that were counted in windows by hardware breakpoints.
 //!
-//! Enters: the bursts of merged epochs, those that are windows. Leaves: counted instructions of a procedure. Cost: linear
-//! in the windows, once for each selection.
+//! Input: the bursts of merged epochs that are counted windows. Output: counted instructions of a procedure. Cost: linear in
+//! the windows, once for each selection.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use rustc_hash::FxHashMap;
 
 use crate::load::samples::ImageSamples;
 
-/// Compared places by image (an index) and offset.
+/// Places whose counts were compared with each other, by image (an index) and offset.
 #[derive(Default)]
 pub struct Windows {
     by_image: FxHashMap<usize, BTreeMap<u64, Compared>>,
 }
 
 impl Windows {
-    /// Compares what the windows among `bursts` counted.
+    /// Compares the counts of the windows among `bursts`.
     pub fn new(bursts: &[PathBurst], images: &[ImageSamples]) -> Self {
         let mut places: BTreeMap<&PathPlace, usize> = BTreeMap::new();
         let mut windows: Vec<Vec<(usize, u64)>> = Vec::new();
@@ -48,7 +48,7 @@ impl Windows {
         Windows { by_image }
     }
 
-    /// What was counted of these instructions of the image with that index.
+    /// Returns the counts of these instructions of the image with this index.
     pub fn counted(&self, image_index: usize, image: &Image, instructions: &[Instruction]) -> Vec<Counted> {
         let (Some(all), [first, .., last]) = (self.by_image.get(&image_index), instructions) else {
             return Vec::new();

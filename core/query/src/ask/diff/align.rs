@@ -1,25 +1,25 @@
-//! Instructions of two builds of one procedure, laid beside each other.
+//! Aligns the instructions of two builds of one procedure.
 //!
-//! Enters: two lists of instructions. Leaves: pairs. Addresses say nothing across a rebuild, so instructions are compared
-//! by their text without them ([`crate::differences`]); where neither side has that text, by their mnemonics, since a rebuild
-//! renames registers.
+//! Input: two lists of instructions. Output: pairs. Addresses mean nothing across a rebuild, so instructions are compared by
+//! their text without addresses ([`crate::differences`]). Where the texts differ on both sides, they are compared by their
+//! mnemonics, since a rebuild may use other registers.
 
 use dwell_image::{Flow, Instruction};
 
 use crate::differences::{Stretch, stretches};
 
-/// An instruction of A (its index), of B, or of both.
+/// An instruction of A, of B, or a pair of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
-    /// Index in A.
+    /// Index of the instruction in A.
     pub a: Option<usize>,
-    /// Index in B.
+    /// Index of the instruction in B.
     pub b: Option<usize>,
-    /// Whether their texts agree except for addresses.
+    /// Whether the texts are equal, ignoring addresses.
     pub same: bool,
 }
 
-/// Every instruction of both sides once, in both sides' order.
+/// Aligns two lists of instructions. Each instruction appears once, in the order of its side.
 pub fn align(a: &[Instruction], b: &[Instruction]) -> Vec<Pair> {
     let [texts_a, texts_b] = [a, b].map(|side| side.iter().map(text).collect::<Vec<_>>());
     let mut pairs = Vec::with_capacity(a.len().max(b.len()));
@@ -63,7 +63,7 @@ fn added(b: usize) -> Pair {
     Pair { a: None, b: Some(b), same: false }
 }
 
-/// Mnemonic and operands without what a rebuild moves: targets of control flow and absolute addresses.
+/// Returns mnemonic and operands without what a rebuild changes: targets of control flow and absolute addresses.
 fn text(instruction: &Instruction) -> String {
     match instruction.flow {
         Flow::Branch { .. } | Flow::Jump { .. } | Flow::Call { target: Some(_) } => {
@@ -74,7 +74,7 @@ fn text(instruction: &Instruction) -> String {
     }
 }
 
-/// Every hexadecimal literal blotted out.
+/// Replaces every hexadecimal number by the same placeholder.
 fn without_numbers(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -87,7 +87,7 @@ fn without_numbers(text: &str) -> String {
     out + rest
 }
 
-/// Checks that each side's instructions are all there once, in order.
+/// Checks that the pairs contain all instructions of each side once, in order.
 fn verify(pairs: &[Pair], a: usize, b: usize) -> Result<(), String> {
     let is_whole = |indices: Vec<usize>, len| indices.into_iter().eq(0..len);
     let of_a = pairs.iter().filter_map(|p| p.a).collect();

@@ -1,8 +1,8 @@
-//! One source file on both sides of a change, its lines as they are now.
+//! Compares one source file on both sides of a change, by the lines of its current text.
 //!
-//! Enters: a file. Leaves: its lines and procedures with their changes: what an editor shows beside them. Lines are
-//! those of the present text on both sides, so a line that was moved by a rebuild is one line, and one that is in neither
-//! text as it is now is left out. Cost: the analysis of the procedures that the file was compiled into.
+//! Input: a file. Output: its lines and procedures with their changes, as an editor shows them beside the text. Both sides
+//! use line numbers of the current text, so a line that moved between the builds is one line. A line of either side that is
+//! not in the current text is left out. Cost: the analysis of the procedures that the file was compiled into.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -17,7 +17,7 @@ use crate::{
     ask::stats::Name,
 };
 
-/// A line's totals on both sides, and how much the most unsteady of its procedures varies.
+/// Totals of a line on both sides, and the comparison of the line's procedure that varies most between runs.
 #[derive(Default)]
 struct LineSums {
     totals: [Option<Totals>; 2],
@@ -25,7 +25,8 @@ struct LineSums {
 }
 
 impl Query {
-    /// What changed from A to B in the source file at `path`; of `request`, its sides and what makes them comparable.
+    /// Returns what changed from A to B in the source file at `path`. Only the sides and the normalization of `request` are
+    /// used.
     pub fn file_changes(
         &self,
         request: &DiffRequest,

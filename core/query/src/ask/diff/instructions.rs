@@ -1,6 +1,6 @@
-//! One procedure's instructions on both sides of a change.
+//! Compares the instructions of one procedure on both sides of a change.
 //!
-//! Enters: a procedure analysed on both sides. Leaves: its instructions beside each other, each with its change.
+//! Input: a procedure that was analysed on both sides. Output: its aligned instructions, each with its change.
 
 use super::{
     align::align,
@@ -11,7 +11,7 @@ use crate::{
     answer::{DiffInstruction, DiffPlace},
 };
 
-/// Every instruction of both sides once.
+/// Returns every instruction of both sides once, with its change.
 pub fn compare_instructions(sides: &Sides, row: &Row) -> Vec<DiffInstruction> {
     let [a, b] = [0, 1].map(|i| row.costs[i].as_deref());
     let of = |costs: Option<&ProcedureCosts>| costs.map_or_else(Vec::new, |c| c.instructions.clone());

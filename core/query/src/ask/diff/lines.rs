@@ -1,7 +1,8 @@
-//! Source lines on both sides of a change, each image's as it was built.
+//! Compares source lines on both sides of a change, using each image's source as it was built.
 //!
-//! Enters: analysed procedures. Leaves: a row for each line. A line of A is a line of B where a diff of the two texts says
-//! so; where a text is not known, where the numbers agree. A file that was compiled in another folder is the same file.
+//! Input: analysed procedures. Output: a row for each line. A line of A and a line of B are the same line if a diff of the
+//! two texts pairs them; if one of the texts is unknown, if their numbers are equal. A file that was compiled in another
+//! folder counts as the same file.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -22,13 +23,13 @@ use crate::{
     query::View,
 };
 
-/// A line as its side spells it.
+/// File and number of a line, as one side's debug information spells it.
 type Place = (Arc<str>, u32);
 
-/// What one side knows of a file: an image that it was compiled into.
+/// Files that one side knows, each with an image (an index) that was compiled from it.
 type Images = BTreeMap<Arc<str>, usize>;
 
-/// Lines of the procedures that were compared.
+/// Lines of the procedures that are compared.
 pub struct Lines<'a> {
     sides: &'a Sides,
     sums: [BTreeMap<Place, (Totals, Option<Comparison>)>; 2],
@@ -36,12 +37,12 @@ pub struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// None yet.
+    /// Creates a comparison without lines.
     pub fn new(sides: &'a Sides) -> Self {
         Lines { sides, sums: Default::default(), images: Default::default() }
     }
 
-    /// Adds a procedure's, on both sides.
+    /// Adds the lines of a procedure, on both sides.
     pub fn add(&mut self, row: &Row) {
         for (side, costs) in row.costs.iter().enumerate() {
             let Some(costs) = costs else { continue };
@@ -50,14 +51,14 @@ impl<'a> Lines<'a> {
                 self.images[side].entry(place.0.clone()).or_insert(procedure.image);
                 let sum = self.sums[side].entry(place).or_default();
                 sum.0.add(&costs.totals(indices));
-                // The most unsteady of its procedures speaks for the line.
+                // The procedure that varies most between runs determines the dispersion of the line.
                 let steadier = sum.1.is_some_and(|c| c.dispersion >= row.compared.dispersion);
                 sum.1 = if steadier { sum.1 } else { Some(row.compared) };
             }
         }
     }
 
-    /// Rows, the largest change first, and how many may be chance.
+    /// Returns the rows, the largest change first, and the number of rows that may be chance.
     pub fn finish(self, query: &Query, all: bool) -> (Vec<DiffLine>, usize) {
         let moved = moved_files(&self.images);
         let maps = self.maps(query, &moved);
@@ -90,7 +91,8 @@ impl<'a> Lines<'a> {
         (rows, insignificant)
     }
 
-    /// By file that both sides know, as B spells it, and whose texts are known and differ: line in A → line in B.
+    /// Returns maps from lines in A to lines in B. They are keyed by B's spelling of the file and exist for files that both
+    /// sides know, whose texts are known and differ.
     fn maps(
         &self,
         query: &Query,
@@ -109,8 +111,9 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Files that one side alone has, A's → B's: of equal names those whose folders agree furthest from the end, where that
-/// leaves no doubt. Two checkouts, two build folders.
+/// Finds files that only one side has but that were moved, such as between two checkouts or two build folders. Returns A's
+/// path → B's path. Among files of equal name, those with the longest common end of their paths are paired, unless this is
+/// ambiguous.
 fn moved_files([a, b]: &[Images; 2]) -> HashMap<Arc<str>, Arc<str>> {
     let only = |own: &'_ Images, other: &Images| -> Vec<Arc<str>> {
         own.keys().filter(|file| !other.contains_key(*file)).cloned().collect()
@@ -123,7 +126,8 @@ fn moved_files([a, b]: &[Images; 2]) -> HashMap<Arc<str>, Arc<str>> {
     gone.iter().filter_map(pair).collect()
 }
 
-/// The one that ends in the most components that `file` ends in; `None` where none has its name, or several are as close.
+/// Returns the file with the most path components in common with the end of `file`. Returns `None` if no file has the same
+/// name, or if several are equally close.
 fn closest<'f>(file: &str, among: &'f [Arc<str>]) -> Option<&'f Arc<str>> {
     let common = |other: &str| {
         let pairs = Path::new(file).components().rev().zip(Path::new(other).components().rev());
@@ -134,7 +138,7 @@ fn closest<'f>(file: &str, among: &'f [Arc<str>]) -> Option<&'f Arc<str>> {
     best.next().filter(|_| best.next().is_none())
 }
 
-/// Indices of the instructions of each line.
+/// Groups the indices of instructions by source line.
 fn by_line(costs: &ProcedureCosts) -> BTreeMap<Place, Vec<usize>> {
     let mut lines: BTreeMap<Place, Vec<usize>> = BTreeMap::new();
     for (i, line) in costs.lines.iter().enumerate() {

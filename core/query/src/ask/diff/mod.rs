@@ -1,8 +1,8 @@
-//! `diff`: what changed between two profiles: procedures, lines, instructions (DCPI §3, dcpidiff).
+//! Request `diff`: what changed between two profiles, by procedure, line and instruction (DCPI §3, dcpidiff).
 //!
-//! Enters: two sets of epochs. Leaves: how samples changed, whether that is more than chance (see
-//! [`significance`](crate::analyse::significance)), and cost (CPI) apart from count (executions). Never here: a change that noise may
-//! explain shown as one. Cost: the analysis of the procedures that changed, on both sides.
+//! Input: two sets of epochs. Output: how samples changed, whether the change is more than chance (see
+//! [`significance`](crate::analyse::significance)), and cost (CPI) separate from count (executions). A change that noise may
+//! explain is never shown as a change. Cost: the analysis of the procedures that changed, on both sides.
 
 mod align;
 mod file;
@@ -15,11 +15,11 @@ use crate::{Cancel, Query, QueryError, analyse::procedure_names, answer::Diff, a
 pub use sides::DiffRequest;
 use sides::{Row, Side, Sides, name_of};
 
-/// The number of procedures, those that changed most, whose lines are compared.
+/// Number of procedures, those that changed most, whose lines are compared.
 const PROCEDURES_WITH_LINES_MAX: usize = 50;
 
 impl Query {
-    /// What changed from A to B.
+    /// Returns what changed from A to B.
     pub fn diff(&self, request: &DiffRequest, cancel: &Cancel) -> Result<Diff, QueryError> {
         let sides = self.sides(request, cancel)?;
         let mut rows = match &request.procedure {
@@ -65,7 +65,7 @@ impl Query {
         })
     }
 
-    /// One procedure's row, found on both sides by the name of either.
+    /// Returns the row of one procedure. Its name on either side finds it on both sides.
     fn row_of(&self, sides: &Sides, name: &str) -> Result<Row, QueryError> {
         let find = |side: &Side| {
             let all = self.procedures(&side.view, &Cancel::new())?;
@@ -84,7 +84,7 @@ impl Query {
     }
 }
 
-/// Drops rows that may be chance, unless all are asked for; how many were dropped or would have been.
+/// Removes the rows that may be chance, unless `all` is set. Returns the number of such rows in both cases.
 fn keep_significant(rows: &mut Vec<Row>, all: bool) -> usize {
     let before = rows.iter().filter(|r| !r.change.significant).count();
     if !all {

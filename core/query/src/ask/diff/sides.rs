@@ -22,30 +22,30 @@ use crate::{
     query::View,
 };
 
-/// A question for [`Query::diff`].
+/// A request to [`Query::diff`].
 #[derive(Clone, Debug, Default)]
 pub struct DiffRequest {
-    /// The epochs before the change.
+    /// Epochs before the change.
     pub a: Vec<String>,
-    /// The epochs after the change. Several epochs on a side show how much runs vary by themselves.
+    /// Epochs after the change. Several epochs on one side show how much runs vary by themselves.
     pub b: Vec<String>,
-    /// Compare only this procedure (`NAME` or `IMAGE:NAME`), instruction by instruction.
+    /// If set, only this procedure (`NAME` or `IMAGE:NAME`) is compared, instruction by instruction.
     pub procedure: Option<String>,
-    /// What makes them comparable.
+    /// What both sides are assumed to have in common.
     pub normalize: Normalize,
-    /// Show changes that may be chance, too.
+    /// Whether to include changes that may be chance.
     pub all: bool,
-    /// The largest number of procedures and of lines; `None` means all.
+    /// Largest number of procedures and of lines; `None` means all.
     pub limit: Option<usize>,
 }
 
-/// One of two profiles.
+/// One of the two profiles.
 pub struct Side {
-    /// All its epochs merged.
+    /// All epochs of the side, merged.
     pub view: Arc<View>,
-    /// Each epoch apart: samples by procedure and in all, and the exposure.
+    /// One entry for each epoch: samples by procedure, all samples, and the exposure.
     pub(super) runs: Vec<(BTreeMap<Name, u64>, u64, f64)>,
-    /// The largest procedure of each name.
+    /// The procedure with the most samples for each name.
     pub(super) procedures: BTreeMap<Name, ProcedureSamples>,
 }
 
@@ -85,7 +85,7 @@ impl Side {
         self.runs.iter().map(|(.., exposure)| exposure).sum()
     }
 
-    /// The procedure's samples in each run.
+    /// Returns the samples of the procedure in each run.
     pub(super) fn counts(&self, name: &Name) -> Vec<Observed> {
         let runs = self.runs.iter();
         runs.map(|(by_name, _, e)| Observed { count: by_name.get(name).copied().unwrap_or(0), exposure: *e })
@@ -114,23 +114,23 @@ impl Side {
     }
 }
 
-/// What a procedure is known by on both sides.
+/// Returns the name that identifies a procedure on both sides.
 pub(super) fn name_of(view: &View, p: &ProcedureSamples) -> Name {
     (image_name(&view.selection.images[p.image].record), p.name.clone())
 }
 
-/// Both profiles.
+/// Both profiles, and how their sample counts relate.
 pub struct Sides {
-    /// Before.
+    /// The profile before the change.
     pub a: Side,
-    /// After.
+    /// The profile after the change.
     pub b: Side,
-    /// B's exposure over A's.
+    /// Factor by which B would have more samples than A if nothing had changed.
     pub exposure: f64,
 }
 
 impl Sides {
-    /// A row for each procedure of either side, the largest change first.
+    /// Returns a row for each procedure of either side, the largest change first.
     pub(super) fn rows(&self) -> Vec<Row> {
         let names: std::collections::BTreeSet<&Name> =
             self.a.procedures.keys().chain(self.b.procedures.keys()).collect();
@@ -146,7 +146,7 @@ impl Sides {
         rows
     }
 
-    /// How counts of runs changed; judged as the only ones.
+    /// Compares the counts of runs on both sides, as if this were the only comparison.
     pub(super) fn change(&self, a: Vec<Observed>, b: Vec<Observed>) -> (DiffChange, Comparison) {
         let compared = compare(&a, &b);
         let sum = |runs: &[Observed]| runs.iter().map(|o| o.count as f64).sum();
@@ -156,7 +156,8 @@ impl Sides {
         (change, compared)
     }
 
-    /// How a part of a procedure changed, given how much the whole varies from run to run.
+    /// Compares the samples of a part of a procedure. `whole` is the comparison of the procedure, which provides the
+    /// dispersion between runs.
     pub fn change_of_part(&self, a: f64, b: f64, whole: &Comparison) -> DiffChange {
         let observed = |samples: f64, side: &Side| Observed {
             count: samples.round().max(0.0) as u64,
@@ -181,7 +182,7 @@ impl Sides {
         }
     }
 
-    /// Cost apart from count.
+    /// Splits a change into executions and cycles per execution.
     pub fn factors(&self, a: Option<&Totals>, b: Option<&Totals>) -> DiffFactors {
         let executions = |totals: Option<&Totals>, side: &Side| {
             Some(totals?.absolute_executed()? * side.view.selection.period_cycles()?)
@@ -189,13 +190,14 @@ impl Sides {
         let (executions_a, executions_b) = (executions(a, &self.a), executions(b, &self.b));
         let (cpi_a, cpi_b) = (a.and_then(Totals::cpi), b.and_then(Totals::cpi));
         let over = |b: Option<f64>, a: Option<f64>| Some(b? / a.filter(|a| *a > 0.0)?);
-        // Samples are as many as the period says; executions are not, so only the rest of the exposure counts.
+        // The number of samples depends on the period, but the number of executions does not. So executions are divided by
+        // the exposure without the ratio of the periods.
         let periods = over(self.b.view.selection.period_cycles(), self.a.view.selection.period_cycles());
         let work = self.exposure * periods.unwrap_or(1.0);
         let count_ratio = over(executions_b, executions_a).map(|r| r / work);
         let cost_ratio = over(cpi_b, cpi_a);
-        // Of a change by count × cost, count changed further than cost where it is beyond the square root of both, and less far
-        // where it is not.
+        // The whole change is count × cost. Count changed further than cost if its change is above the square root of the
+        // whole, and less if it is below.
         let beyond = |(count, cost): (f64, f64)| (count / cost).ln().abs() / 2.0;
         let tells_apart = count_ratio.zip(cost_ratio).zip(a.zip(b)).is_some_and(|(ratios, (a, b))| {
             beyond(ratios) > a.executed_interval().half_width().hypot(b.executed_interval().half_width())
@@ -232,7 +234,7 @@ impl Sides {
 }
 
 impl DiffChange {
-    /// Calls it a change where less than one in twenty of such calls is false.
+    /// Marks the change as significant if fewer than one in twenty changes so marked are false positives.
     pub(crate) fn judge(&mut self, false_discovery_rate: f64) {
         self.false_discovery_rate = false_discovery_rate;
         self.significant = false_discovery_rate < FALSE_DISCOVERY_MAX;
@@ -244,10 +246,10 @@ pub struct Row {
     pub(super) name: Name,
     pub(super) demangled: String,
     pub(super) change: DiffChange,
-    /// Beside it: how much runs vary.
+    /// Comparison of the procedure's runs, which shows how much runs vary.
     pub compared: Comparison,
     pub(super) procedures: [Option<ProcedureSamples>; 2],
-    /// Analysed, where that can be done: A, B.
+    /// Analysed procedure in A and in B, if it can be analysed.
     pub costs: [Option<Arc<ProcedureCosts>>; 2],
 }
 
@@ -282,14 +284,14 @@ impl Row {
         }
     }
 
-    /// Where a side's image is, and which procedure it is there.
+    /// Returns the view of one side, and the procedure in it.
     pub fn subject<'s>(&self, sides: &'s Sides, of_b: bool) -> Option<(&'s View, &ProcedureSamples)> {
         let side = if of_b { &sides.b } else { &sides.a };
         Some((&side.view, self.procedures[usize::from(of_b)].as_ref()?))
     }
 }
 
-/// The confidence of the instructions that hold most of the samples.
+/// Returns the confidence of the instructions that hold most of the samples.
 fn confidence(costs: &ProcedureCosts) -> Option<Confidence> {
     let mut samples: BTreeMap<Confidence, f64> = BTreeMap::new();
     for cost in &costs.analysis.instructions {

@@ -1,5 +1,5 @@
-//! Figure 3, from counts that have its sums, extremes and deviations: the paper prints those, not the counts. The samples
-//! of the eight sets are the paper's own.
+//! Checks against the paper's Figure 3. The counts are constructed to have the figure's sums, extremes and deviations,
+//! because the paper prints those and not the counts. The total samples of the eight sets are the paper's own.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const PROCEDURES: [(&str, [u64; 8]); 6] = [
     ("vslv1p_", [50422, 50422, 52098, 52934, 50736, 50787, 50420, 53110]),
 ];
 
-/// As the figure prints them.
+/// Rows as the figure prints them.
 const FIGURE: [&str; 6] = [
     "11.32% 441040.00 6.17% 8 55130.00 21168.70 38155.00 88075.00 smooth_",
     "1.44% 72385.00 1.01% 8 9048.12 368.74 8578.00 9622.00 fftb_",
@@ -96,7 +96,7 @@ fn groups_are_compared_by_their_own_variation() {
         comparison.significant && comparison.ratio.is_some_and(|r| (r - 1.195).abs() < 0.01),
         "{first:?}"
     );
-    // The paper's eight runs are runs of one program.
+    // The paper's eight runs are runs of one program, so no other procedure differs.
     let others = stats.rows[1..].iter().map(|r| r.comparison.as_ref().unwrap());
     assert!(others.clone().all(|c| !c.significant), "{:?}", others.collect::<Vec<_>>());
 }

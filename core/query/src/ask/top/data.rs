@@ -1,7 +1,7 @@
-//! `top --by data`: what the loads and stores refer to that samples fall on.
+//! Request `top --by data`: the data that sampled loads and stores refer to.
 //!
-//! Enters: merged samples by image and distance, or by what else they refer to. Leaves: rows. Never here: what is not in the
-//! epochs: which instructions refer to it, what memory held.
+//! Input: merged samples by image and distance, or by the other kinds of data that they refer to. Output: rows. The epochs
+//! do not record which instructions refer to the data or what the memory held, so neither is shown.
 
 use std::collections::BTreeMap;
 
@@ -18,15 +18,15 @@ use crate::{
     load::{images::ImageStore, selection::Selection},
 };
 
-/// What a row is, and with its name and its image (an index), where it has one, which.
+/// Key of a row: kind of the data, its name, and its image (an index) if it has one.
 type Key = (&'static str, String, Option<usize>);
 
-/// What ids begin with that stand for memory that is no image's.
+/// Prefix of the ids that stand for memory outside of images.
 const PREFIX: &str = "data:";
-/// Bytes of a page, as the collector has them.
+/// Size of a page in bytes, as the collector assumes it.
 const PAGE_BYTES: u64 = 4096;
 
-/// Rows by data, most samples first. Shares are of the samples that were looked at.
+/// Returns rows by data, most samples first. Shares are relative to the samples whose registers were examined.
 pub fn top(
     selection: &Selection,
     store: &ImageStore,
@@ -80,7 +80,8 @@ pub fn top(
     })
 }
 
-/// Whether the row is asked for. What is no image is asked for by the name that is shown; it is of user mode.
+/// Returns whether the request includes the row. Data outside of images is selected by the name that is shown and counts as
+/// user mode.
 fn takes(request: &TopRequest, record: &ImageRecord) -> bool {
     if !record.id.as_str().starts_with(PREFIX) {
         return request.takes(record);

@@ -1,7 +1,7 @@
-//! Rows by thread, CPU or control group, of epochs that kept these.
+//! Rows by thread, CPU or control group, for epochs that recorded these dimensions.
 //!
-//! Enters: merged samples. Leaves: rows, and what of the samples they leave out. Never here: a guess; an epoch that did not keep
-//! a dimension says so.
+//! Input: merged samples. Output: rows, and a note on the samples that they leave out. Nothing is guessed: if an epoch did
+//! not record a dimension, the note says so.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// Each value's samples, of the images that are wanted.
+/// Returns the samples of each value of the dimension, for the wanted images.
 pub fn by_dimension(
     selection: &Selection,
     wanted: &[bool],
@@ -45,7 +45,8 @@ fn row(value: &DimensionValue) -> TopRow {
     }
 }
 
-/// Names the epochs, of several, that did not keep it: their samples are in no row.
+/// Returns a note that names those epochs that did not record the dimension, if only some of them did. Their samples are in
+/// no row.
 pub fn note(selection: &Selection, dimension: Dimension) -> Option<String> {
     let without = selection.epochs.iter().zip(&selection.kept).filter(|(_, kept)| !kept.has(dimension));
     let ids: Vec<String> = without.map(|(epoch, _)| epoch.id.to_string()).collect();

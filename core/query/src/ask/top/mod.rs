@@ -1,4 +1,4 @@
-//! `top`: where the time goes, by procedure, image, line, application, dimension or data.
+//! Request `top`: where the time goes, by procedure, image, line, application, dimension or data.
 
 mod data;
 mod dimensions;
@@ -20,11 +20,11 @@ use crate::{
     query::{RowCost, View},
 };
 
-/// How many procedures of a ranking keep their analysis, since they are likely to be asked about next. The analyses of a
-/// long list would fill the memory.
+/// Number of ranked procedures whose analysis stays in the cache, since the user is likely to look at them next. The
+/// analyses of a longer list would use too much memory.
 const ROWS_KEPT: usize = 200;
 impl Query {
-    /// Where the time goes.
+    /// Returns where the time goes.
     pub fn top(&self, request: &TopRequest, cancel: &Cancel) -> Result<Top, QueryError> {
         let view = self.view_of(&request.epochs, &request.filter)?;
         let selection = &view.selection;
@@ -67,7 +67,7 @@ impl Query {
         Ok(top)
     }
 
-    /// The rows of a table that is read once: only the images' symbols are read for it, and the names of its rows.
+    /// Returns the rows of a table that is read once. Only the images' symbols and the names of the rows are read for it.
     fn hottest_procedures(
         &self,
         view: &View,
@@ -93,8 +93,8 @@ impl Query {
         Ok(top)
     }
 
-    /// Adds what takes an analysis: the line that the procedure begins at, its CPI and, on request, its cycles by cause. The
-    /// analysis stays in the cache where `keep` is set.
+    /// Adds the columns that need an analysis: the line that the procedure begins at, its CPI and, if requested, its cycles
+    /// by cause. If `keep` is set, the analysis stays in the cache.
     fn row_with_cost(
         &self,
         view: &View,

@@ -1,4 +1,4 @@
-//! The question of where the time goes, and how much of the answer is computed.
+//! Parameters of `top`: what the rows are, which samples count, and how much is computed for each row.
 
 use dwell_profile::{Dimension, ImageKind, ImageRecord};
 
@@ -7,30 +7,30 @@ use crate::{
     load::{filter::wants, selection::Selection},
 };
 
-/// What the rows of a [`Top`](crate::answer::Top) are.
+/// What the rows of a [`Top`](crate::answer::Top) stand for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TopBy {
-    /// Procedures, with CPI where it can be estimated.
+    /// Procedures, with CPI if it can be estimated.
     #[default]
     Procedure,
-    /// Images.
+    /// Images (binaries).
     Image,
-    /// Source lines (of the innermost inlined call).
+    /// Source lines, those of the innermost inlined call.
     Line,
-    /// Applications.
+    /// Applications, by the name of the executable.
     App,
-    /// Executions of applications; those that were not kept apart together.
+    /// Executions of applications. Executions that were not recorded separately share one row.
     Instance,
-    /// Names of threads, CPUs, control groups, of epochs that kept them.
+    /// Thread names, CPUs or control groups, for epochs that recorded them.
     Dimension(Dimension),
-    /// What data the sampled instructions refer to, of epochs that kept it.
+    /// The data that sampled instructions refer to, for epochs that recorded it.
     Data,
 }
 
-/// Which code's samples count.
+/// The part of the system whose samples count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Domain {
-    /// All code.
+    /// All code, of user mode and of the kernel.
     #[default]
     All,
     /// Code that runs in user mode.
@@ -40,7 +40,7 @@ pub enum Domain {
 }
 
 impl Domain {
-    /// Whether an image belongs to the domain.
+    /// Returns whether an image belongs to the domain.
     fn has(self, record: &ImageRecord) -> bool {
         let is_kernel = matches!(record.kind, ImageKind::Kernel | ImageKind::Module);
         match self {
@@ -51,51 +51,51 @@ impl Domain {
     }
 }
 
-/// How much is computed of each procedure's row.
+/// How much is computed for each row of a procedure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Detail {
-    /// Samples only: for a list of thousands, whose rows are asked for again when they come in sight.
+    /// Only samples. This is for a list of thousands of rows, whose other columns are requested when they become visible.
     Samples,
-    /// A table that is read once and quickly: at most [`TopRequest::limit`] rows, which have no id, and a CPI only where
-    /// there is evidence of executions besides time.
+    /// A table that is read once and must be quick. It has at most [`TopRequest::limit`] rows. Rows have no id, and a CPI
+    /// only if there is evidence of executions besides time.
     Hottest,
-    /// Like [`Detail::Hottest`], with a CPI in any case.
+    /// Like [`Detail::Hottest`], but always with a CPI.
     HottestWithCpi,
-    /// The id, the CPI, and the file and line that the procedure begins at.
+    /// Id, CPI, and the file and line that the procedure begins at.
     #[default]
     Full,
-    /// All of that, and the procedure's cycles by cause.
+    /// The same as [`Detail::Full`], and the procedure's cycles by cause.
     FullWithCycles,
 }
 
-/// A question for [`Query::top`](crate::Query::top).
+/// A request to [`Query::top`](crate::Query::top).
 #[derive(Clone, Debug, Default)]
 pub struct TopRequest {
-    /// The epochs to merge; where there are none, the latest.
+    /// Epochs to merge. If empty, the latest epoch is used.
     pub epochs: Vec<String>,
-    /// What the rows are.
+    /// What the rows stand for.
     pub by: TopBy,
-    /// The number of most costly rows to skip.
+    /// Number of most costly rows to skip.
     pub offset: usize,
-    /// The largest number of rows; `None` means all.
+    /// Largest number of rows; `None` means all.
     pub limit: Option<usize>,
-    /// By procedure: how much is computed of each row.
+    /// How much is computed for each row, if the rows are procedures.
     pub detail: Detail,
-    /// Only samples of images whose path, file name or id contains this.
+    /// If set, only samples of images whose path, file name or id contains this text.
     pub image: Option<String>,
-    /// Only samples of user mode, or of the kernel.
+    /// Restricts the samples to user mode or to the kernel.
     pub domain: Domain,
-    /// Only samples of an application, a thread, …; shares stay those of all samples.
+    /// Restricts the samples to an application, a thread, …. Shares stay relative to all samples.
     pub filter: SampleFilter,
 }
 
 impl TopRequest {
-    /// Whether samples of the image count.
+    /// Returns whether samples of the image count.
     pub(crate) fn takes(&self, record: &ImageRecord) -> bool {
         self.domain.has(record) && wants(&self.image, record)
     }
 
-    /// For each image of the selection, whether its samples count.
+    /// Returns for each image of the selection whether its samples count.
     pub(crate) fn wanted_images(&self, selection: &Selection) -> Vec<bool> {
         selection.images.iter().map(|image| self.takes(&image.record)).collect()
     }

@@ -1,6 +1,6 @@
-//! The rows of a table of samples: by procedure, image, line, application or dimension.
+//! Rows of a table of samples: by procedure, image, line, application or dimension.
 //!
-//! Enters: merged samples, procedures with their samples and costs. Leaves: rows, sorted and trimmed.
+//! Input: merged samples, and procedures with their samples and costs. Output: rows, sorted and trimmed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -28,15 +28,15 @@ use crate::{
     words::scale_name,
 };
 
-/// A row before it is trimmed.
+/// A row before the table is trimmed.
 pub struct Candidate {
     /// The row, without shares.
     pub row: TopRow,
-    /// Its samples.
+    /// Samples of the row by event.
     counts: CountsByEvent,
-    /// Samples of the primary event, at the lines that were waited for where rows are lines.
+    /// Samples of the primary event. If rows are lines, samples count for the line of the instruction that was waited for.
     primary: f64,
-    /// The procedure of a row of a procedure.
+    /// The procedure, if the row is one.
     pub procedure: Option<ProcedureSamples>,
 }
 
@@ -68,13 +68,14 @@ pub fn answer(
     (without_rows(selection, omitted_rows), rows)
 }
 
-/// A line where samples landed that were waited for on another one costs nothing; its other events still count.
+/// Returns whether a row is shown. A line costs nothing if its samples waited for an instruction of another line, but its
+/// other events still count.
 fn is_worth_a_row(selection: &Selection, primary: f64, counts: &CountsByEvent) -> bool {
     let others = counts.iter().zip(&selection.events).skip(1);
     primary >= 0.5 || others.filter(|(_, e)| !e.is_derived()).any(|(n, _)| *n > 0)
 }
 
-/// Fills in what follows from the counts; `cumulative` is the sum of `primary` up to this row.
+/// Fills in the columns that follow from the counts; `cumulative` is the sum of `primary` up to and including this row.
 fn complete(selection: &Selection, row: &mut TopRow, counts: &CountsByEvent, primary: f64, cumulative: f64) {
     let total = selection.primary_total().max(1) as f64;
     row.samples = selection.named(counts);
@@ -94,8 +95,8 @@ fn without_rows(selection: &Selection, omitted_rows: usize) -> Top {
     }
 }
 
-/// The procedures of the images that are asked for, most costly first: no rows yet, since there may be a hundred thousand
-/// of which a page is shown.
+/// Returns the procedures of the requested images, most costly first. They are not rows yet, since there may be a hundred
+/// thousand and only one page is shown.
 pub fn ranked<'p>(
     selection: &Selection,
     procedures: &'p [ProcedureSamples],
@@ -113,7 +114,7 @@ pub fn ranked<'p>(
     ranked
 }
 
-/// The rows from `offset` on, `limit` at most, each with its place in the ranking and its procedure.
+/// Returns the rows from `offset` on, at most `limit`, each with its position in the ranking and its procedure.
 pub fn page<'p>(
     selection: &Selection,
     ranked: &[&'p ProcedureSamples],
@@ -150,14 +151,14 @@ fn procedure_row(selection: &Selection, p: &ProcedureSamples) -> TopRow {
     }
 }
 
-/// A procedure's row.
+/// Returns the row of a procedure.
 pub fn by_procedure(selection: &Selection, p: ProcedureSamples) -> Candidate {
     let row = procedure_row(selection, &p);
     let counts = p.counts.clone();
     Candidate { procedure: Some(p), ..Candidate::new(row, counts) }
 }
 
-/// Whether there is evidence of executions besides time. On out-of-order processors, time alone is hardly any evidence.
+/// Returns whether there is evidence of executions besides time. On out-of-order processors, time alone is weak evidence.
 pub fn tells_executions(selection: &Selection) -> bool {
     let model = |e: &dwell_profile::Epoch| MachineModel::for_cpu(&e.cpu);
     let in_order = selection.epochs.last().is_some_and(|e| model(e).order == Order::InOrder);
@@ -167,7 +168,7 @@ pub fn tells_executions(selection: &Selection) -> bool {
         || selection.events.iter().any(|e| e.is_derived() || e.base_name() == Event::INSTRUCTIONS.name())
 }
 
-/// The row with what is known of its cycles per instruction.
+/// Adds to the row what is known of its cycles per instruction.
 pub fn with_cpi(row: TopRow, totals: Option<&Totals>) -> TopRow {
     let Some((totals, scale)) = totals.and_then(|t| Some((t, t.scale?))) else { return row };
     TopRow {
@@ -190,14 +191,14 @@ pub(crate) fn image_row(record: &ImageRecord) -> TopRow {
     }
 }
 
-/// A row for each image, unsorted.
+/// Returns a row for each image, unsorted.
 pub fn by_image(selection: &Selection, request: &TopRequest) -> Vec<Candidate> {
     let images = selection.images.iter().filter(|i| request.takes(&i.record));
     images.map(|i| Candidate::new(image_row(&i.record), i.total.clone())).collect()
 }
 
-/// A row for each application, or for each of its instances, unsorted. Instances that are added up are instance 0; an
-/// application that has only one keeps its number.
+/// Returns a row for each application, or for each of its instances, unsorted. A sum over several instances has instance 0;
+/// an application with only one instance keeps its number.
 pub fn by_app(selection: &Selection, request: &TopRequest, per_instance: bool) -> Vec<Candidate> {
     let wanted = request.wanted_images(selection);
     let mut sums: BTreeMap<(&Arc<str>, u32), CountsByEvent> = BTreeMap::new();
@@ -220,7 +221,7 @@ pub fn by_app(selection: &Selection, request: &TopRequest, per_instance: bool) -
     sums.into_iter().map(|((app, i), counts)| Candidate::new(row(app, i), counts)).collect()
 }
 
-/// A row for each source line, unsorted.
+/// Returns a row for each source line, unsorted.
 pub fn by_line(
     selection: &Selection,
     store: &ImageStore,
@@ -238,7 +239,7 @@ pub fn by_line(
     Ok(lines.finish())
 }
 
-/// A row for each thread name, CPU or control group, unsorted.
+/// Returns a row for each thread name, CPU or control group, unsorted.
 pub fn by_dimension(
     selection: &Selection,
     request: &TopRequest,
@@ -248,10 +249,10 @@ pub fn by_dimension(
     Ok(rows.into_iter().map(|(row, counts)| Candidate::new(row, counts)).collect())
 }
 
-/// File and line, where debug information has them.
+/// Source file and line, if the debug information has them.
 type SourceLine = Option<(Arc<str>, u32)>;
 
-/// Adds up samples by source line. Code without debug information is one row for each image, without a file.
+/// Sums samples by source line. Code without debug information is one row for each image, without a file.
 struct Lines<'a> {
     selection: &'a Selection,
     store: &'a ImageStore,
@@ -307,7 +308,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Notes on images that matter (at least 1% of the samples) and are not all that such rows need.
+/// Returns notes on images that matter (at least 1% of the samples) but lack something that the rows need.
 pub fn image_notes(selection: &Selection, store: &ImageStore, request: &TopRequest) -> Vec<String> {
     let matters = |i: &&ImageSamples| request.takes(&i.record) && selection.share(&i.total) >= 0.01;
     let matter = selection.images.iter().filter(matters);

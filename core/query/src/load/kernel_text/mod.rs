@@ -1,13 +1,14 @@
-//! The kernel's text, found again by its build id, so that its procedures are listed by instruction like any other.
+//! Finds the kernel's text by its build ID, so that its procedures can be listed by instruction like any others.
 //!
-//! Enters: what was recorded of the kernel, folders of debug information. Leaves: the image, or why there is none. Never here: text of
-//! another build.
+//! Input: the record of the kernel, and folders of debug information. Output: the image, or the reason why there is none.
+//! Text of another build is never returned.
 //!
-//! Where no file is found and it is the running kernel, its text is read from its memory, where we may. A file has lines, too, so it
-//! comes first.
+//! A file is preferred because it may also contain source lines. If there is none and the recorded kernel is the running
+//! one, the text is read from its memory, if permissions allow it.
 //!
-//! A file has the text as it was linked. The running kernel has other instructions in few places: it patches in what the processor
-//! can do, and turns jumps of tracing and of static keys on and off, each in the bytes of what was there.
+//! A file contains the text as it was linked. The running kernel differs from it in few places: it patches in instructions
+//! that the processor supports, and it enables and disables jumps of tracing and static keys. Each patch replaces bytes in
+//! place.
 
 use std::{
     fs,
@@ -19,10 +20,10 @@ use dwell_profile::ImageRecord;
 
 mod running;
 
-/// Where distributions and builders put an uncompressed kernel, beside the folders of debug information.
+/// Folders where distributions and builders put an uncompressed kernel, in addition to the folders of debug information.
 const OTHER_DIRS: [&str; 3] = ["/boot", "/lib/modules", "/usr/lib/modules"];
 
-/// The text of the kernel that was recorded.
+/// Opens the text of the kernel that was recorded.
 pub fn open(record: &ImageRecord, debug_dirs: &[PathBuf]) -> Result<Image, String> {
     let build = match &record.kernel_builds[..] {
         [build] => build,
@@ -59,8 +60,8 @@ fn by_build_id(dir: &Path, build: &str) -> impl Iterator<Item = PathBuf> + use<>
     file.into_iter().flat_map(|file| [file.with_extension("debug"), file])
 }
 
-/// `vmlinux` in a folder, and with a version behind it or in a folder of a version's: `vmlinux-6.1.0`, `boot/vmlinux-6.1.0`,
-/// `lib/modules/6.1.0/vmlinux`, `6.1.0/build/vmlinux`.
+/// Returns the files named `vmlinux` in a folder, also with a version appended or in a folder named after a version:
+/// `vmlinux-6.1.0`, `boot/vmlinux-6.1.0`, `lib/modules/6.1.0/vmlinux`, `6.1.0/build/vmlinux`.
 fn in_folder(dir: &Path) -> Vec<PathBuf> {
     let entries = |dir: &Path| {
         let mut paths: Vec<PathBuf> =

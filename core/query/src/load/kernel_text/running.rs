@@ -1,6 +1,7 @@
-//! The running kernel's text, from /proc/kcore, which is an ELF core file of the kernel's memory.
+//! Reads the running kernel's text from /proc/kcore, an ELF core file of the kernel's memory.
 //!
-//! Enters: what /proc and /sys say of the running kernel. Leaves: its text and where it lies. Never here: which kernel is wanted.
+//! Input: what /proc and /sys contain about the running kernel. Output: its text and the address of the text. This module
+//! does not know which kernel is wanted.
 
 use std::{
     fs::{self, File},
@@ -11,15 +12,16 @@ use std::{
 use dwell_image::{Image, ImageAddress};
 use dwell_profile::ImageSymbol;
 
-/// No kernel's text is larger: Debian's has 16 MiB.
+/// Largest plausible size of a kernel's text in bytes. Debian's has 16 MiB.
 const TEXT_BYTES_MAX: u64 = 64 << 20;
-/// Program headers that are looked at: one for each range of memory.
+/// Largest number of program headers that are read. There is one for each range of memory.
 const PROGRAM_HEADERS_MAX: u64 = 4096;
 const HEADER_BYTES: usize = 64;
 const PROGRAM_HEADER_BYTES: usize = 56;
 const PT_LOAD: u32 = 1;
 
-/// The running kernel's text as it is now, with these symbols; needs the right to read the kernel's memory.
+/// Returns an image of the running kernel's text as it is now, with these symbols. It needs permission to read the kernel's
+/// memory.
 pub fn image(symbols: &[ImageSymbol]) -> Result<Image, String> {
     let why = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
     let core = File::open("/proc/kcore").map_err(why("/proc/kcore"))?;
@@ -30,12 +32,12 @@ pub fn image(symbols: &[ImageSymbol]) -> Result<Image, String> {
     Image::of_kernel_text(machine, ImageAddress(start), &text, symbols).map_err(|error| error.to_string())
 }
 
-/// The running kernel's notes, one of which has its build id.
+/// Returns the ELF notes of the running kernel, one of which contains its build ID.
 pub fn notes() -> Vec<u8> {
     fs::read("/sys/kernel/notes").unwrap_or_default()
 }
 
-/// The addresses of `_text` and `_etext`; `None` where they are hidden from us.
+/// Returns the addresses of `_text` and `_etext`; `None` if they are hidden from this process.
 fn bounds(kallsyms: impl BufRead) -> Option<(u64, u64)> {
     let (mut start, mut end) = (None, None);
     for line in kallsyms.lines() {
@@ -54,7 +56,7 @@ fn bounds(kallsyms: impl BufRead) -> Option<(u64, u64)> {
     None
 }
 
-/// The number of the instruction set and the bytes from `start` up to `end`, of a core file.
+/// Returns from a core file the ELF number of the instruction set, and the bytes from `start` to `end`.
 fn text(core: &File, start: u64, end: u64) -> Result<(u16, Vec<u8>), String> {
     let size_bytes = end.checked_sub(start).filter(|size| (1..=TEXT_BYTES_MAX).contains(size));
     let size_bytes = size_bytes.ok_or("the kernel's text has no size that is likely")?;
@@ -94,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// A core file of x86-64 with these ranges of memory: address and bytes.
+    /// Creates an x86-64 core file with these ranges of memory: address and bytes.
     fn core(ranges: &[(u64, &[u8])]) -> File {
         let mut file = tempfile::tempfile().unwrap();
         let mut bytes = b"\x7fELF\x02\x01\x01".to_vec();
