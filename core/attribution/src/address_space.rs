@@ -82,7 +82,7 @@ impl AddressSpace {
     }
 
     /// Returns whether a mapping at this time would give another meaning to addresses that were already mapped. Memory that
-    /// was just reserved ([`FRESH_NS`]) does not count.
+    /// was just reserved (`FRESH_NS`) does not count.
     pub fn would_hide(&self, new: &Mapping, time_ns: u64) -> bool {
         let first = self.0.partition_point(|m| m.end <= new.start);
         let overlapped = self.0[first..].iter().take_while(|m| m.start < new.end && new.start < new.end);

@@ -374,7 +374,7 @@ mod tests {
         processes.keep_past();
         let mut long = Vec::new();
         for time_ns in 0..2 * PAST_MAX as u64 {
-            // A few pids, used again and again: what counts is what they were, not how many they are.
+            // A few pids are used again and again: the limit counts former processes, not pids.
             processes.exec(Pid(1 + time_ns as u32 % 1000), execution, time_ns);
             long.push(processes.is_past_long());
         }
@@ -388,7 +388,7 @@ mod tests {
         Mapping { start, end: start + 1, file_offset: 0, target: TargetIndex(start as u32), anonymous: None }
     }
 
-    /// Ten processes of ten mappings each, and a child of the first.
+    /// Returns ten processes with ten mappings each, and a child of the first one.
     fn family() -> Processes {
         let execution = Applications::new(Apart::in_a_run(Vec::new())).begin("true");
         let mut processes = Processes::default();
