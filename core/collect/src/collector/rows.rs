@@ -97,7 +97,7 @@ pub(crate) mod tests {
     use crate::collector::dimensions::ValuesIndex;
     use dwell_attribution::{ExecutionId, ImageIndex};
 
-    /// The slot of this number.
+    /// Returns a slot that differs from others by its number.
     fn slot(number: u32) -> Slot {
         Slot {
             image: ImageIndex(0),
@@ -107,7 +107,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Rows of one slot each.
+    /// Returns rows for items of texts, offset and count, each in a slot of its own.
     pub(crate) fn rows(texts: impl IntoIterator<Item = (Texts, u64, u64)>) -> Rows {
         let mut counted = Ledger::default();
         let texts = texts.into_iter().zip(0..).map(|((texts, offset, count), number)| {

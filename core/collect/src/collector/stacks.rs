@@ -98,7 +98,7 @@ mod tests {
         Item::Branches(Box::new(RawStack { pid, branches: branches.to_vec() }))
     }
 
-    /// `cmp; je` lies at offset 0x10, the process's file at 0x1000, JIT code at 0x7000.
+    /// The code is `cmp; je` at offset 0x10; the process's file is mapped at 0x1000, and JIT code at 0x7000.
     #[test]
     fn stacks_are_one_burst_for_each_time_that_counts_are_handed_out() {
         let mut c = collector();
@@ -109,7 +109,8 @@ mod tests {
         c.apply(1, map(0x7000, dwell_attribution::Target::Anonymous));
         let turn = (0x1018, 0x1010);
         c.apply(2, stack(Pid(1), &[turn, turn, (0x5040, 0x1010), (0x5020, 0x5030)]));
-        // Into the kernel, JIT code, nowhere; of nobody; none at all.
+        // This stack has branches into the kernel, in JIT code and in no mapping. The next is of an unknown process, and the
+        // last is empty.
         c.apply(
             3,
             stack(Pid(1), &[turn, (u64::MAX, 0x1010), (0x7010, 0x7008), (0x7010, 0x7000), (9, 8), (0, 0)]),
@@ -128,7 +129,8 @@ mod tests {
                 )
             })
             .collect();
-        // Of the three turns in a row, the oldest came from elsewhere; the last one of the second stack from the kernel.
+        // The oldest of three successive turns has no known predecessor; the last turn of the second stack follows a kernel
+        // branch.
         let expected =
             ["/bin/init+12 /bin/init+14 3", "/bin/init+18 /bin/init+10 3", "/lib/a.so+40 /bin/init+10 1"];
         assert_eq!(told, expected);
