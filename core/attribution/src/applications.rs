@@ -86,7 +86,7 @@ struct Numbers {
 }
 
 impl Applications {
-    /// Returns a value without executions.
+    /// Returns an empty registry with these limits on executions that are kept apart.
     pub fn new(apart: Apart) -> Self {
         let numbers = Numbers { apart, by_app: FxHashMap::default(), kept_apart: 0 };
         let (executions, together) = Default::default();

@@ -152,8 +152,7 @@ impl Files {
         [own, in_tmp(name(self.pid))].into_iter().flatten().find(|map| self.is_own(map))
     }
 
-    /// Returns whether the file was written after the process began. An older one was left by an earlier process with its
-    /// pid.
+    /// Returns whether the file was written after the process began. An older one is of an earlier process with its pid.
     fn is_own(&self, map: &File) -> bool {
         let Some(since_ns) = self.since_ns else { return true };
         map.metadata().is_ok_and(|m| {

@@ -334,7 +334,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Forgets a thread's last sample in a loop, so that the next one is not paired with it: it was disturbed in between.
+    /// Forgets a thread's open samples in loops, so that the next one is not paired with them: it was disturbed between.
     fn interrupt_loops(&mut self, tid: Tid) {
         self.loops.interrupt(tid);
     }
@@ -368,8 +368,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Counts samples at a place, or under `unknown`. Kernel time charged to user code is a second count of a sample, so it
-    /// changes no totals.
+    /// Counts samples at a place, or under `unknown`. Kernel time charged to user code is not counted in the totals again.
     fn count(
         &mut self,
         event: CountedEvent,

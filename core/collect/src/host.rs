@@ -76,8 +76,7 @@ pub trait Host: ImageFiles {
     fn version(&mut self, target: &Target, place: MappedRange, mapped_ns: Option<u64>)
     -> Option<FileVersion>;
 
-    /// Returns whether the process's memory at an address equals an identified file at an offset; `None` if it cannot be
-    /// read.
+    /// Returns whether a process's memory equals an identified file at an offset; `None` if it cannot be read.
     fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, file_offset: u64) -> Option<bool>;
 
     /// Notes that a process may run generated code from now on, or has possibly run it since `since_ns` (CLOCK_MONOTONIC;

@@ -28,8 +28,7 @@ impl StepKind {
         Some(StepKind { length: instruction.length, chooses, repeats })
     }
 
-    /// Returns whether the step to `to` is a transfer: it does not simply go to the next instruction, or might have gone
-    /// elsewhere.
+    /// Returns whether the step to `to` is a transfer: it went or might have gone elsewhere than to the next instruction.
     fn is_transfer(self, from: u64, to: u64) -> bool {
         match to.wrapping_sub(from) {
             0 => !self.repeats,

@@ -81,8 +81,7 @@ pub struct Windows {
 }
 
 impl Windows {
-    /// Measures the cost of a breakpoint. If there are no breakpoints, the record contains the reason, and no windows are
-    /// counted.
+    /// Measures the cost of a breakpoint. If there are none, the record contains the reason, and nothing is counted.
     pub fn start(budget_percent: f64) -> Self {
         let mut record = WindowsRecord { budget_percent, ..WindowsRecord::default() };
         let execution_ns = match breakpoint::cost_ns() {

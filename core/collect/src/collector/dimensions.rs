@@ -16,8 +16,7 @@ const NAMES_MAX: usize = 1 << 12;
 const OTHERS: &str = "[others]";
 /// Most threads that are remembered. Beyond it all are forgotten and looked up again.
 const REMEMBERED_MAX: usize = 1 << 16;
-/// Age in ns after which the group of a sampled process is read again. Processes are moved rarely, and soon after their
-/// start.
+/// Age in ns after which the group of a sampled process is read again. Processes are moved rarely, and early.
 const GROUP_AGE_MAX_NS: u64 = 1_000_000_000;
 
 /// Index of the dimension values of a count, or none.

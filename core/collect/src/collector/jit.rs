@@ -49,8 +49,7 @@ pub(super) struct Jit {
 /// The generated code of one address space.
 #[derive(Default)]
 struct Code {
-    /// Address spaces that the code was inherited from, nearest first, each with the length of its text of names at the
-    /// fork.
+    /// Address spaces whose code was inherited, nearest first, each with the length of its text of names at the fork.
     ancestors: Vec<(CodeId, u64)>,
     /// Length in bytes of its own text of names that was read so far.
     known: u64,

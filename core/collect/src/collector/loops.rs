@@ -1,5 +1,4 @@
-//! The collector's handling of loop counters: which loops a sample is in, whose exits to watch, and rows of execution
-//! counts.
+//! The collector's handling of loop counters: loops of samples, exits to watch, and rows of execution counts.
 //!
 //! Enters: samples with registers, and what breakpoints saw at exits. Leaves: execution counts. Never here: how loops are
 //! found ([`crate::counts::loops`]) and how samples are paired ([`crate::counts::pairs`]).

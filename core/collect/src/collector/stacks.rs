@@ -109,8 +109,7 @@ mod tests {
         c.apply(1, map(0x7000, dwell_attribution::Target::Anonymous));
         let turn = (0x1018, 0x1010);
         c.apply(2, stack(Pid(1), &[turn, turn, (0x5040, 0x1010), (0x5020, 0x5030)]));
-        // This stack has branches into the kernel, in JIT code and in no mapping. The next is of an unknown process, and the
-        // last is empty.
+        // Branches into the kernel, in JIT code and in no mapping; an unknown process; an empty stack.
         c.apply(
             3,
             stack(Pid(1), &[turn, (u64::MAX, 0x1010), (0x7010, 0x7008), (0x7010, 0x7000), (9, 8), (0, 0)]),
@@ -129,8 +128,7 @@ mod tests {
                 )
             })
             .collect();
-        // The oldest of three successive turns has no known predecessor; the last turn of the second stack follows a kernel
-        // branch.
+        // The oldest of three turns has no known predecessor; the last turn of the second stack follows a kernel branch.
         let expected =
             ["/bin/init+12 /bin/init+14 3", "/bin/init+18 /bin/init+10 3", "/lib/a.so+40 /bin/init+10 1"];
         assert_eq!(told, expected);

@@ -44,8 +44,7 @@ pub struct SteppingTally {
 }
 
 impl<H: Host> Collector<H> {
-    /// Returns whether a thread was being single-stepped. Its samples would show the cost of stepping, not what the program
-    /// does.
+    /// Returns whether a thread was being single-stepped. Its samples would show the cost of stepping.
     pub(super) fn is_stepped(&self, tid: Tid, time_ns: u64) -> bool {
         self.stepping.last.is_some_and(|(stepped, end_ns)| stepped == tid && time_ns <= end_ns)
     }

@@ -270,7 +270,7 @@ fn the_kernels_time_is_charged_to_who_entered_it() {
     );
 }
 
-/// The fake files have `cmp eax, ecx; je` at 0x10. Its branch falls through, is taken, and leads to code that cannot be read.
+/// The fake files have `cmp eax, ecx; je` at 0x10. The branch falls through, is taken, and leads to unreadable code.
 #[test]
 fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     let mut c = collector();
