@@ -1,21 +1,21 @@
-//! A process's executable mappings: virtual address → what was mapped there.
+//! The executable mappings of a process: which target is mapped at a virtual address.
 //!
-//! Enters: mappings as the kernel reports them. Leaves: the target and offset under an address. Never here: which
-//! image a target is, processes, I/O. There is no record of munmap, so what is mapped later simply cuts what was
-//! there before.
+//! Enters: mappings as the kernel reports them. Leaves: the target and the offset in it for an address. Never here: which
+//! image a target is, processes, I/O. The kernel does not report munmap, so a later mapping simply replaces the parts of
+//! earlier mappings that it overlaps.
 
 use std::sync::Arc;
 
 use dwell_profile::Pid;
 
-/// What was mapped, by its index in [`crate::Images`].
+/// Index of a mapped target in [`crate::Images`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TargetIndex(pub u32);
 
-/// Where a target is mapped: what finds a file that no path leads to.
+/// The range of addresses in which a process maps a target. It finds the file when no path leads to it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MappedRange {
-    /// A process that maps it.
+    /// A process that maps the target.
     pub pid: Pid,
     /// First virtual address.
     pub start: u64,
@@ -23,8 +23,8 @@ pub struct MappedRange {
     pub end: u64,
 }
 
-/// Anonymous memory that a file is laid over so soon was made room of, and never ran: V8 reserves its code's room, then maps
-/// the program's own builtins into it.
+/// Age in ns below which anonymous memory counts as a mere reservation when a file is mapped over it: no code ran there yet.
+/// V8 reserves an address range for its code and then maps the program's own builtins into it.
 const FRESH_NS: u64 = 20_000_000;
 
 /// An executable mapping.
@@ -34,30 +34,33 @@ pub struct Mapping {
     pub start: u64,
     /// First virtual address after it.
     pub end: u64,
-    /// The offset in the target of its first byte.
+    /// Offset in the target of the mapping's first byte.
     pub file_offset: u64,
-    /// What was mapped.
+    /// The target that is mapped.
     pub target: TargetIndex,
-    /// What else is known of anonymous memory. Few mappings are that, and of those who ended all are kept for a while.
+    /// Further facts about anonymous memory. They are boxed because few mappings are anonymous, and the mappings of ended
+    /// processes are kept for a while.
     pub anonymous: Option<Box<Anonymous>>,
 }
 
-/// Anonymous memory that is mapped.
+/// What is known about a mapping of anonymous memory beyond its range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anonymous {
-    /// What it was laid over, if that was a file, and the offset of the first byte. Text that is copied to huge pages is
-    /// mapped so, and so is JIT code where a library was once (nothing tells of munmap).
+    /// The file that the memory was mapped over, if any, and the file offset of the first byte. Text that a program copies
+    /// to huge pages is mapped like this. So is JIT code at an address where a library was unmapped earlier, because the
+    /// kernel does not report munmap.
     pub over: Option<(TargetIndex, u64)>,
-    /// When it was mapped, where that was told.
+    /// Time of the mapping (CLOCK_MONOTONIC, ns), if it was reported.
     pub since_ns: Option<u64>,
 }
 
-/// A process's mappings, disjoint and in ascending order; cheap to clone (a fork shares them until one side maps).
+/// The mappings of a process, disjoint and in ascending order. Cloning is cheap: a forked child shares its parent's mappings
+/// until one of them maps something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AddressSpace(Arc<Vec<Mapping>>);
 
 impl AddressSpace {
-    /// Adds a mapping; what it overlaps is cut or dropped. O(mappings).
+    /// Adds a mapping; earlier mappings that it overlaps are cut or dropped. O(mappings).
     pub fn map(&mut self, new: Mapping) {
         if new.start >= new.end {
             return; // A hostile or wrapped-around length maps nothing.
@@ -71,14 +74,15 @@ impl AddressSpace {
         all.splice(first..last, [head, Some(new), tail].into_iter().flatten());
     }
 
-    /// Gives back room for mappings to come, where nobody shares it.
+    /// Releases spare capacity, unless the mappings are shared.
     pub fn shrink(&mut self) {
         if let Some(all) = Arc::get_mut(&mut self.0) {
             all.shrink_to_fit();
         }
     }
 
-    /// Whether mapping this at that time would hide what until then explained addresses otherwise.
+    /// Returns whether a mapping at this time would give another meaning to addresses that were already mapped. Memory that
+    /// was just reserved (`FRESH_NS`) does not count.
     pub fn would_hide(&self, new: &Mapping, time_ns: u64) -> bool {
         let first = self.0.partition_point(|m| m.end <= new.start);
         let overlapped = self.0[first..].iter().take_while(|m| m.start < new.end && new.start < new.end);
@@ -91,13 +95,13 @@ impl AddressSpace {
         overlapped.into_iter().any(|m| (m.target != new.target || !same_delta(m)) && !was_room(m))
     }
 
-    /// The mapping under an address. O(log mappings).
+    /// Returns the mapping that contains an address. O(log mappings).
     pub fn find(&self, address: u64) -> Option<&Mapping> {
         let at = self.0.partition_point(|m| m.end <= address);
         self.0.get(at).filter(|m| m.start <= address)
     }
 
-    /// Renumbers the targets.
+    /// Renumbers the targets. `moved` returns a target's new index, or `None` if the target has none.
     pub fn retarget(&mut self, moved: &dyn Fn(TargetIndex) -> Option<TargetIndex>) {
         for mapping in Arc::make_mut(&mut self.0) {
             mapping.target = moved(mapping.target).unwrap_or(mapping.target);
@@ -107,12 +111,12 @@ impl AddressSpace {
         }
     }
 
-    /// All, in ascending order.
+    /// Iterates over the mappings in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = &Mapping> {
         self.0.iter()
     }
 
-    /// How many.
+    /// Returns the number of mappings.
     pub fn len(&self) -> usize {
         self.0.len()
     }
@@ -122,12 +126,12 @@ impl AddressSpace {
         self.0.is_empty()
     }
 
-    /// The same for all that share their memory.
+    /// Returns a number that is equal for address spaces that share their memory.
     pub fn identity(&self) -> usize {
         Arc::as_ptr(&self.0).addr()
     }
 
-    /// The invariant: no mapping is empty, none overlaps the next.
+    /// Checks the invariant: no mapping is empty, and none overlaps the next one.
     #[cfg(test)]
     pub fn verify(&self) {
         assert!(self.0.iter().all(|m| m.start < m.end));
@@ -136,7 +140,7 @@ impl AddressSpace {
 }
 
 impl Mapping {
-    /// What of it lies at or after `address`.
+    /// Returns the part of this mapping at or after `address`.
     fn from(&self, address: u64) -> Option<Mapping> {
         let cut = address.saturating_sub(self.start);
         (address < self.end).then(|| {
@@ -150,7 +154,7 @@ impl Mapping {
         })
     }
 
-    /// The file that anonymous memory was laid over, and the offset of the first byte.
+    /// Returns the file that anonymous memory was mapped over, and the file offset of the first byte.
     pub fn over(&self) -> Option<(TargetIndex, u64)> {
         self.anonymous.as_ref()?.over
     }
@@ -159,12 +163,12 @@ impl Mapping {
         self.anonymous.as_ref()?.since_ns
     }
 
-    /// Where it is, for a look at what was mapped.
+    /// Returns the mapped range in the process `pid`, with which the target's file can be found.
     pub fn place(&self, pid: Pid) -> MappedRange {
         MappedRange { pid, start: self.start, end: self.end }
     }
 
-    /// The offset in the target of an address inside.
+    /// Returns the offset in the target for an address inside the mapping.
     pub fn offset_of(&self, address: u64) -> u64 {
         self.file_offset.wrapping_add(address.wrapping_sub(self.start))
     }
@@ -205,7 +209,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a page table: each page tells what was mapped there last.
+        /// Compares with a page table, where each page holds the last thing that was mapped there.
         #[test]
         fn maps_like_a_page_table(ops in prop::collection::vec((0_u64..60, 0_u64..20, 0_u32..9), 0..40)) {
             let (mut space, mut pages) = (AddressSpace::default(), BTreeMap::new());

@@ -1,63 +1,64 @@
-//! Applications and their executions (SLEEPY's instances).
+//! Applications and their executions (instances in SLEEPY).
 //!
-//! Enters: executions as processes begin them, names as they become known. Leaves: application and instance for each.
-//! Never here: pids; they are reused, executions are not.
+//! Enters: executions as processes begin them, and names as they become known. Leaves: the application and instance of each
+//! execution. Never here: pids, which are reused while executions are not.
 //!
-//! A build executes its compiler thousands of times, for a sample or two each: kept apart, 95% of all rows would count one
-//! sample. So there are bounds ([`Apart`]); what is beyond them counts together, as instance 0.
+//! A build executes its compiler thousands of times, with one or two samples each. If all these executions were kept apart,
+//! 95% of all rows would count a single sample. [`Apart`] limits how many are kept apart; the others are counted together as
+//! instance 0.
 
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-/// One execution of a program, or one kernel thread; forked children share their parent's until they exec.
+/// One execution of a program, or one kernel thread. Forked children share the execution of their parent until they exec.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ExecutionId(pub u32);
 
-/// Who ran, as the database names it.
+/// Application and instance of an execution, as the database stores them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppInstance {
-    /// The application.
+    /// Name of the application.
     pub app: Arc<str>,
-    /// Its how-many-th execution in the epoch, from 1; 0 for kernel threads, the unknown, and where executions are not kept
-    /// apart.
+    /// Number of this execution of the application in the epoch, from 1. It is 0 for kernel threads, for the unknown, and
+    /// for executions that are not kept apart.
     pub instance: u32,
 }
 
-/// Which executions are kept apart.
+/// Limits on the executions that are kept apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Apart {
-    /// So many of each application in an epoch, the first ones.
+    /// Most executions of each application that are kept apart in an epoch; the first ones are.
     pub of_app_max: u32,
-    /// So many in an epoch.
+    /// Most executions of all applications that are kept apart in an epoch.
     pub in_all_max: u32,
-    /// Of these applications all, and each process by itself (DCPI §4.3), up to that bound.
+    /// Applications whose processes are all kept apart (DCPI §4.3), regardless of `of_app_max` but within `in_all_max`.
     pub by_process: Vec<String>,
 }
 
 impl Apart {
-    /// For one run: all.
+    /// Returns the limits for one run of `record`, which keeps all executions of an application apart, up to `in_all_max`.
     pub const fn in_a_run(by_process: Vec<String>) -> Self {
         Apart { of_app_max: u32::MAX, in_all_max: 1 << 16, by_process }
     }
 
-    /// For good.
+    /// Returns the limits for continuous recording by the daemon.
     pub const fn for_good(by_process: Vec<String>) -> Self {
         Apart { of_app_max: 16, in_all_max: 1 << 12, by_process }
     }
 
-    /// Whether each process of an application is an instance.
+    /// Returns whether each process of an application is an instance of its own.
     pub fn is_by_process(&self, app: &str) -> bool {
         self.by_process.iter().any(|chosen| chosen == app)
     }
 }
 
-/// Applications that are told apart in an epoch; programs that come later are [`OTHERS`].
+/// Most applications that are distinguished in an epoch; later ones are counted as [`OTHERS`].
 const APPS_MAX: usize = 1 << 12;
-/// Stands for applications beyond the bound.
+/// Name under which applications beyond the limit are counted.
 const OTHERS: &str = "[others]";
 
-/// The executions that live processes or uncounted samples refer to.
+/// The executions to which live processes or stored counts refer.
 #[derive(Debug)]
 pub struct Applications {
     executions: FxHashMap<ExecutionId, Execution>,
@@ -68,15 +69,15 @@ pub struct Applications {
 
 #[derive(Debug)]
 struct Execution {
-    /// What it is called until its executable is known.
+    /// The thread name, which names the execution until its executable is known.
     comm: Arc<str>,
     named: Option<AppInstance>,
     counted: bool,
-    /// What stands for it and the others, where it is not kept apart and was counted.
+    /// The execution that represents all executions of the application, if this one is not kept apart and has counts.
     together: Option<ExecutionId>,
 }
 
-/// Who got which number in the epoch.
+/// The instance numbers assigned in the epoch.
 #[derive(Debug)]
 struct Numbers {
     apart: Apart,
@@ -85,19 +86,19 @@ struct Numbers {
 }
 
 impl Applications {
-    /// None yet.
+    /// Returns an empty registry with these limits on executions that are kept apart.
     pub fn new(apart: Apart) -> Self {
         let numbers = Numbers { apart, by_app: FxHashMap::default(), kept_apart: 0 };
         let (executions, together) = Default::default();
         Applications { executions, next: 0, numbers, together }
     }
 
-    /// Which executions are kept apart.
+    /// Returns the limits on executions that are kept apart.
     pub fn apart(&self) -> &Apart {
         &self.numbers.apart
     }
 
-    /// A child of an execution's: one of its own, where processes are kept apart, else `None`.
+    /// Begins an execution for a forked child if the application's processes are kept apart; returns `None` otherwise.
     pub fn begin_child(&mut self, parent: ExecutionId) -> Option<ExecutionId> {
         let app = self.executions.get(&parent)?.named.as_ref()?.app.clone();
         self.numbers.apart.is_by_process(&app).then(|| {
@@ -107,19 +108,19 @@ impl Applications {
         })
     }
 
-    /// A program's execution that has just begun; its executable becomes known with its first mapping.
+    /// Begins an execution of a program. Its executable becomes known with its first mapping.
     pub fn begin(&mut self, comm: &str) -> ExecutionId {
         self.insert(Execution { comm: comm.into(), named: None, counted: true, together: None })
     }
 
-    /// A kernel thread, the idle task, the unknown: without instances.
+    /// Begins an execution without an instance number: a kernel thread, the idle task, or the unknown.
     pub fn uncounted(&mut self, name: &str) -> ExecutionId {
         let app: Arc<str> = name.into();
         let named = Some(AppInstance { app: app.clone(), instance: 0 });
         self.insert(Execution { comm: app, named, counted: false, together: None })
     }
 
-    /// Stands for all executions of an application, where they are not kept apart: instance 0.
+    /// Returns the execution (instance 0) that represents all executions of an application that are not kept apart.
     pub fn together(&mut self, app: &str) -> ExecutionId {
         if let Some(id) = self.together.get(app) {
             return *id;
@@ -136,13 +137,13 @@ impl Applications {
         id
     }
 
-    /// Names an execution after its executable, once; later names are ignored.
+    /// Names an execution after its executable. Only the first call has an effect.
     pub fn name(&mut self, id: ExecutionId, executable: &str) {
         let Some(execution) = self.executions.get_mut(&id).filter(|e| e.named.is_none()) else { return };
         execution.named = Some(self.numbers.next(executable));
     }
 
-    /// Application and instance; an execution whose executable is not known takes its comm for good.
+    /// Returns application and instance. If the executable is still unknown, the execution keeps its thread name for good.
     pub fn resolve(&mut self, id: ExecutionId) -> AppInstance {
         let Some(execution) = self.executions.get_mut(&id) else {
             return AppInstance { app: "unknown".into(), instance: 0 };
@@ -151,7 +152,7 @@ impl Applications {
         execution.named.get_or_insert_with(|| self.numbers.next(&comm)).clone()
     }
 
-    /// Under which execution an execution's samples are counted: itself, or all of its application together.
+    /// Returns the execution under which samples are counted: this one, or the one that represents the whole application.
     pub fn counted_as(&mut self, id: ExecutionId) -> ExecutionId {
         let Some(execution) = self.executions.get(&id).filter(|e| e.counted) else { return id };
         match (&execution.named, execution.together) {
@@ -165,19 +166,19 @@ impl Applications {
         }
     }
 
-    /// Executions that are remembered.
+    /// Returns the number of executions in memory.
     pub fn count(&self) -> usize {
         self.executions.len()
     }
 
-    /// Forgets executions that nobody refers to any more.
+    /// Forgets executions that are no longer referred to.
     pub fn retain(&mut self, live: &dyn Fn(ExecutionId) -> bool) {
         self.together.clear();
         self.executions.retain(|id, _| live(*id));
         self.executions.values_mut().for_each(|execution| execution.together = None);
     }
 
-    /// Begins a new epoch: instances count from 1 again, executions that go on first, in their order.
+    /// Begins a new epoch. Instances count from 1 again, and executions that continue are numbered first, in their order.
     pub fn renumber(&mut self) {
         self.numbers.by_app.clear();
         self.numbers.kept_apart = 0;
@@ -186,13 +187,13 @@ impl Applications {
         for id in ids {
             let Some(execution) = self.executions.get_mut(&id).filter(|e| e.counted) else { continue };
             execution.named = execution.named.as_ref().map(|n| self.numbers.next(&n.app));
-            execution.together = None; // It may be kept apart now.
+            execution.together = None; // In the new epoch it may be kept apart.
         }
     }
 }
 
 impl Numbers {
-    /// The number of an application's next execution, 0 where that is beyond the bounds.
+    /// Assigns the number of an application's next execution; it is 0 beyond the limits.
     fn next(&mut self, app: &str) -> AppInstance {
         let known = self.by_app.get_key_value(app).map(|(name, last)| (name.clone(), *last));
         let (name, last) = match known {

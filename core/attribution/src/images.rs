@@ -1,9 +1,9 @@
-//! What mappings refer to, and the images that these are.
+//! Targets of mappings, and the images that they are.
 //!
-//! Enters: mapped files as the kernel names them (path with build ID or inode). Leaves: an [`ImageRecord`] for each
-//! image that has samples. A *target* is what a mapping names; several (a path by build ID from an event, the same by
-//! inode from /proc) can be one image. Files are looked at with a target's first sample, once. Never here: I/O, which
-//! [`Host`] does.
+//! Enters: mapped files as the kernel names them (path with build ID or inode). Leaves: an [`ImageRecord`] for each image
+//! that has samples. A *target* is what a mapping names. Several targets can be one image: an event names the file by build
+//! ID, for example, and /proc names it by inode. A file is opened once, at the first sample of its target. Never here: I/O,
+//! which an [`ImageFiles`] does.
 
 use std::{
     path::{Path, PathBuf},
@@ -15,83 +15,83 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{MappedRange, TargetIndex, program_headers::CodeLayout};
 
-/// An image, by its index here.
+/// Index of an image in [`Images`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ImageIndex(pub u32);
 
-/// By what the kernel names a mapped file.
+/// The tag by which the kernel identifies a mapped file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileTag<'a> {
-    /// Its build ID.
+    /// The build ID.
     BuildId(&'a [u8]),
-    /// Its device and inode.
+    /// The device and the inode.
     Inode {
-        /// Major number.
+        /// Major number of the device.
         major: u32,
-        /// Minor number.
+        /// Minor number of the device.
         minor: u32,
-        /// Inode number.
+        /// Number of the inode.
         inode: u64,
     },
 }
 
-/// Looks at files that were mapped.
+/// Access to the files of mapped targets.
 pub trait ImageFiles {
-    /// Looks at a file that is mapped in that range.
+    /// Identifies the file of a target that is mapped in the given range.
     fn identify(&mut self, target: &Target, range: MappedRange) -> Identity;
 
-    /// Returns the id of the vdso.
+    /// Returns the image ID of the vdso.
     fn vdso_id(&mut self) -> ImageId;
 }
 
-/// What a mapping names.
+/// The thing that a mapping names.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// A file.
+    /// A file on disk.
     File {
-        /// Its path as the process sees it, without ` (deleted)`.
+        /// Path as the process sees it, without the suffix ` (deleted)`.
         path: PathBuf,
-        /// Whether it was marked so.
+        /// Whether the name had the suffix ` (deleted)`.
         deleted: bool,
-        /// By what it can be told apart.
+        /// Build ID or inode, which distinguishes files with the same path.
         tag: OwnedTag,
     },
-    /// The vdso.
+    /// The vdso, which the kernel maps into each process.
     Vdso,
-    /// A file in memory that an event named: a program, if a process executes it, else anonymous memory. No mapping that is known
-    /// is of it.
+    /// A file in memory (memfd) that an event named. It is a program if the process executes it, and anonymous memory
+    /// otherwise. Stored mappings never have this target: [`Target::mapped_as`] replaces it.
     InMemory(Box<Target>),
-    /// Anonymous memory, also by way of a nameless file.
+    /// Anonymous memory, including memory that is mapped through a file without a name.
     Anonymous,
 }
 
-/// [`FileTag`], owned.
+/// Owned form of [`FileTag`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum OwnedTag {
-    /// Its build ID.
+    /// The build ID.
     BuildId(BuildId),
-    /// Device (as `st_dev` numbers it) and inode.
+    /// The device (numbered like `st_dev`) and the inode.
     Inode {
-        /// Device.
+        /// Number of the device.
         device: u64,
-        /// Inode.
+        /// Number of the inode.
         inode: u64,
-        /// What it was when it was mapped, where that could be seen: an inode may be written anew.
+        /// Version of the contents when the file was mapped, if it could be read. A file may be overwritten in place.
         version: Option<FileVersion>,
     },
 }
 
-/// By what contents of one inode are told apart.
+/// Size and time that distinguish successive contents of one inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileVersion {
-    /// Size in bytes.
+    /// File size in bytes.
     pub size_bytes: u64,
     /// Modification time in ns since 1970.
     pub mtime_ns: i64,
 }
 
 impl Target {
-    /// The target that the kernel names so, in a record or in /proc/PID/maps.
+    /// Returns the target for a name that the kernel reports in a record or in /proc/PID/maps.
     pub fn named(name: &[u8], tag: FileTag<'_>) -> Target {
         use std::os::unix::ffi::OsStrExt;
         if name.starts_with(b"[vdso") {
@@ -109,8 +109,8 @@ impl Target {
         Target::File { path: PathBuf::from(std::ffi::OsStr::from_bytes(path)), deleted, tag: owned }
     }
 
-    /// The same of a program's own file, which may have no name: container runtimes execute themselves from a sealed
-    /// memfd.
+    /// Returns the target for a program's own file. Unlike [`Target::named`] it accepts a file without a name, because
+    /// container runtimes execute themselves from a sealed memfd.
     pub fn program_named(name: &[u8], tag: FileTag<'_>) -> Target {
         use std::os::unix::ffi::OsStrExt;
         let path = name.strip_suffix(b" (deleted)").unwrap_or(name);
@@ -122,7 +122,8 @@ impl Target {
         }
     }
 
-    /// What it is as a mapping of a process, which executes it or not.
+    /// Returns the target as a process maps it. A file in memory becomes a file if it is the process's program, and
+    /// anonymous memory otherwise.
     pub fn mapped_as(self, is_program: bool) -> Target {
         match self {
             Target::InMemory(program) if is_program => *program,
@@ -131,19 +132,19 @@ impl Target {
         }
     }
 
-    /// Whether nothing but its inode tells which file it is.
+    /// Returns whether only the inode identifies the file, and its version is still missing.
     pub fn needs_version(&self) -> bool {
         matches!(self, Target::File { tag: OwnedTag::Inode { version: None, .. }, .. })
     }
 
-    /// Says which contents the inode had.
+    /// Stores the version of the inode's contents.
     pub fn set_version(&mut self, seen: Option<FileVersion>) {
         if let Target::File { tag: OwnedTag::Inode { version, .. }, .. } = self {
             *version = seen;
         }
     }
 
-    /// The name of the program, where it is one that a process executes.
+    /// Returns the file name, which is the program's name if a process executes the target.
     pub fn program(&self) -> Option<String> {
         match self {
             Target::File { path, .. } => Some(name_to_text(path.file_name()?).into_owned()),
@@ -164,25 +165,25 @@ impl OwnedTag {
     }
 }
 
-/// What a look at a target's file told.
+/// The result of looking at a target's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// The image it is.
+    /// ID of the image that the file is.
     pub id: ImageId,
-    /// A path that leads to it from here, where that is another than its process's.
+    /// A path that leads to the file from our mount namespace, if it differs from the path that the process sees.
     pub path: Option<PathBuf>,
-    /// Whether the path leads to another file, or to none.
+    /// Whether the path no longer leads to this file.
     pub deleted: bool,
-    /// The file's size.
+    /// Size of the file in bytes.
     pub size_bytes: Option<u64>,
-    /// Its modification time.
+    /// Modification time of the file in ns since 1970.
     pub mtime_ns: Option<i64>,
-    /// Where its code lies.
+    /// Executable segments of the file.
     pub code: CodeLayout,
 }
 
 impl Identity {
-    /// Of a file that cannot be looked at, or not any more.
+    /// Returns the identity of a file that cannot be opened, or can no longer be opened.
     pub fn without_file(id: ImageId) -> Self {
         Identity {
             id,
@@ -195,7 +196,7 @@ impl Identity {
     }
 }
 
-/// All targets and images met.
+/// All known targets and images.
 #[derive(Debug, Default)]
 pub struct Images {
     targets: Vec<KnownTarget>,
@@ -204,22 +205,22 @@ pub struct Images {
     records: Vec<ImageRecord>,
     by_id: FxHashMap<ImageId, ImageIndex>,
     jit: FxHashMap<Arc<str>, ImageIndex>,
-    /// Symbols that nobody took yet.
+    /// Symbols that [`Images::take_record`] has not returned yet.
     new_symbols: FxHashMap<ImageIndex, Vec<ImageSymbol>>,
 }
 
-/// A target, and what a look at it told.
+/// A target, and what was found out about its file.
 #[derive(Clone, Debug)]
 struct KnownTarget {
     target: Arc<Target>,
     image: Option<ImageIndex>,
-    /// With its image: see [`Images::canonical`].
+    /// The first known target of the same program; see [`Images::canonical`].
     first: Option<TargetIndex>,
     code: CodeLayout,
 }
 
 impl Images {
-    /// The index of a target.
+    /// Returns the index of a target, and adds the target if it is new.
     pub fn intern(&mut self, target: Target) -> TargetIndex {
         if let Some(index) = self.by_target.get(&target) {
             return *index;
@@ -231,8 +232,8 @@ impl Images {
         index
     }
 
-    /// The image that a target is, looked at now if it has not been before; `None` for anonymous memory, whose image is
-    /// the application's ([`Images::jit`]).
+    /// Returns the image of a target; the first call looks at the file. Returns `None` for anonymous memory, which belongs
+    /// to the image of the application's generated code ([`Images::jit`]).
     pub fn look(
         &mut self,
         index: TargetIndex,
@@ -268,12 +269,12 @@ impl Images {
         Some(image)
     }
 
-    /// The image that a target was found to be.
+    /// Returns the image of a target, if its file was looked at.
     pub fn image_of(&self, target: TargetIndex) -> Option<ImageIndex> {
         self.targets[target.0 as usize].image
     }
 
-    /// The path that a file was mapped from.
+    /// Returns the path from which a target was mapped, if it is a file.
     pub fn path_of(&self, target: TargetIndex) -> Option<&Path> {
         match &*self.targets[target.0 as usize].target {
             Target::File { path, .. } => Some(path),
@@ -281,22 +282,22 @@ impl Images {
         }
     }
 
-    /// Whether a target is a file.
+    /// Returns whether a target is a file.
     pub fn is_file(&self, target: TargetIndex) -> bool {
         matches!(*self.targets[target.0 as usize].target, Target::File { .. })
     }
 
-    /// Where a target's code lies, once it was looked at.
+    /// Returns the executable segments of a target. They are empty until its file was looked at.
     pub fn code_of(&self, target: TargetIndex) -> &CodeLayout {
         &self.targets[target.0 as usize].code
     }
 
-    /// The name of the program that a target is.
+    /// Returns the file name of a target, if it is a file.
     pub fn program_of(&self, target: TargetIndex) -> Option<String> {
         self.targets[target.0 as usize].target.program()
     }
 
-    /// The image of an application's anonymous code.
+    /// Returns the image for an application's generated code.
     pub fn jit(&mut self, app: &Arc<str>) -> ImageIndex {
         if let Some(index) = self.jit.get(app) {
             return *index;
@@ -306,7 +307,7 @@ impl Images {
         index
     }
 
-    /// An image that is no file, by id and a name for its path.
+    /// Returns the image that has this ID, and adds it if it is new. `path` is a display name for things that are no files.
     pub fn named(&mut self, id: ImageId, kind: ImageKind, path: &str) -> ImageIndex {
         if let Some(index) = self.by_id.get(&id) {
             return *index;
@@ -314,13 +315,13 @@ impl Images {
         self.insert(ImageRecord::new(id, kind, path))
     }
 
-    /// The target that stands for all that are known to be the same program: by build ID from an event, by inode from
-    /// /proc. A copy under another name is another program, though the same image.
+    /// Returns the target that represents all targets of the same program. A program may be known by build ID from an event
+    /// and by inode from /proc. A copy under another name is another program, though it is the same image.
     pub fn canonical(&self, target: TargetIndex) -> TargetIndex {
         self.targets[target.0 as usize].first.unwrap_or(target)
     }
 
-    /// The first target of this image and name; `index`, if there was none.
+    /// Returns the first known target of this image and file name, or `index` if there is none.
     fn first_of(&mut self, image: ImageIndex, target: &Target, index: TargetIndex) -> TargetIndex {
         match target.program() {
             Some(program) => *self.first_of.entry((image, program)).or_insert(index),
@@ -338,17 +339,17 @@ impl Images {
         index
     }
 
-    /// What is known of an image.
+    /// Returns what is known about an image.
     pub fn record(&self, index: ImageIndex) -> &ImageRecord {
         &self.records[index.0 as usize]
     }
 
-    /// Says which kernel an image is.
+    /// Sets the build of the kernel that an image stands for.
     pub fn set_kernel_build(&mut self, index: ImageIndex, build: Option<String>) {
         self.records[index.0 as usize].kernel_builds = build.into_iter().collect();
     }
 
-    /// Adds symbols, none of which is known.
+    /// Adds symbols to an image. None of them may be known already.
     pub fn add_symbols(&mut self, index: ImageIndex, new: Vec<ImageSymbol>) {
         if new.is_empty() {
             return;
@@ -359,12 +360,12 @@ impl Images {
         self.new_symbols.entry(index).or_default().extend(new);
     }
 
-    /// Images that got symbols since these were last taken.
+    /// Iterates over the images that got symbols since [`Images::take_record`].
     pub fn with_new_symbols(&self) -> impl Iterator<Item = ImageIndex> {
         self.new_symbols.keys().copied()
     }
 
-    /// An image's record with those symbols alone that were not taken before.
+    /// Returns an image's record with only those symbols that earlier calls did not return.
     pub fn take_record(&mut self, index: ImageIndex) -> ImageRecord {
         let mut symbols = self.new_symbols.remove(&index).unwrap_or_default();
         symbols.sort();
@@ -384,25 +385,25 @@ impl Images {
         }
     }
 
-    /// Forgets all symbols: a new epoch begins.
+    /// Forgets all symbols because a new epoch begins.
     pub fn forget_symbols(&mut self) {
         self.records.iter_mut().for_each(|r| r.symbols.clear());
         self.new_symbols.clear();
     }
 
-    /// How many.
+    /// Returns the number of images.
     pub fn count(&self) -> usize {
         self.records.len()
     }
 
-    /// How many targets.
+    /// Returns the number of targets.
     pub fn targets(&self) -> usize {
         self.targets.len()
     }
 
-    /// Forgets targets that no mapping refers to and images that none of those is and that have no symbols (each of
-    /// which is handed out once, and so must be known to have been); indices
-    /// change, so call it only while nothing is counted. `remap` is told the new index of each target that stays.
+    /// Forgets targets that are not in `used`, and images that have neither targets nor symbols. Images with symbols stay,
+    /// because each symbol is returned once and we must remember which ones were. Returns the new index of each remaining
+    /// target. Indices change, so call it only while there are no counts.
     pub fn sweep(&mut self, used: &FxHashSet<TargetIndex>) -> FxHashMap<TargetIndex, TargetIndex> {
         let old = std::mem::take(self);
         for record in old.records.iter().filter(|r| !r.symbols.is_empty()) {

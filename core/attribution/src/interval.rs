@@ -1,10 +1,11 @@
-//! A stretch of time in which samples were taken.
+//! The interval of time in which samples were taken.
 
-/// When samples were taken: after `since_ns`, up to `until_ns` (CLOCK_MONOTONIC in ns).
+/// An interval of time, open at its start: samples were taken after `since_ns` and no later than `until_ns`
+/// (CLOCK_MONOTONIC, ns).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// The time after which all of them were taken.
+    /// All samples were taken after this time.
     pub since_ns: u64,
-    /// The time by which all of them were taken.
+    /// All samples were taken at or before this time.
     pub until_ns: u64,
 }

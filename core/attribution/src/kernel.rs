@@ -1,7 +1,7 @@
-//! The kernel's own address space: text, modules, symbols.
+//! The kernel's own address space: its text, modules and symbols.
 //!
-//! Enters: the text of /proc/kallsyms, and modules. Leaves: in which module an address lies, and the symbols of
-//! addresses. Never here: I/O.
+//! Enters: the text of /proc/kallsyms, and the modules. Leaves: the module that contains an address, and the symbol of an
+//! address. Never here: I/O.
 
 use std::io::BufRead;
 
@@ -9,29 +9,30 @@ use dwell_profile::{ImageOffset, ImageSymbol};
 
 use crate::{Interval, Modules};
 
-/// Where the kernel and its modules lie.
+/// The addresses of the kernel and its modules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelLayout {
-    /// `_text`, or `_stext` where that is not listed; 0 where addresses are hidden from us, and then offsets are addresses.
+    /// Address of `_text`, or of `_stext` if `_text` is not listed. It is 0 if the kernel hides its addresses from us; then
+    /// offsets are addresses.
     pub text: u64,
-    /// `_end`, or what comes closest.
+    /// Address of `_end`, or of `_etext` if `_end` is not listed.
     pub end: u64,
-    /// Its modules.
+    /// The loaded and recently unloaded modules.
     pub modules: Modules,
-    /// Code that the kernel made at run time, by who it is of: `bpf`, `__builtin__ftrace`, …
+    /// Code that the kernel generated at run time, under the name of its generator: `bpf`, `__builtin__ftrace`, …
     made: Vec<Made>,
 }
 
-/// An address in the kernel.
+/// A place in the kernel or in one of its modules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelPlace {
-    /// `None`: the kernel's own text; else the module's name.
+    /// Name of the module, or `None` for the kernel's own text.
     pub module: Option<String>,
-    /// Offset in it.
+    /// Offset in the module or in the kernel's text.
     pub offset: u64,
 }
 
-/// Beyond its last symbol code that was made at run time is believed to go on for no more than that.
+/// Largest size in bytes that is assumed for a piece of generated code, since its symbols carry no size.
 const MADE_BYTES_MAX: u64 = 1 << 12;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,11 +43,12 @@ struct Made {
 }
 
 impl KernelLayout {
-    /// Takes in a symbol that says where the kernel lies.
+    /// Notes a symbol if it marks where the kernel begins or ends.
     fn note(&mut self, symbol: &Symbol<'_>) {
         match symbol.name {
             "_text" => self.text = symbol.address,
-            // AArch64 has a head before it, of which kernels that list no data (no CONFIG_KALLSYMS_ALL) tell nothing.
+            // On AArch64 a header precedes `_stext`. Kernels without CONFIG_KALLSYMS_ALL do not list `_text`, which marks
+            // it.
             "_stext" if self.text == 0 => self.text = symbol.address,
             "_etext" if self.end == 0 => self.end = symbol.address,
             "_end" => self.end = symbol.address,
@@ -54,7 +56,8 @@ impl KernelLayout {
         }
     }
 
-    /// Takes in symbols of code that is in no module, as /proc/kallsyms tells whose they are: each goes on up to the next.
+    /// Adds the symbols of generated code, each with the generator's name from /proc/kallsyms. Each piece extends to the
+    /// next symbol.
     fn set_made(&mut self, mut symbols: Vec<(u64, String)>) {
         symbols.sort();
         let ends: Vec<u64> = symbols.iter().skip(1).map(|s| s.0).chain([u64::MAX]).collect();
@@ -67,8 +70,9 @@ impl KernelLayout {
         self.made = made.collect();
     }
 
-    /// Where an address lay in an interval; `None` if in no image known: code that the kernel generated, a module that came
-    /// later, or either of two.
+    /// Returns the place of an address during an interval. Returns `None` if the address was in no known image: the kernel
+    /// may have generated code there, a module may have been loaded later, or two modules may have been there one after the
+    /// other.
     pub fn place(&self, address: u64, interval: Interval) -> Option<KernelPlace> {
         if self.text == 0 {
             return Some(KernelPlace { module: None, offset: address });
@@ -79,17 +83,17 @@ impl KernelLayout {
         if let Some((name, offset)) = self.modules.find(address, interval) {
             return Some(KernelPlace { module: Some(name.to_owned()), offset });
         }
-        // Pieces of it lie anywhere, so its offsets are addresses.
+        // Pieces of generated code are scattered, so their offsets are addresses.
         let made = under(&self.made, address)?;
         Some(KernelPlace { module: Some(made.name.clone()), offset: address })
     }
 
-    /// Whether an address is in the kernel's own text, which stays where it is.
+    /// Returns whether an address is in the kernel's own text, which never moves.
     pub fn is_own_text(&self, address: u64) -> bool {
         self.text == 0 || (self.text..self.end.max(self.text)).contains(&address)
     }
 
-    /// The first address of an image here: `None` for the kernel itself, or a module by name.
+    /// Returns the first address of the kernel (`None`) or of a module by name.
     pub fn base(&self, module: Option<&str>) -> Option<u64> {
         match module {
             None => Some(self.text),
@@ -124,7 +128,8 @@ impl<'a> Symbol<'a> {
     }
 }
 
-/// Reads both from the lines of /proc/kallsyms, beside modules; once, since the kernel takes 40 ms to write them.
+/// Reads layout and symbols from the lines of /proc/kallsyms, and adds the modules. Both come from one reading because the
+/// kernel takes 40 ms to write the lines.
 pub fn read_kernel(kallsyms: impl BufRead, modules: Modules) -> (KernelLayout, KernelSymbols) {
     let (mut layout, mut symbols) = (KernelLayout::default(), KernelSymbols::default());
     let (mut kallsyms, mut line, mut made) = (kallsyms, Vec::new(), Vec::new());
@@ -143,13 +148,13 @@ pub fn read_kernel(kallsyms: impl BufRead, modules: Modules) -> (KernelLayout, K
     (layout, symbols)
 }
 
-/// A kernel has some MiB of names.
+/// Limit for the names in bytes, against broken input; the names of a real kernel take a few MiB.
 const NAMES_BYTES_MAX: usize = 256 << 20;
 
-/// The kernel's code symbols, sorted; about 5 MB for 100,000.
+/// The kernel's code symbols, sorted by address; about 5 MB for 100,000 symbols.
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
-    /// Address, and the name's first byte in `names`.
+    /// Address of each symbol, and the position of its name in `names`.
     starts: Vec<(u64, u32)>,
     names: String,
 }
@@ -164,23 +169,23 @@ impl KernelSymbols {
         }
     }
 
-    /// Addresses in order, each with the first byte of its name in [`KernelSymbols::names`].
+    /// Returns the addresses in ascending order, each with the position of its name in [`KernelSymbols::names`].
     pub fn starts(&self) -> &[(u64, u32)] {
         &self.starts
     }
 
-    /// The names, each ended by a newline.
+    /// Returns the names, each terminated by a newline.
     pub fn names(&self) -> &str {
         &self.names
     }
 
-    /// Of several names for one address the first stays.
+    /// Sorts by address. If an address has several names, the first one is kept.
     fn sort(&mut self) {
         self.starts.sort_by_key(|(address, _)| *address);
         self.starts.dedup_by_key(|(address, _)| *address);
     }
 
-    /// The symbol under an address, as one of the image that starts at `base`.
+    /// Returns the symbol that contains an address, relative to the image that starts at `base`.
     pub fn find(&self, address: u64, base: u64) -> Option<ImageSymbol> {
         let after = self.starts.partition_point(|(start, _)| *start <= address);
         let (start, name) = *self.starts.get(after.checked_sub(1)?)?;

@@ -1,8 +1,7 @@
-//! Attribution of samples: which image, which place in it, and which application an address of a process stands for.
-//!
-//! Enters: forks, executions, exits and mappings in order of time, and what is known of files. Leaves: images, offsets in them,
-//! and executions of applications. Never here: system calls, rings, formats of others; whoever collects or imports looks at files
-//! and passes what it saw.
+//! Attribution of samples: finds the image, the offset in it and the application for an address in a process.
+//! Enters: forks, executions, exits and mappings in order of time, and what is known about files. Leaves: images, offsets in
+//! them, and executions of applications. Never here: system calls, rings, other tools' formats. The collector or importer
+//! looks at the files and passes in what it found.
 
 mod address_space;
 mod applications;

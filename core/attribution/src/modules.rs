@@ -1,48 +1,49 @@
-//! Kernel modules: which were where, and when.
+//! Kernel modules: which module was at an address, and when.
 //!
-//! Enters: the text of /proc/modules, again and again. Leaves: which module an address belonged to within an interval.
-//! Never here: I/O, clocks, a guess.
+//! Enters: the text of /proc/modules, read repeatedly. Leaves: which module an address belonged to during an interval. Never
+//! here: I/O, clocks, guesses.
 //!
-//! Nobody tells when a module comes or goes, and what the kernel aggregated was sampled minutes ago. So the list is looked
-//! at now and then, and a module that is gone is remembered until nothing of its time is to come. Where two may have had an
-//! address one after the other, it is neither's.
+//! The kernel does not notify us when modules are loaded or unloaded, and the samples that the kernel aggregated may be
+//! minutes old. So the list is read from time to time, and an unloaded module is remembered until no more samples from its
+//! time can arrive. If two modules may have occupied an address one after the other, the address belongs to neither.
 
 use std::collections::VecDeque;
 
 use crate::Interval;
 
-/// Gone modules that are remembered, the latest.
+/// Most unloaded modules that are remembered; the latest are kept.
 const GONE_MAX: usize = 64;
 
-/// What is loaded, and what was until lately.
+/// The loaded modules, and those that were unloaded recently.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Modules {
-    /// As listed by the last look.
+    /// Modules that the last reading of the list contained.
     listed: Vec<Module>,
     gone: VecDeque<Module>,
-    /// When the last look began; 0 before the first.
+    /// Start of the last reading (ns); 0 before the first.
     looked_ns: u64,
 }
 
-/// One stay of a module.
+/// One stay of a module at an address, from loading to unloading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Module {
     name: String,
-    /// Where its code begins.
+    /// First address of its code.
     start: u64,
-    /// `start` and all of its sizes. Linux 6.4 and later lay code, data and what serves its initialization out apart, so
-    /// that other modules' code may come before that.
+    /// `start` plus the total size. Since Linux 6.4 code, data and initialization sections are placed separately, so code of
+    /// other modules may begin before this address.
     end: u64,
-    /// The last look that did not see it began then.
+    /// Start of the last reading that did not contain the module yet (ns).
     since_ns: u64,
-    /// The first look that saw it ended then.
+    /// End of the first reading that contained the module (ns).
     seen_ns: u64,
-    /// The first look that saw it no more ended then.
+    /// End of the first reading that no longer contained the module (ns).
     until_ns: u64,
 }
 
 impl Modules {
-    /// Takes in a look at the list: its text, and when it was read. Whether anything came or went.
+    /// Adds a reading of /proc/modules: its text, and the interval in which it was read. Returns whether a module came or
+    /// went.
     pub fn look(&mut self, text: &str, read: Interval) -> bool {
         let mut listed: Vec<Module> = text.lines().filter_map(Module::parse).collect();
         let count = listed.len();
@@ -62,7 +63,8 @@ impl Modules {
         changed
     }
 
-    /// The module that had an address whenever any had it in an interval: its name, and the offset. Looks at all of them.
+    /// Returns the name of the module that contained an address during an interval, and the offset in it. Returns `None` if
+    /// several modules may have contained it at different times. O(modules).
     pub fn find(&self, address: u64, interval: Interval) -> Option<(&str, u64)> {
         let may_be = |m: &&Module| m.has(address) && m.was_there(interval);
         let candidates: Vec<&Module> = self.listed.iter().chain(&self.gone).filter(may_be).collect();
@@ -71,24 +73,24 @@ impl Modules {
         is_certain.then(|| (&*found.name, address - found.start))
     }
 
-    /// Where a module that is listed begins.
+    /// Returns the first address of a loaded module.
     pub fn start(&self, name: &str) -> Option<u64> {
         self.listed.iter().find(|m| m.name == name).map(|m| m.start)
     }
 
-    /// Whether any is remembered that is gone.
+    /// Returns whether unloaded modules are still remembered.
     pub fn has_gone(&self) -> bool {
         !self.gone.is_empty()
     }
 
-    /// Nothing is to come that was sampled before.
+    /// Forgets modules that were unloaded by `until_ns`, because no earlier samples can arrive any more.
     pub fn forget(&mut self, until_ns: u64) {
         self.gone.retain(|m| m.until_ns > until_ns);
     }
 }
 
 impl Module {
-    /// `name size references dependents state 0xaddress …`
+    /// Parses a line of /proc/modules: `name size references dependents state 0xaddress …`
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let (name, size) = (words.next()?, words.next()?.parse::<u64>().ok()?);
@@ -102,17 +104,17 @@ impl Module {
         (self.start..self.end).contains(&address)
     }
 
-    /// Whether it may have been there in the interval.
+    /// Returns whether the module may have been loaded at some time of the interval.
     fn was_there(&self, interval: Interval) -> bool {
         self.since_ns <= interval.until_ns && interval.since_ns < self.until_ns
     }
 
-    /// Whether it is the same module at the same place, perhaps after another time.
+    /// Returns whether both are the same module at the same address, possibly loaded at different times.
     fn is_at(&self, other: &Module) -> bool {
         self.start == other.start && self.name == other.name
     }
 
-    /// Whether both were there at once, so that one's code comes before the other's.
+    /// Returns whether both modules were loaded at the same time. Then their code is disjoint, even if the ranges overlap.
     fn is_beside(&self, other: &Module) -> bool {
         self.seen_ns.max(other.seen_ns) < self.until_ns.min(other.until_ns)
     }
@@ -125,7 +127,7 @@ mod tests {
     const A: &str = "a 8192 1 - Live 0xffffffffc0000000\n";
     const B: &str = "b 4096 0 - Live 0xffffffffc0001000 (OE)\n";
 
-    /// Looks at 10, 20, …; each takes a unit of time.
+    /// Reads the texts at the times 10, 20, …; each reading takes one unit of time.
     fn looks(texts: &[&str]) -> Modules {
         let mut modules = Modules::default();
         for (at, text) in (1..).zip(texts) {

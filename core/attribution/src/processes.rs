@@ -1,54 +1,55 @@
-//! The processes that live, or lived until a moment ago: their mappings and the execution they belong to.
+//! The processes that run, or ran until a moment ago: their mappings, and the execution they belong to.
 //!
-//! Enters: forks, executions, exits and mappings in order of time. Leaves: what a pid is *now*; so a reused pid is the
-//! new process. Where the kernel aggregates, samples come without their times, so all that a pid was in their interval is
-//! kept until that is over. Never here: images, counts, I/O.
+//! Enters: forks, executions, exits and mappings in order of time. Leaves: what a pid is *now*, so that a reused pid means
+//! the new process. If the kernel aggregates samples, they arrive without their times; then everything that a pid was during
+//! their interval is kept until the interval is over. Never here: images, counts, I/O.
 
 use dwell_profile::Pid;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{AddressSpace, ExecutionId, Mapping, TargetIndex};
 
-/// How long a dead process is remembered: its last records may still be on their way.
+/// How long an ended process is kept (ns), because its last records may arrive late.
 const MEMORY_OF_THE_DEAD_NS: u64 = 2_000_000_000;
-/// What a pid was beyond that within one interval is not kept.
+/// Most former processes that are kept for one pid within an interval.
 const PAST_OF_PID_MAX: usize = 64;
-/// Beyond that the interval should end: who ended is kept until then, at 40 bytes for each mapping and some hundred more; what
-/// it was before it executed something shares its parent's mappings.
+/// Number of ended processes above which the interval should end. Until then each of them takes some hundred bytes plus 40
+/// for each mapping. What a pid was between its fork and its exec shares the mappings of its parent.
 const PAST_MAX: usize = 1 << 12;
-/// After a fork bomb the memory of the past is given back down to so many pids.
+/// Capacity, in pids, to which the map of former processes shrinks again, for example after a fork bomb.
 const PAST_CAPACITY_KEPT: usize = 1 << 10;
 
-/// What code without a file belongs to: an address space, from a fork or an execution to the next or the end. Threads share it.
+/// An address space as the owner of generated code, which has no file. It lasts from a fork or an execution to the next
+/// execution or the exit, and all threads of the process share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CodeId(pub u32);
 
-/// A process.
+/// What is known about a process.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Whose its generated code is; [`Processes`] numbers those that it takes in.
+    /// The owner of the code that the process generates. [`Processes`] assigns the number when it adds the process.
     pub code: CodeId,
     /// Its executable mappings.
     pub space: AddressSpace,
-    /// What it executes.
+    /// The execution that the process belongs to.
     pub execution: ExecutionId,
-    /// The file that it executes, once that is known.
+    /// The executable file, once it is known.
     pub program: Option<TargetIndex>,
-    /// Whether its first mapping of a file is still to come, which is its program's.
+    /// Whether the process has executed a program but has not mapped a file yet. The first file that it maps is the program.
     pub awaits_program: bool,
-    /// Whether it is the kernel's own.
+    /// Whether it is a kernel thread.
     pub kernel_thread: bool,
     dead_since_ns: Option<u64>,
-    /// Whether other threads went on when its first one had ended.
+    /// Whether other threads continued after the first thread ended.
     outlives: bool,
-    /// Its mappings were forgotten.
+    /// Whether its mappings were forgotten and must be read again when it is sampled.
     is_forgotten: bool,
-    /// When it was sampled last: [`Processes::turn`].
+    /// The [`Processes::turn`] in which it was sampled last.
     sampled_in: u32,
 }
 
 impl Process {
-    /// A live process.
+    /// Returns a live process without mappings.
     pub fn new(execution: ExecutionId, kernel_thread: bool) -> Self {
         let (space, program) = (AddressSpace::default(), None);
         Process {
@@ -66,7 +67,7 @@ impl Process {
     }
 }
 
-/// What a pid was, and until when.
+/// A former process of a pid, and when the pid stopped being it.
 #[derive(Debug)]
 struct Past {
     pid: Pid,
@@ -74,48 +75,48 @@ struct Past {
     process: Process,
 }
 
-/// Processes by pid.
+/// All processes by pid, and former ones if they are kept.
 #[derive(Debug, Default)]
 pub struct Processes {
     by_pid: FxHashMap<Pid, Process>,
     dead: Vec<Pid>,
-    /// By pid, where the past is kept; the oldest first.
+    /// Former processes by pid, oldest first; `None` if they are not kept.
     past: Option<FxHashMap<Pid, Vec<Past>>>,
-    /// How much that is.
+    /// Number of former processes in `past`.
     past_kept: usize,
-    /// Pids that were so much within one interval that not all of it was kept.
+    /// Pids with more former processes within one interval than are kept.
     crowded: FxHashSet<Pid>,
-    /// How often it was looked whether there are too many mappings.
+    /// Number of calls of [`Processes::forget_least_recent`].
     turn: u32,
-    /// Mappings since they were last counted: no more than so many can be new.
+    /// Upper bound of the mappings that were added since they were last counted.
     mapped: usize,
-    /// The latest address space's.
+    /// The most recently assigned number of an address space.
     last_code: CodeId,
 }
 
 impl Processes {
-    /// From now on keeps what pids were, until [`Processes::forget_past`].
+    /// Starts to keep former processes until [`Processes::forget_past`].
     pub fn keep_past(&mut self) {
         self.past.get_or_insert_default();
     }
 
-    /// The process that has this pid now.
+    /// Returns the process that has this pid now.
     pub fn get(&self, pid: Pid) -> Option<&Process> {
         self.by_pid.get(&pid)
     }
 
-    /// All that this pid was since the past was last forgotten, the present first.
+    /// Iterates over all processes that had this pid since [`Processes::forget_past`], the present one first.
     pub fn ever(&self, pid: Pid) -> impl Iterator<Item = &Process> {
         let past = self.past.as_ref().and_then(|past| past.get(&pid)).into_iter().flatten();
         self.by_pid.get(&pid).into_iter().chain(past.rev().map(|p| &p.process))
     }
 
-    /// Whether [`Processes::ever`] tells all.
+    /// Returns whether [`Processes::ever`] covers all processes that had the pid.
     pub fn is_complete(&self, pid: Pid) -> bool {
         !self.crowded.contains(&pid)
     }
 
-    /// Forgets what had ended before `until_ns`.
+    /// Forgets processes that ended before `until_ns`.
     pub fn forget_past(&mut self, until_ns: u64) {
         for past in self.past.iter_mut() {
             past.retain(|_, of_pid| {
@@ -128,7 +129,7 @@ impl Processes {
         self.crowded.clear();
     }
 
-    /// Whether so many have ended that they should be forgotten soon.
+    /// Returns whether so many processes have ended that they should be forgotten soon.
     pub fn is_past_long(&self) -> bool {
         self.past_kept + self.dead.len() > PAST_MAX
     }
@@ -137,7 +138,7 @@ impl Processes {
         let Some(past) = &mut self.past else { return };
         let of_pid = past.entry(pid).or_default();
         if of_pid.len() < PAST_OF_PID_MAX {
-            of_pid.reserve_exact(1); // As a rule there are one or two.
+            of_pid.reserve_exact(1); // Usually there are one or two.
             of_pid.push(Past { pid, ended_ns, process });
             self.past_kept += 1;
         } else {
@@ -145,15 +146,15 @@ impl Processes {
         }
     }
 
-    /// A sample of this process is to be explained; whether its mappings must be read again first. Where that fails it is
-    /// tried again in the next turn.
+    /// Notes that a sample of this process is about to be resolved. Returns whether its mappings must be read again first.
+    /// If reading fails, the next turn tries again.
     pub fn is_sampled(&mut self, pid: Pid) -> bool {
         let Some(process) = self.by_pid.get_mut(&pid) else { return false };
         let is_first = std::mem::replace(&mut process.sampled_in, self.turn) != self.turn;
         is_first && process.is_forgotten && process.dead_since_ns.is_none()
     }
 
-    /// What was read again.
+    /// Stores the mappings of a process that were read again.
     pub fn remember(&mut self, pid: Pid, space: AddressSpace) {
         if let Some(process) = self.by_pid.get_mut(&pid) {
             self.mapped += space.len();
@@ -162,8 +163,9 @@ impl Processes {
         }
     }
 
-    /// Where the living have more mappings, those that are shared counted once, those of the processes that were sampled longest
-    /// ago are forgotten, since /proc has them. Of how many processes. To be called when an interval is over or many were met.
+    /// Forgets the mappings of the least recently sampled processes if live processes have more than `mappings_max`; they
+    /// can be read again from /proc. Shared mappings count once. Returns the number of processes whose mappings were
+    /// forgotten. Call it at the end of an interval, or after many new processes.
     pub fn forget_least_recent(&mut self, mappings_max: usize) -> usize {
         self.turn = self.turn.wrapping_add(1);
         if self.mapped < mappings_max / 4 {
@@ -180,7 +182,7 @@ impl Processes {
         if mappings <= mappings_max {
             return 0;
         }
-        // What lies below a copy (huge pages) only the kernel's records told.
+        // What is below a copy of text in huge pages is known from the kernel's records alone, not from /proc.
         let is_in_proc = |p: &Process| !p.space.is_empty() && p.space.iter().all(|m| m.over().is_none());
         let living = self.by_pid.iter_mut().filter(|(_, p)| p.dead_since_ns.is_none() && is_in_proc(p));
         let mut by_age: Vec<&mut Process> = living.map(|(_, process)| process).collect();
@@ -188,7 +190,7 @@ impl Processes {
         let mut forgotten = 0;
         for process in by_age {
             if mappings <= mappings_max * 3 / 4 {
-                break; // Not again with the next one.
+                break; // The margin avoids doing this again at the next call.
             }
             let left = sharers.entry(process.space.identity()).or_default();
             *left = left.saturating_sub(1);
@@ -199,13 +201,13 @@ impl Processes {
         forgotten
     }
 
-    /// From now on a pid is this process.
+    /// Replaces the process that has this pid.
     pub fn replace(&mut self, pid: Pid, process: Process, time_ns: u64) {
         let code = self.next_code();
         self.put(pid, Process { code, ..process }, time_ns);
     }
 
-    /// What /proc shows of a pid, after a loss: the process that it was, or another one.
+    /// Stores what /proc shows for a pid after records were lost. It may be the known process or another one.
     pub fn look_again(&mut self, pid: Pid, process: Process, time_ns: u64) {
         let same = self.by_pid.get(&pid).filter(|known| known.execution == process.execution).map(|p| p.code);
         let code = same.unwrap_or_else(|| self.next_code());
@@ -219,13 +221,13 @@ impl Processes {
 
     fn put(&mut self, pid: Pid, process: Process, time_ns: u64) {
         self.mapped += process.space.len();
-        let process = Process { sampled_in: self.turn, ..process }; // Who is new is not the least recent.
+        let process = Process { sampled_in: self.turn, ..process }; // A new process is not among the least recent.
         if let Some(old) = self.by_pid.insert(pid, process) {
             self.keep(pid, old, time_ns);
         }
     }
 
-    /// Forgets a process: another one may have its number from now on.
+    /// Forgets a process whose pid may be reused.
     pub fn forget(&mut self, pid: Pid) {
         self.by_pid.remove(&pid);
     }
@@ -236,47 +238,47 @@ impl Processes {
         }
     }
 
-    /// Takes in a process that was there before we looked, unless it has become known since.
+    /// Adds a process that ran before recording began, unless records have reported it since.
     pub fn discover(&mut self, pid: Pid, process: Process) {
         self.mapped += process.space.len();
         let code = self.next_code();
         self.by_pid.entry(pid).or_insert(Process { code, sampled_in: self.turn, ..process });
     }
 
-    /// A child was born: a copy of its parent. False if the parent is not known.
+    /// Adds a child as a copy of its parent. Returns false if the parent is not known.
     pub fn fork(&mut self, pid: Pid, parent_pid: Pid, time_ns: u64) -> bool {
         let Some(parent) = self.by_pid.get(&parent_pid) else {
-            self.remove(pid, time_ns); // Whoever had this pid is gone.
+            self.remove(pid, time_ns); // The former process of this pid has ended.
             return false;
         };
         let child = Process { dead_since_ns: None, outlives: false, ..parent.clone() };
-        self.replace(pid, child, time_ns); // What it shares is counted, too: rather too soon than too late.
+        self.replace(pid, child, time_ns); // Shared mappings count again: counting too early is better than too late.
         true
     }
 
-    /// A process executes a program: everything it had mapped is gone.
+    /// Notes that a process executes a program: all its earlier mappings are gone.
     pub fn exec(&mut self, pid: Pid, execution: ExecutionId, time_ns: u64) {
         let process = Process { awaits_program: true, ..Process::new(execution, false) };
         self.replace(pid, process, time_ns);
     }
 
-    /// A kernel thread took a name, and with it another execution.
+    /// Notes that a kernel thread took a name, and therefore belongs to another execution.
     pub fn rename(&mut self, pid: Pid, execution: ExecutionId) {
         if let Some(process) = self.by_pid.get_mut(&pid) {
             process.execution = execution;
         }
     }
 
-    /// A process's program became known.
+    /// Sets the program of a process once it is known.
     pub fn set_program(&mut self, pid: Pid, program: TargetIndex) {
         if let Some(process) = self.by_pid.get_mut(&pid) {
             (process.program, process.awaits_program) = (Some(program), false);
         }
     }
 
-    /// Something was mapped.
+    /// Adds a mapping to a process.
     pub fn map(&mut self, pid: Pid, mapping: Mapping, time_ns: u64) {
-        // What was forgotten will be read with all that is new.
+        // Forgotten mappings will be read from /proc together with this one.
         let Some(process) = self.by_pid.get_mut(&pid).filter(|p| !p.is_forgotten) else { return };
         self.mapped += 1;
         let hidden = self.past.is_some() && process.space.would_hide(&mapping, time_ns);
@@ -287,7 +289,7 @@ impl Processes {
         }
     }
 
-    /// A process's first thread ended.
+    /// Notes that the first thread of a process ended.
     pub fn exit(&mut self, pid: Pid, time_ns: u64) {
         if let Some(process) = self.by_pid.get_mut(&pid) {
             process.dead_since_ns = Some(time_ns);
@@ -296,14 +298,14 @@ impl Processes {
         }
     }
 
-    /// Only those in `pids` are left; the exits of others were missed.
+    /// Notes the exit of all processes that are not in `pids`, because records of their exits were lost.
     pub fn exit_all_but(&mut self, pids: &FxHashSet<Pid>, now_ns: u64) {
         let ended = |(pid, p): &(&Pid, &Process)| p.dead_since_ns.is_none() && !pids.contains(*pid);
         let ended: Vec<Pid> = self.by_pid.iter().filter(ended).map(|(pid, _)| *pid).collect();
         ended.into_iter().for_each(|pid| self.exit(pid, now_ns));
     }
 
-    /// Forgets the dead, but those whose other threads `go_on`.
+    /// Removes processes that ended long enough ago, except those whose other threads `go_on`.
     pub fn reap(&mut self, now_ns: u64, go_on: &dyn Fn(Pid) -> bool) {
         let mut dead = std::mem::take(&mut self.dead);
         dead.retain(|pid| {
@@ -312,7 +314,7 @@ impl Processes {
             if now_ns.saturating_sub(since_ns) < MEMORY_OF_THE_DEAD_NS {
                 return true;
             }
-            // Of one that goes on no other end will be told than that of its first thread: it is asked for again.
+            // The kernel reports no exit of the process other than that of its first thread, so we ask again later.
             if go_on(*pid) {
                 process.outlives = true;
                 return true;
@@ -324,7 +326,8 @@ impl Processes {
         self.dead = dead;
     }
 
-    /// Renumbers what mappings and programs refer to.
+    /// Renumbers the targets of mappings and programs. `moved` returns a target's new index, or `None` if the target has
+    /// none.
     pub fn retarget(&mut self, moved: &dyn Fn(TargetIndex) -> Option<TargetIndex>) {
         let past = self.past.iter_mut().flat_map(|past| past.values_mut().flatten().map(|p| &mut p.process));
         let mut shared: FxHashMap<usize, Vec<&mut AddressSpace>> = FxHashMap::default();
@@ -335,25 +338,25 @@ impl Processes {
         for mut sharers in shared.into_values() {
             let mut space = AddressSpace::default();
             for sharer in &mut sharers {
-                space = std::mem::take(*sharer); // Until nobody else has it.
+                space = std::mem::take(*sharer); // At the end nobody shares it any more.
             }
             space.retarget(moved);
             sharers.into_iter().for_each(|sharer| *sharer = space.clone());
         }
     }
 
-    /// Those that have a pid now.
+    /// Iterates over the present processes.
     pub fn iter(&self) -> impl Iterator<Item = (Pid, &Process)> {
         self.by_pid.iter().map(|(pid, p)| (*pid, p))
     }
 
-    /// All of them, those of the past too.
+    /// Iterates over the present and the former processes.
     pub fn iter_ever(&self) -> impl Iterator<Item = (Pid, &Process)> {
         let past = self.past.iter().flat_map(|past| past.values().flatten());
         self.iter().chain(past.map(|p| (p.pid, &p.process)))
     }
 
-    /// How many have a pid now.
+    /// Returns the number of present processes.
     pub fn count(&self) -> usize {
         self.by_pid.len()
     }
@@ -371,7 +374,7 @@ mod tests {
         processes.keep_past();
         let mut long = Vec::new();
         for time_ns in 0..2 * PAST_MAX as u64 {
-            // A few pids, used again and again: what counts is what they were, not how many they are.
+            // A few pids are used again and again: the limit counts former processes, not pids.
             processes.exec(Pid(1 + time_ns as u32 % 1000), execution, time_ns);
             long.push(processes.is_past_long());
         }
@@ -385,7 +388,7 @@ mod tests {
         Mapping { start, end: start + 1, file_offset: 0, target: TargetIndex(start as u32), anonymous: None }
     }
 
-    /// Ten processes of ten mappings each, and a child of the first.
+    /// Returns ten processes with ten mappings each, and a child of the first one.
     fn family() -> Processes {
         let execution = Applications::new(Apart::in_a_run(Vec::new())).begin("true");
         let mut processes = Processes::default();

@@ -1,8 +1,9 @@
-//! What a mapped file's program headers tell: its build ID and where its code lies, by a few small reads.
+//! Build ID and code layout of a mapped file, read from its program headers in a few small reads.
 //!
-//! Enters: a way to read bytes at an offset. Leaves: both. Never here: sections, symbols; `dwell-image` reads whole files
-//! for those, tens of milliseconds each, too long between two drains of the rings. What is mapped executable has program
-//! headers, and the linker lets PT_NOTE cover the build ID's note.
+//! Enters: a function that reads bytes at an offset. Leaves: the build ID and the executable segments. Never here: sections
+//! and symbols. `dwell-image` reads whole files for those, which takes tens of milliseconds each: too long between two
+//! drains of the rings. Whatever is mapped executable has program headers, and linkers make a PT_NOTE segment cover the note
+//! with the build ID.
 
 use std::{fs::File, os::unix::fs::FileExt};
 
@@ -12,24 +13,24 @@ const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
 const PF_X: u32 = 1;
 const NT_GNU_BUILD_ID: u32 = 3;
-/// More program headers and longer notes than that are not looked at.
+/// Limits: further program headers and longer notes are ignored.
 const PROGRAM_HEADERS_MAX: usize = 128;
 const NOTES_BYTES_MAX: usize = 1 << 16;
 
-/// What program headers tell.
+/// What the program headers of a file contain for us.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramHeaders {
-    /// The build ID, where there is one.
+    /// The build ID, if the file has one.
     pub build_id: Option<BuildId>,
-    /// Where the code lies.
+    /// The executable segments.
     pub code: CodeLayout,
 }
 
-/// The executable segments of a file.
+/// The executable segments of a file. They are empty if nothing is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CodeLayout(Vec<CodeSegment>);
 
-/// An executable segment: so many bytes of the file, meant to be loaded at an address.
+/// An executable segment: `file_bytes` bytes at a file offset, to be loaded at a virtual address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CodeSegment {
     address: u64,
@@ -38,13 +39,13 @@ struct CodeSegment {
 }
 
 impl CodeLayout {
-    /// One segment, loaded at the offset that it has.
+    /// Returns a layout with one segment that begins at file offset 0 and address 0.
     pub fn plain(bytes: u64) -> Self {
         CodeLayout(vec![CodeSegment { address: 0, file_offset: 0, file_bytes: bytes }])
     }
 
-    /// The file offset of what lies `distance` bytes after the kernel's `mm->start_code`, which is the lowest address of
-    /// an executable segment (`load_elf_binary` in fs/binfmt_elf.c); `None` where no code of the file can be.
+    /// Returns the file offset of the byte `distance` bytes after the kernel's `mm->start_code`, which is the lowest address
+    /// of an executable segment (`load_elf_binary` in fs/binfmt_elf.c). Returns `None` if the file has no code there.
     pub fn file_offset(&self, distance: u64) -> Option<u64> {
         let start_code = self.0.iter().map(|s| s.address).min()?;
         let address = start_code.checked_add(distance)?;
@@ -54,18 +55,18 @@ impl CodeLayout {
         })
     }
 
-    /// Whether anything is known of it.
+    /// Returns whether any segment is known.
     pub fn is_known(&self) -> bool {
         !self.0.is_empty()
     }
 
-    /// Whether code of the file lies there.
+    /// Returns whether a file offset lies in an executable segment.
     pub fn has(&self, file_offset: u64) -> bool {
         self.0.iter().any(|s| file_offset.checked_sub(s.file_offset).is_some_and(|at| at < s.file_bytes))
     }
 }
 
-/// Where an ELF class keeps its fields.
+/// Positions of the fields in the headers of an ELF class.
 struct Layout {
     wide: bool,
     table: usize,
@@ -101,14 +102,14 @@ const LAYOUT_32: Layout = Layout {
     entry_bytes: 32,
 };
 
-/// Whether a file is an ELF file of 32 bits.
+/// Returns whether a file is a 32-bit ELF file.
 pub fn is_32_bit(file: &File) -> bool {
     let mut start = [0; 5];
     file.read_exact_at(&mut start, 0).is_ok() && start == *b"\x7fELF\x01"
 }
 
-/// Reads them; `read_at` fills a buffer from a file offset and tells how much it could. `None` where the bytes are no ELF
-/// of this machine's byte order.
+/// Reads the program headers. `read_at` fills a buffer from a file offset and returns how many bytes it read. Returns `None`
+/// if the bytes are not an ELF file in this machine's byte order.
 pub fn read(read_at: impl Fn(u64, &mut [u8]) -> usize) -> Option<ProgramHeaders> {
     let bytes_at = |offset: u64, length: usize| {
         let mut bytes = vec![0; length];
@@ -135,8 +136,8 @@ pub fn read(read_at: impl Fn(u64, &mut [u8]) -> usize) -> Option<ProgramHeaders>
     Some(ProgramHeaders { build_id, code: CodeLayout(code) })
 }
 
-/// Notes: sizes of name and contents, type, then both, each padded to four bytes.
-/// The build ID among notes, one after the other.
+/// Finds the build ID in a sequence of notes. A note has the sizes of name and contents, a type, the name and the contents;
+/// name and contents are each padded to four bytes.
 pub fn find_in_notes(mut notes: &[u8]) -> Option<BuildId> {
     loop {
         let (name, length, kind) = (full(notes, 0)? as usize, full(notes, 4)? as usize, full(notes, 8)?);
@@ -189,7 +190,7 @@ mod tests {
         })
     }
 
-    /// The executable mappings of this process: addresses, the first of them, the offset of the first byte, and the path.
+    /// Returns the executable mappings of this process: address range, first address, offset of the first byte, and path.
     fn code_mappings() -> Vec<(Range<u64>, u64, u64, String)> {
         let hex = |digits: &str| u64::from_str_radix(digits, 16).unwrap();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -213,7 +214,7 @@ mod tests {
         }
     }
 
-    /// The kernel tells `start_code` in field 26 of /proc/PID/stat.
+    /// Field 26 of /proc/PID/stat is the kernel's `start_code`.
     #[test]
     fn distances_from_start_code_are_file_offsets() {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap();

@@ -1,30 +1,30 @@
-//! The clocks of the machine, watched: whether the wall clock was set, and whether the machine slept.
+//! Watches the machine's clocks: whether the wall clock was set, and whether the machine was suspended.
 //!
-//! Enters: three clocks read at once, now and then. Leaves: what happened between. Never here: reading them, but in
-//! [`Clocks::now`].
+//! Enters: three clocks, read together from time to time. Leaves: what happened in between. Never here: reading clocks,
+//! except in [`Clocks::now`] and [`real_time_ns`].
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
-/// Less is what time services correct by slewing.
+/// Smallest step of the wall clock in ns that counts; time services correct less by slewing.
 const STEP_MIN_NS: i64 = 1_000_000_000;
-/// Less is the time between reading one clock and the next.
+/// Shortest suspension in ns that counts; less may pass between reading one clock and the next.
 const SUSPENSION_MIN_NS: u64 = 1_000_000_000;
 
 /// Three clocks, read at about the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Clocks {
-    /// CLOCK_REALTIME: anyone may set it.
+    /// CLOCK_REALTIME in ns since 1970, which may be set at any time.
     pub wall_ns: i64,
-    /// CLOCK_BOOTTIME: steady, and goes on while the machine sleeps.
+    /// CLOCK_BOOTTIME in ns: steady, and continues while the machine is suspended.
     pub boot_ns: u64,
-    /// CLOCK_MONOTONIC: steady, and stands while the machine sleeps; the clock of the records.
+    /// CLOCK_MONOTONIC in ns: steady, and stops while the machine is suspended. The kernel's records use it.
     pub monotonic_ns: u64,
 }
 
 impl Clocks {
-    /// This machine's.
+    /// Reads this machine's clocks.
     pub fn now() -> Self {
         let ns = |id| {
             let Timespec { tv_sec, tv_nsec } = clock_gettime(id);
@@ -37,34 +37,34 @@ impl Clocks {
         }
     }
 
-    /// From then to now, without what the machine slept.
+    /// Returns the time since `then` during which the machine was not suspended.
     pub fn awake_since(&self, then: &Clocks) -> Duration {
         Duration::from_nanos(self.monotonic_ns.saturating_sub(then.monotonic_ns))
     }
 }
 
-/// What happened to the clocks.
+/// Changes between two readings of the clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Jump {
-    /// The wall clock was set: by how much.
+    /// Amount in ns by which the wall clock was set, if it was.
     pub step_ns: Option<i64>,
-    /// The machine slept: for how long.
+    /// Time in ns during which the machine was suspended, if it was.
     pub slept_ns: Option<u64>,
 }
 
-/// Looks at the clocks again and again.
+/// Compares successive readings of the clocks.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockWatch {
     last: Clocks,
 }
 
 impl ClockWatch {
-    /// From now on.
+    /// Starts watching at a first reading.
     pub fn new(now: Clocks) -> Self {
         ClockWatch { last: now }
     }
 
-    /// What happened since the last look.
+    /// Returns the changes since the last reading.
     pub fn look(&mut self, now: Clocks) -> Jump {
         let last = std::mem::replace(&mut self.last, now);
         let boot_ns = now.boot_ns.saturating_sub(last.boot_ns);

@@ -1,8 +1,10 @@
-//! The files in which processes name code that they generate: found while a process lives, read until it is forgotten.
+//! The files in which processes name the code they generate. They are found while the process lives, and read until they are
+//! forgotten.
 //!
-//! Enters: address spaces that may generate code. Leaves: names of addresses. A process may have a root, a mount namespace and a
-//! pid namespace of its own, which end with it: what leads to its files is kept open from the beginning. Never here: a file that
-//! an earlier process with the same number left behind; more open files than a bound; a whole file in memory.
+//! Enters: address spaces that may generate code. Leaves: names of addresses. A process may have a root, a mount namespace
+//! and a pid namespace of its own, which end with it; so descriptors that lead to its files are opened early and kept open.
+//! Never here: a file that an earlier process with the same pid left behind; more open files than a limit; a whole file in
+//! memory.
 
 use std::{
     fs::{self, File},
@@ -27,16 +29,16 @@ use crate::{
     procfs,
 };
 
-/// Address spaces whose files are kept open; what was noted first closes first.
+/// Most address spaces whose files are kept open. Beyond it the one noted first is closed.
 const OPEN_MAX: usize = 1 << 7;
-/// A jitdump larger than that is not read.
+/// Largest jitdump in bytes that is read.
 const JITDUMP_BYTES_MAX: u64 = 1 << 30;
-/// A perf map larger than that is not read.
+/// Largest perf map in bytes that is read.
 const PERF_MAP_BYTES_MAX: u64 = 256 << 20;
-/// Clocks of processes' beginnings and of files' times are that coarse.
+/// Tolerance in ns when the start of a process is compared with the time of a file; both clocks are that coarse.
 const SLACK_NS: i64 = 100_000_000;
 
-/// Files by the code that they name.
+/// Files with names of generated code, by the code.
 #[derive(Default)]
 pub struct CodeFiles {
     by_code: FxHashMap<CodeId, Files>,
@@ -45,18 +47,18 @@ pub struct CodeFiles {
 /// The files that may name the code of an address space.
 struct Files {
     pid: Pid,
-    /// The process's number in its own pid namespace; `None`: it had ended before we looked.
+    /// Pid in the process's own pid namespace; `None` if the process had ended before we looked.
     inner_pid: Option<Pid>,
-    /// When it began, in ns since 1970: older files are another's.
+    /// Start of the process in ns since 1970. Older files belong to an earlier process.
     since_ns: Option<i64>,
-    /// Its `/tmp`, where that is not ours.
+    /// The process's `/tmp`, if it is not ours.
     tmp: Option<OwnedFd>,
     map: Option<File>,
     dump: Option<File>,
 }
 
 impl CodeFiles {
-    /// Finds what will name the code of a process, whose parent may be known.
+    /// Finds the files that will name the code of a process. `parent` is the code that it inherited, if known.
     pub fn note(&mut self, code: CodeId, pid: Pid, parent: Option<CodeId>, since_ns: Option<u64>) {
         let since_ns = began_ns(pid).or_else(|| since_ns.map(real_time_ns));
         let files = match fs::read_to_string(format!("/proc/{pid}/status")) {
@@ -73,8 +75,8 @@ impl CodeFiles {
         }
     }
 
-    /// A child that has ended before we looked had its parent's root, and its number in the parent's pid namespace, which is known
-    /// if that is ours.
+    /// Returns the files of a child that ended before we looked. It had the root of its parent. Its pid in the parent's pid
+    /// namespace is known only if that namespace is ours.
     fn of_ended_child(&self, pid: Pid, parent: Option<CodeId>, since_ns: Option<i64>) -> Files {
         let parent = parent.and_then(|parent| self.by_code.get(&parent));
         let is_in_ours = parent.is_none_or(|parent| parent.inner_pid == Some(parent.pid));
@@ -82,7 +84,7 @@ impl CodeFiles {
         Files { pid, inner_pid: is_in_ours.then_some(pid), since_ns, tmp, map: None, dump: None }
     }
 
-    /// A process mapped a jitdump.
+    /// Notes that a process mapped a jitdump; `paths` may lead to it.
     pub fn note_jitdump(&mut self, code: CodeId, paths: &[impl AsRef<Path>]) {
         let Some(files) = self.by_code.get_mut(&code) else { return };
         if let Some(dump) = paths.iter().find_map(|path| open_regular(None, path.as_ref())) {
@@ -90,20 +92,20 @@ impl CodeFiles {
         }
     }
 
-    /// The length of the text that names this code.
+    /// Returns the length in bytes of the text that names this code.
     pub fn bytes(&mut self, code: CodeId) -> u64 {
         let text = self.by_code.get_mut(&code).and_then(Files::text);
         text.and_then(|(file, _)| file.metadata().ok()).map_or(0, |m| m.len())
     }
 
-    /// The names of addresses, and how much was read.
+    /// Returns the names of addresses, and how many bytes of text were read.
     pub fn names(&mut self, code: CodeId, addresses: &[u64], window: NamesWindow) -> (Vec<CodeName>, u64) {
         let mut finder = Finder::new(addresses, window);
         let end = self.by_code.get_mut(&code).and_then(|files| files.find(&mut finder)).unwrap_or(0);
         (finder.finish(), end)
     }
 
-    /// Closes all other files.
+    /// Closes the files of code that is not needed.
     pub fn retain(&mut self, is_needed: &dyn Fn(CodeId) -> bool) {
         self.by_code.retain(|code, _| is_needed(*code));
     }
@@ -124,12 +126,12 @@ impl Files {
         })
     }
 
-    /// The jitdump, else the perf map, and whether it is the former.
+    /// Returns the jitdump, or else the perf map, and whether it is the jitdump.
     fn text(&mut self) -> Option<(&File, bool)> {
         if let Some(dump) = &self.dump {
             return Some((dump, true));
         }
-        // Compilers may write a new file in the old one's place.
+        // Compilers may replace the file by a new one.
         if self.map.as_ref().is_none_or(|map| map.metadata().is_ok_and(|m| m.nlink() == 0))
             && let Some(map) = self.open_map()
         {
@@ -138,8 +140,8 @@ impl Files {
         Some((self.map.as_ref()?, false))
     }
 
-    /// `/tmp/perf-PID.map` in the process's own root and by its own number, as runtimes write it; else by our number, as some
-    /// tool outside may have written it.
+    /// Opens `/tmp/perf-PID.map` in the process's own root, with the pid in its own namespace, as runtimes write it. If
+    /// there is none, tries the pid in our namespace, as a tool outside of the container may have written it.
     fn open_map(&self) -> Option<File> {
         let name = |pid: Pid| format!("perf-{pid}.map");
         let in_tmp = |name: String| open_regular(None, &Path::new("/tmp").join(name));
@@ -150,7 +152,7 @@ impl Files {
         [own, in_tmp(name(self.pid))].into_iter().flatten().find(|map| self.is_own(map))
     }
 
-    /// A file that was written before the process began was left by another one of its number.
+    /// Returns whether the file was written after the process began. An older one is of an earlier process with its pid.
     fn is_own(&self, map: &File) -> bool {
         let Some(since_ns) = self.since_ns else { return true };
         map.metadata().is_ok_and(|m| {
@@ -160,7 +162,8 @@ impl Files {
     }
 }
 
-/// A process's `/tmp`, where it is another folder than ours. It stays open: the way there ends with the process.
+/// Opens the `/tmp` of a process if it differs from ours. It stays open, because no path leads there after the process
+/// ended.
 fn own_tmp(pid: Pid) -> Option<OwnedFd> {
     let path = format!("/proc/{pid}/root/tmp");
     let place = |path: &str| fs::metadata(path).ok().map(|m| (m.dev(), m.ino()));
@@ -171,7 +174,8 @@ fn own_tmp(pid: Pid) -> Option<OwnedFd> {
     openat(CWD, path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// A file, if it is none whose opening does things; in another's folder not through a link, which would lead through our root.
+/// Opens a file if it is a regular file, since opening other files may have side effects. In a folder of another root it
+/// follows no link, because links would be resolved in our root.
 fn open_regular(folder: Option<&OwnedFd>, path: &Path) -> Option<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = match folder {
@@ -180,11 +184,11 @@ fn open_regular(folder: Option<&OwnedFd>, path: &Path) -> Option<File> {
     };
     let file = File::from(opened.ok()?);
     file.metadata().ok().filter(|m| m.is_file())?;
-    file.read_at(&mut [0], 0).ok()?; // Some can be opened but not read.
+    file.read_at(&mut [0], 0).ok()?; // Some files can be opened but not read.
     Some(file)
 }
 
-/// When a process was born, in ns since 1970.
+/// Returns when a process began, in ns since 1970.
 fn began_ns(pid: Pid) -> Option<i64> {
     let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let ticks = procfs::parse_stat(&String::from_utf8_lossy(&stat))?.began_ticks?;

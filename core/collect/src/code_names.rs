@@ -1,41 +1,43 @@
-//! Names of code that was generated in memory, from what its process writes: perf map files, and jitdumps ([`crate::jitdump`]).
+//! Names of code that was generated in memory, from the files that its process writes: perf maps, and jitdumps
+//! ([`crate::jitdump`]).
 //!
-//! Enters: the texts, and the addresses that were sampled. Leaves: for each address its name, or that there is none, or that it
-//! is not certain. Never here: I/O, a panic whatever the bytes are, a whole file in memory.
+//! Enters: the texts, and the sampled addresses. Leaves: the name of each address, or that it has none, or that it is
+//! uncertain. Never here: I/O, panics on any bytes, a whole file in memory.
 //!
-//! Compilers append when they reuse memory, so an address may have had several names. What was written before a *window* of
-//! time began is certain: the last entry holds. An entry that was written within it leaves two possible names for samples of
-//! the window, unless both are the same.
+//! Compilers append entries when they reuse memory, so an address may have had several names. Among entries written before a
+//! *window* of time the last one is certain to hold. An entry written within the window leaves two possible names for
+//! samples of the window, unless both are the same.
 
 use std::io::{BufRead, Read};
 
 use dwell_profile::{ImageOffset, ImageSymbol};
 
-/// A line of a perf map that is longer is not read.
+/// Longest line of a perf map in bytes that is parsed.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
-/// The bytes of a text of names that concern samples of one window of time.
+/// The part of a text of names that concerns samples of one window of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NamesWindow {
-    /// The offset at which the window begins: text before it is older.
+    /// Offset at which the window begins; text before it is older.
     pub since: u64,
-    /// The offset at which the window ends, if it does: a child has its parent's code as of the fork, and no later names of it.
+    /// Offset at which the window ends, if it does. A child has its parent's code as of the fork, and not the names written
+    /// later.
     pub until: Option<u64>,
 }
 
-/// The name of an address.
+/// Name of an address in generated code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum CodeName {
-    /// No entry covers it.
+    /// No entry covers the address.
     #[default]
     Unknown,
     /// The address is in the code of this name.
     Named(ImageSymbol),
-    /// Several names are possible.
+    /// Several names are possible for the address.
     Ambiguous,
 }
 
-/// Finds the names of addresses among entries, which come in the order in which they were written.
+/// Finds the names of addresses among entries, which must arrive in the order in which they were written.
 pub struct Finder<'a> {
     addresses: &'a [u64],
     window: NamesWindow,
@@ -43,13 +45,13 @@ pub struct Finder<'a> {
 }
 
 impl<'a> Finder<'a> {
-    /// Looks for these addresses, in ascending order.
+    /// Returns a finder for these addresses, which must be in ascending order.
     pub fn new(addresses: &'a [u64], window: NamesWindow) -> Self {
         debug_assert!(addresses.is_sorted());
         Finder { addresses, window, found: vec![CodeName::Unknown; addresses.len()] }
     }
 
-    /// Takes in an entry that begins at a position of the text; whether there is any use in more.
+    /// Adds an entry that begins at `position` in the text. Returns whether further entries can matter.
     pub fn entry(
         &mut self,
         position: u64,
@@ -77,7 +79,7 @@ impl<'a> Finder<'a> {
         true
     }
 
-    /// The name of code that lies there, of which some address is looked for.
+    /// Returns the name of the code in this range, if a searched address is in it.
     pub fn name_within(&self, start: u64, size_bytes: u64) -> Option<&str> {
         self.found[self.range(start, size_bytes)].iter().find_map(|found| match found {
             CodeName::Named(symbol) => Some(&*symbol.name),
@@ -91,14 +93,14 @@ impl<'a> Finder<'a> {
         first..last.max(first)
     }
 
-    /// The names, in the order of the addresses.
+    /// Returns the names in the order of the addresses.
     pub fn finish(self) -> Vec<CodeName> {
         self.found
     }
 }
 
-/// Reads a perf map file (`START SIZE name`, hexadecimal). Returns the position behind what was read. A last line without an
-/// end may be half written, and counts only if its writer `has_ended`.
+/// Reads a perf map (`START SIZE name`, hexadecimal). Returns the position after the last entry read. A last line without a
+/// newline may be half written, so it counts only if its writer `has_ended`.
 pub fn find_in_perf_map(mut map: impl BufRead, finder: &mut Finder<'_>, has_ended: bool) -> u64 {
     let (mut position, mut line) = (0, Vec::new());
     loop {

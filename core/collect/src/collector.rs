@@ -1,12 +1,12 @@
-//! Records in, counts out: the state machine in the middle of collection.
+//! The state machine in the middle of collection: records enter, counts leave.
 //!
-//! Enters: samples and side-band records in order of time. Leaves: counts by (image, event, offset, application
-//! instance). Samples in = samples counted + losses by cause; a sample that nothing explains is counted under
-//! `unknown`. Never here: rings, files, clocks (see [`Host`]).
+//! Enters: samples and side-band records in order of time. Leaves: counts by (image, event, offset, application instance).
+//! Samples in = samples counted + losses by cause; a sample that cannot be resolved is counted under `unknown`. Never here:
+//! rings, files, clocks (see [`Host`]).
 //!
-//! Samples are resolved as they come, not first gathered by (process, pc) as DCPI's driver does: on a build, 95% of
-//! such pairs are new, and a binary search of a process's few dozen mappings costs no more than the
-//! look-up that would save it.
+//! Samples are resolved as they arrive. DCPI's driver first aggregates them by (process, pc), but on a build 95% of these
+//! pairs are new, and a binary search in the few dozen mappings of a process costs no more than the hash lookup it would
+//! save.
 
 mod aggregated;
 mod code;
@@ -57,25 +57,25 @@ pub use taking::Batch;
 use unknown::Cause;
 pub use unknown::UnknownCauses;
 
-/// An event's tallies.
+/// Totals of one event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Samples counted.
+    /// Samples that were counted.
     pub samples: u64,
-    /// Samples missing.
+    /// Samples that were lost.
     pub lost: u64,
-    /// Times it was throttled.
+    /// Number of times that the kernel throttled the event.
     pub throttled: u64,
-    /// Of the samples, those under `unknown`.
+    /// Counted samples that are under `unknown`.
     pub unknown: u64,
 }
 
-/// Executions that are kept before those that nobody refers to are looked for.
+/// Number of executions above which unreferenced ones are searched for and forgotten.
 const EXECUTIONS_MAX: usize = 1 << 14;
-/// Targets that are kept before those out of use are looked for.
+/// Number of targets above which unused ones are searched for and forgotten.
 const TARGETS_MAX: usize = 1 << 12;
 
-/// What is counted by, but for the place in the image.
+/// The key that samples are aggregated by; the offset in the image is kept apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
     image: ImageIndex,
@@ -84,7 +84,7 @@ pub struct Slot {
     event: CountedEvent,
 }
 
-/// The state between records and counts.
+/// State that turns records into counts.
 pub struct Collector<H> {
     host: H,
     events: Vec<Event>,
@@ -93,7 +93,7 @@ pub struct Collector<H> {
     images: Images,
     recipes: FxHashMap<(ImageIndex, u64), Code>,
     recipes_max: usize,
-    /// Executions that the last [`Collector::reap`] left.
+    /// Number of executions that remained after the last [`Collector::reap`].
     executions_kept: usize,
     counts: Ledger<Slot>,
     tallies: Vec<Tally>,
@@ -102,29 +102,29 @@ pub struct Collector<H> {
     aggregated: Aggregated,
     dimensions: Dimensions,
     data: Data,
-    /// Whether anonymous code is its file's text: by execution and first address.
+    /// Whether anonymous code is a copy of a file's text, by execution and first address.
     copied: FxHashMap<(ExecutionId, u64), bool>,
     jit: Jit,
-    /// When what is being counted was sampled.
+    /// Interval in which the samples that are being counted were taken.
     sampled: Interval,
-    /// The kernel's image, once it was sampled.
+    /// The kernel's image, once the kernel was sampled.
     kernel: Option<ImageIndex>,
     idle: ExecutionId,
     nobody: ExecutionId,
     gaps: bool,
-    /// Programs whose samples the kernel withholds, once each.
+    /// Names of programs whose samples the kernel withholds.
     withheld: BTreeSet<String>,
     stepping: Stepping,
     stacks: Stacks,
     latest: Option<(Pid, Tid)>,
-    /// Samples in user mode, where somebody takes them.
+    /// Process and pc of recent samples in user mode, if they are kept.
     recent: Option<Vec<(Pid, u64)>>,
     loops: Loops,
     odometers: odometers::OdometerState,
 }
 
 impl<H: Host> Collector<H> {
-    /// A collector of samples of these events.
+    /// Returns a collector for samples of these events.
     pub fn new(host: H, events: Vec<Event>, apart: Apart) -> Self {
         let mut apps = Applications::new(apart);
         let (idle, nobody) = (apps.uncounted("[idle]"), apps.uncounted("unknown"));
@@ -161,17 +161,17 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Processes outside of our pid namespace have the number of the idle task: what has it is no idleness.
+    /// Counts samples of pid 0 as `[outside]`, not `[idle]`: processes outside of our pid namespace have that pid too.
     pub fn call_hidden_processes(&mut self) {
         self.idle = self.apps.uncounted("[outside]");
     }
 
-    /// Keeps these of each sample, beside its place.
+    /// Selects the dimensions (thread, CPU, container) that are stored with each sample.
     pub fn keep_dimensions(&mut self, dimensions: DimensionSet) {
         self.dimensions.want(dimensions);
     }
 
-    /// Applies a record; they must come in order of time.
+    /// Applies a record. Records must arrive in order of time.
     pub fn apply(&mut self, time_ns: u64, item: Item) {
         self.dimensions.at(time_ns);
         self.sampled = Interval { since_ns: time_ns, until_ns: time_ns };
@@ -199,17 +199,17 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Keeps where samples in user mode were, for [`Collector::take_recent`].
+    /// Starts to keep the places of samples in user mode for [`Collector::take_recent`].
     pub fn keep_recent(&mut self) {
         self.recent = Some(Vec::new());
     }
 
-    /// Samples in user mode since the last call, if they are kept: process, program counter.
+    /// Returns process and pc of the samples in user mode since the last call, if they are kept.
     pub fn take_recent(&mut self) -> Vec<(Pid, u64)> {
         self.recent.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    /// The thread of the latest sample in user mode since the last call: process, thread.
+    /// Returns process and thread of the latest sample in user mode since the last call.
     pub fn take_latest(&mut self) -> Option<(Pid, Tid)> {
         self.latest.take()
     }
@@ -291,14 +291,14 @@ impl<H: Host> Collector<H> {
     fn map(&mut self, pid: Pid, mapping: Mapping, time_ns: u64) {
         let Some(process) = self.processes.get(pid) else { return };
         let execution = process.execution;
-        // The kernel maps a program's own file first, then its interpreter.
+        // The kernel maps the program's own file first, and its interpreter after it.
         if process.awaits_program
             && let Some(program) = self.images.program_of(mapping.target)
         {
             self.apps.name(execution, &program);
             self.processes.set_program(pid, mapping.target);
         }
-        // Now: a moment later the file may be gone, and its process.
+        // Look at the file now: a moment later both file and process may be gone.
         self.images.look(mapping.target, mapping.place(pid), &mut self.host);
         self.meet(pid);
         self.note_mapping(pid, &mapping, Some(time_ns));
@@ -323,7 +323,7 @@ impl<H: Host> Collector<H> {
             self.note_loops(event, sample, (image, offset), execution, registers);
         }
         if sample.mode == Mode::User && !matches!(place, Ok(Spot::Image(..))) {
-            self.interrupt_loops(sample.tid); // It was elsewhere, where loops are not known.
+            self.interrupt_loops(sample.tid); // The thread was in code whose loops are not known.
         }
         let is_time = self.events.get(event.index()).is_some_and(Event::is_time);
         if is_time && sample.mode == Mode::User {
@@ -334,17 +334,18 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// What a thread does while it is disturbed is no pair's.
+    /// Forgets a thread's open samples in loops, so that the next one is not paired with them: it was disturbed between.
     fn interrupt_loops(&mut self, tid: Tid) {
         self.loops.interrupt(tid);
     }
 
-    /// Samples of other events stand where those happen, which says nothing of how often a branch goes which way.
+    /// Returns whether samples of an event show how often code runs. Other events are sampled where they happen, which does
+    /// not show how often a branch goes which way.
     fn counts_code(&self, event: EventIndex) -> bool {
         self.events.get(event.index()).is_some_and(|e| e.is_time() || *e == Event::INSTRUCTIONS)
     }
 
-    /// A sample that is counted elsewhere, with its registers.
+    /// Uses the registers of a sample that is counted elsewhere.
     fn registers(&mut self, event: EventIndex, sample: &Sample) {
         self.dimensions.see(&mut self.host, sample.pid, sample.tid, sample.cpu);
         let execution = self.execution_of(sample.pid);
@@ -359,15 +360,15 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Time in the kernel is also counted where the user's code entered it. A user's pc that no mapping has (none, as in a
-    /// task that is being born) is no loss: the sample itself stands in the kernel.
+    /// Counts time in the kernel also at the place where user code entered the kernel. If no mapping contains that pc (a
+    /// task that is being created has none), nothing is lost: the sample itself is counted in the kernel.
     fn charge_user(&mut self, pid: Pid, execution: ExecutionId, pc: u64) {
         if let Some(spot) = self.mapped_place(pid, pc, execution) {
             self.add_at(spot, execution, CountedEvent::KERNEL_TIME, 1);
         }
     }
 
-    /// Counts samples at a place, or under `unknown`. Time in the kernel that is charged once more is no sample of its own.
+    /// Counts samples at a place, or under `unknown`. Kernel time charged to user code is not counted in the totals again.
     fn count(
         &mut self,
         event: CountedEvent,
@@ -438,7 +439,7 @@ impl<H: Host> Collector<H> {
             _ => {}
         }
         if self.processes.get(pid).is_none() && !self.discover_one(pid) {
-            // Remember that nobody is there, or each of its samples would look again.
+            // Remember that there is no such process; otherwise each of its samples would search /proc again.
             self.processes.discover(pid, Process::new(self.nobody, false));
             self.processes.exit(pid, 0);
         }
@@ -461,16 +462,16 @@ impl<H: Host> Collector<H> {
         if empty { Cause::NoProcess } else { Cause::NoMapping }
     }
 
-    /// The dead become the past, which ends with their interval. Who counted for them is kept: see [`Collector::reap`]. Of
-    /// too many that live, what the least recent had mapped is forgotten.
+    /// Moves ended processes to the past, which is kept until the end of their interval. Their executions are kept until
+    /// [`Collector::reap`]. If live processes have too many mappings, the mappings of the least recently sampled ones are
+    /// forgotten.
     fn reap_processes(&mut self, now_ns: u64) {
         let host = &self.host;
         self.processes.reap(now_ns, &|pid| host.is_alive(pid));
         self.processes.forget_least_recent(discovery::MAPPINGS_MAX);
     }
 
-    /// Forgets the dead and what only they referred to. To be called when nothing is counted, i.e. after
-    /// [`Collector::take`].
+    /// Forgets ended processes and what only they referred to. Call it after [`Collector::take`], when there are no counts.
     pub fn reap(&mut self, now_ns: u64) {
         assert!(self.counts.is_empty(), "counts refer to executions and images");
         self.host.handed_out();
@@ -493,7 +494,7 @@ impl<H: Host> Collector<H> {
             .iter_ever()
             .flat_map(|(_, p)| p.space.iter())
             .flat_map(|m| [Some(m.target), m.over().map(|o| o.0)]);
-        // Of a process whose mappings were forgotten the program alone is left.
+        // A process whose mappings were forgotten refers to its program alone.
         let programs = self.processes.iter_ever().map(|(_, p)| p.program);
         let used = mapped.chain(programs).flatten().collect();
         let moved = self.images.sweep(&used);
@@ -507,7 +508,7 @@ impl<H: Host> Collector<H> {
         self.kernel = None;
     }
 
-    /// Begins a new epoch: tallies from zero, instances from 1.
+    /// Begins a new epoch: totals start from zero and instances from 1.
     pub fn begin_epoch(&mut self) {
         self.tallies.fill(Tally::default());
         self.unknown = UnknownCauses::default();
@@ -523,54 +524,55 @@ impl<H: Host> Collector<H> {
         self.apps.renumber();
     }
 
-    /// Whether records were lost since the last call, so that mappings may be missing and /proc should be read again.
+    /// Returns whether records were lost since the last call. Then mappings may be missing, and /proc should be read again.
     pub fn take_gaps(&mut self) -> bool {
         std::mem::take(&mut self.gaps)
     }
 
-    /// Samples lost in the epoch, by cause.
+    /// Returns the samples lost in the epoch, by cause.
     pub fn lost(&self) -> &BTreeMap<LossCause, u64> {
         &self.lost
     }
 
-    /// Tallies by event, in the order given to [`Collector::new`].
+    /// Returns the totals of the events in the order given to [`Collector::new`].
     pub fn tallies(&self) -> &[Tally] {
         &self.tallies
     }
 
-    /// Why samples of the epoch are under `unknown`.
+    /// Returns why samples of the epoch are under `unknown`.
     pub fn unknown(&self) -> UnknownCauses {
         self.unknown
     }
 
-    /// The file of an image, while it is at hand.
+    /// Returns the file of an image while it is open.
     pub fn file(&self, image: &ImageId) -> Option<std::fs::File> {
         self.host.file(image)
     }
 
-    /// Whether so much has ended in the interval that it should end, too: many processes, or a module of the kernel, whose
-    /// place another may take. See [`Collector::end_interval`].
+    /// Returns whether the interval should end ([`Collector::end_interval`]) because many processes ended in it, or because
+    /// a kernel module was unloaded, whose addresses another module may take.
     pub fn is_past_long(&mut self) -> bool {
         self.processes.is_past_long() || self.host.has_gone_modules()
     }
 
-    /// Whether so many executions are remembered that [`Collector::reap`] is due.
+    /// Returns whether there are so many executions that [`Collector::reap`] should be called.
     pub fn has_many_executions(&self) -> bool {
         self.apps.count() > EXECUTIONS_MAX.max(2 * self.executions_kept)
     }
 
-    /// Entries in memory, some perhaps more than once.
+    /// Returns the number of counts in memory; some may be for the same key.
     pub fn entries(&self) -> usize {
         self.counts.len() + self.jit.len()
     }
 
-    /// Processes and images tracked.
+    /// Returns the numbers of processes and images in memory.
     pub fn tracked(&self) -> (usize, usize) {
         (self.processes.count(), self.images.count())
     }
 }
 
-/// Per-CPU threads and workers differ behind the slash only: `kworker/3:1-events`, `ksoftirqd/0`.
+/// Returns the part of a kernel thread's name before the slash. Per-CPU threads and workers differ after it only:
+/// `kworker/3:1-events`, `ksoftirqd/0`.
 fn kernel_thread_name(comm: &str) -> &str {
     comm.split('/').next().unwrap_or(comm)
 }

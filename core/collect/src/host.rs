@@ -1,4 +1,4 @@
-//! What the collector must look at outside of the record stream, as a trait, so that tests can simulate a machine.
+//! The machine beyond the record stream, as the collector sees it. It is a trait so that tests can simulate a machine.
 
 use std::path::Path;
 
@@ -10,82 +10,83 @@ use crate::code_names::{CodeName, NamesWindow};
 /// A process as /proc shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessSnapshot {
-    /// Its executable's name, or its comm where it has none.
+    /// Name of the executable, or the thread name if there is none.
     pub name: String,
-    /// Whether it is the kernel's own.
+    /// Whether it is a kernel thread.
     pub kernel_thread: bool,
-    /// Which of the mappings is of its executable.
+    /// Index of the mapping of the executable in `mappings`.
     pub program: Option<usize>,
-    /// Executable mappings: first address, address after it, offset, target.
+    /// Executable mappings: first address, first address after it, file offset, target.
     pub mappings: Vec<(u64, u64, u64, Target)>,
 }
 
-/// A mapping of a process, of code or data.
+/// A mapping of a process, with code or data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
     /// First virtual address.
     pub start: u64,
     /// First virtual address after it.
     pub end: u64,
-    /// The offset in its file of its first byte, where it is of one.
+    /// File offset of the first byte, if a file is mapped.
     pub file_offset: u64,
-    /// Whether code in it may run.
+    /// Whether it is executable.
     pub is_executable: bool,
-    /// Whether nobody may read it.
+    /// Whether it is unreadable, like the guard pages below a stack.
     pub is_guard: bool,
-    /// As the kernel names it: a path, `[heap]`, …; empty: anonymous memory.
+    /// Name that the kernel reports: a path, `[heap]`, …; empty for anonymous memory.
     pub name: String,
 }
 
 impl Region {
-    /// Whether it is of a file, in memory or not.
+    /// Returns whether it maps a file, on disk or in memory.
     pub fn is_file(&self) -> bool {
         self.name.starts_with('/')
     }
 }
 
-/// The machine, as far as samples do not tell.
+/// Access to what the records of the kernel do not contain.
 pub trait Host: ImageFiles {
-    /// The process that has this pid now.
+    /// Returns the process that has this pid now.
     fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot>;
 
-    /// What a thread is called now.
+    /// Returns the present name of a thread.
     fn thread_name(&mut self, pid: Pid, tid: Tid) -> Option<String> {
         let _ = (pid, tid);
         None
     }
 
-    /// The path of a process's control group now.
+    /// Returns the path of a process's present control group.
     fn cgroup(&mut self, pid: Pid) -> Option<String> {
         let _ = pid;
         None
     }
 
-    /// All that a process has mapped now, ascending; nothing where it has ended.
+    /// Returns all present mappings of a process in ascending order; none if it has ended.
     fn memory(&mut self, pid: Pid) -> Vec<Region> {
         let _ = pid;
         Vec::new()
     }
 
-    /// Whether any thread of the process still lives.
+    /// Returns whether any thread of the process still runs.
     fn is_alive(&self, pid: Pid) -> bool;
 
-    /// What the contents of a file's inode are, where nothing else tells them apart: those that were mapped there at that
-    /// time (CLOCK_MONOTONIC; `None`: some time ago). `None` where the file is out of reach or was written since.
+    /// Returns the version of the contents that a file's inode had when it was mapped (CLOCK_MONOTONIC ns; `None`: some time
+    /// ago). It serves files that nothing else distinguishes. Returns `None` if the file cannot be reached or was written
+    /// since.
     fn version(&mut self, target: &Target, place: MappedRange, mapped_ns: Option<u64>)
     -> Option<FileVersion>;
 
-    /// Whether a process has an identified file's bytes in memory there; `None` where that cannot be seen.
+    /// Returns whether a process's memory equals an identified file at an offset; `None` if it cannot be read.
     fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, file_offset: u64) -> Option<bool>;
 
-    /// A process may run generated code from now on, and may have done so from that time on (CLOCK_MONOTONIC; `None`: from
-    /// some time ago): finds what will name it, which may be out of reach once the process has ended.
-    /// A child inherited code of its parent's.
+    /// Notes that a process may run generated code from now on, or has possibly run it since `since_ns` (CLOCK_MONOTONIC;
+    /// `None`: since some time ago). Finds the files that will name the code, because they may be unreachable after the
+    /// process ended. `parent` is the code that a child inherited.
     fn note_code(&mut self, code: CodeId, pid: Pid, parent: Option<CodeId>, since_ns: Option<u64>) {
         let _ = (code, pid, parent, since_ns);
     }
 
-    /// A process mapped a file that may be a jitdump, which names its code.
+    /// Notes that a process mapped a file that may be a jitdump, which names its code.
     fn note_jitdump(&mut self, code: CodeId, pid: Pid, path: &Path) {
         let _ = (code, pid, path);
     }
@@ -96,48 +97,48 @@ pub trait Host: ImageFiles {
         0
     }
 
-    /// The names of addresses (ascending) in generated code, as its process's jitdump, else its perf map file has them, and how
-    /// much of that text was read.
+    /// Returns the names of addresses (ascending) in generated code, and how many bytes of text were read. The names come
+    /// from the process's jitdump, or else from its perf map file.
     fn code_names(&mut self, code: CodeId, addresses: &[u64], window: NamesWindow) -> (Vec<CodeName>, u64) {
         let _ = (code, window);
         (vec![CodeName::Unknown; addresses.len()], 0)
     }
 
-    /// Forgets all other code: its names will not be asked for again.
+    /// Forgets code that is not needed: its names will not be requested again.
     fn forget_code(&mut self, is_needed: &dyn Fn(CodeId) -> bool) {
         let _ = is_needed;
     }
 
-    /// Code bytes of an identified file at a file offset; how many could be read.
+    /// Reads code of an identified file at a file offset. Returns how many bytes were read.
     fn code(&mut self, image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize;
 
-    /// Where in the kernel an address lay in an interval of the last minutes.
+    /// Returns the place of a kernel address in an interval of the last minutes.
     fn kernel_place(&mut self, address: u64, interval: Interval) -> Option<KernelPlace>;
 
-    /// The running kernel's build id in hex, where it has one.
+    /// Returns the build ID of the running kernel in hexadecimal, if it has one.
     fn kernel_build(&mut self) -> Option<String> {
         None
     }
 
-    /// Whether a module of the kernel is gone that samples still to come may be of.
+    /// Returns whether a kernel module was unloaded that samples yet to come may belong to.
     fn has_gone_modules(&mut self) -> bool {
         false
     }
 
-    /// No sample to come was taken before that (CLOCK_MONOTONIC).
+    /// Forgets modules unloaded before this time (CLOCK_MONOTONIC), because no sample to come is older.
     fn forget_modules(&mut self, until_ns: u64) {
         let _ = until_ns;
     }
 
-    /// The kernel's symbols under the given offsets of `kernel` or a module, one for each that has any.
+    /// Returns the symbols that contain the given offsets of the kernel or a module; each symbol is returned once.
     fn kernel_symbols(&mut self, image: &ImageId, offsets: &[u64]) -> Vec<ImageSymbol>;
 
-    /// The file of an identified image, while it is at hand.
+    /// Returns the file of an identified image while it is open.
     fn file(&self, image: &ImageId) -> Option<std::fs::File> {
         let _ = image;
         None
     }
 
-    /// All that was counted has been handed out: what is kept for that alone may go, and what was not used for long.
+    /// Notes that all counts were handed out. Releases what was kept for them, and what was not used for long.
     fn handed_out(&mut self) {}
 }

@@ -1,7 +1,7 @@
-//! The path, from our own root, of a file that a process in another root or mount namespace has open or mapped.
+//! Finds the path, from our own root, of a file that a process in another root or mount namespace has mapped.
 //!
-//! Enters: the open file, a process that sees it. Leaves: a path that leads to the very file, by device and inode. Never here: a
-//! guess: what cannot be checked has no path.
+//! Enters: the open file, and a process that sees it. Leaves: a path that leads to exactly this file, checked by device and
+//! inode. Never here: guesses; a path that cannot be checked is not returned.
 
 use std::{
     ffi::OsString,
@@ -15,7 +15,7 @@ use std::{
 
 use dwell_profile::Pid;
 
-/// The path of a file that `pid` has a mapping of; `None` where none leads to it from here.
+/// Returns our path of a file that `pid` has mapped, or `None` if no path leads to it from here.
 pub fn path_from_here(file: &File, pid: Pid) -> Option<PathBuf> {
     let wanted = file.metadata().ok()?;
     let leads_there = |path: &PathBuf| {
@@ -23,7 +23,7 @@ pub fn path_from_here(file: &File, pid: Pid) -> Option<PathBuf> {
             && fs::metadata(path).is_ok_and(|m| (m.dev(), m.ino()) == (wanted.dev(), wanted.ino()))
     };
     let fd = file.as_raw_fd();
-    // The kernel tells the path as far as our root, else as far as the root of the file's own mount namespace.
+    // The kernel returns the path from our root, or from the root of the file's own mount namespace.
     let path = fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
     if leads_there(&path) {
         return Some(path);
@@ -35,11 +35,11 @@ pub fn path_from_here(file: &File, pid: Pid) -> Option<PathBuf> {
     paths_of(&path, id, &theirs, &ours).into_iter().find(leads_there)
 }
 
-/// A mount, as /proc/PID/mountinfo has it.
+/// A mount as listed in /proc/PID/mountinfo.
 struct Mount {
     id: u64,
     device: Vec<u8>,
-    /// The folder of the file system that is mounted, and where.
+    /// The folder of the file system that is mounted; `point` is where.
     root: PathBuf,
     point: PathBuf,
 }
@@ -53,7 +53,7 @@ fn paths_of(path: &Path, id: u64, theirs: &[u8], ours: &[u8]) -> Vec<PathBuf> {
     here.filter_map(|m| Some(m.point.join(in_file_system.strip_prefix(&m.root).ok()?))).collect()
 }
 
-/// `ID PARENT MAJOR:MINOR ROOT POINT …`
+/// Parses lines of the form `ID PARENT MAJOR:MINOR ROOT POINT …`
 fn mounts(text: &[u8]) -> impl Iterator<Item = Mount> + '_ {
     text.split(|b| *b == b'\n').filter_map(|line| {
         let mut words = line.split(|b| *b == b' ');
@@ -63,7 +63,7 @@ fn mounts(text: &[u8]) -> impl Iterator<Item = Mount> + '_ {
     })
 }
 
-/// Spaces, tabs, line ends and backslashes are octal numbers behind a backslash.
+/// Decodes octal escapes: spaces, tabs, newlines and backslashes are written as octal numbers after a backslash.
 fn unescaped(word: &[u8]) -> PathBuf {
     let (mut plain, mut rest) = (Vec::new(), word);
     while let Some((first, tail)) = rest.split_first() {

@@ -1,7 +1,8 @@
-//! Names of JIT code from a jitdump file, as perf's documentation specifies it (tools/perf/Documentation/jitdump-specification.txt).
+//! Names of JIT code from a jitdump file, as perf's documentation specifies it
+//! (tools/perf/Documentation/jitdump-specification.txt).
 //!
-//! Enters: the file. Leaves: the code that it tells of, in the order in which it was written. Never here: a panic, whatever the
-//! bytes are; more of the file than one record at a time; the code itself, debug information.
+//! Enters: the file. Leaves: the code it describes, in the order in which it was written. Never here: panics on any bytes;
+//! more of the file in memory than one record; the code itself, debug information.
 
 use std::io::{self, BufRead, Read};
 
@@ -12,10 +13,10 @@ const FILE_HEADER_BYTES: u32 = 40;
 const RECORD_HEADER_BYTES: u32 = 16;
 const CODE_LOAD: u32 = 0;
 const CODE_MOVE: u32 = 1;
-/// Of a record so much is read at most: its fields and name; what follows is code.
+/// Most bytes of a record that are read: its fields and the name. The rest is code.
 const FIELDS_BYTES_MAX: u64 = 8 << 10;
 
-/// Code that was loaded, or moved there.
+/// Code that was loaded, or moved to this address.
 #[derive(Clone)]
 struct Code {
     start: u64,
@@ -23,8 +24,8 @@ struct Code {
     name: String,
 }
 
-/// Hands the code that a jitdump tells of to `finder`. Reads up to the end, or to what is no record; returns the position
-/// behind the last whole one.
+/// Passes the code that a jitdump describes to `finder`. Reads up to the end, or up to bytes that are no record. Returns the
+/// position after the last complete record.
 pub fn find_in_jitdump(mut file: impl BufRead, finder: &mut Finder<'_>) -> u64 {
     let Some(mut position) = skip_header(&mut file) else { return 0 };
     while let Some((kind, bytes, fields)) = next_record(&mut file) {
@@ -43,7 +44,7 @@ pub fn find_in_jitdump(mut file: impl BufRead, finder: &mut Finder<'_>) -> u64 {
     position
 }
 
-/// The bytes of the header.
+/// Skips the header and returns its size in bytes.
 fn skip_header(file: &mut impl BufRead) -> Option<u64> {
     let header = exactly(file, u64::from(FILE_HEADER_BYTES))?;
     let size = word(&header, 8).filter(|size| *size >= FILE_HEADER_BYTES)?;
@@ -51,7 +52,7 @@ fn skip_header(file: &mut impl BufRead) -> Option<u64> {
     (word(&header, 0)? == MAGIC).then_some(u64::from(size))
 }
 
-/// A record's kind and bytes, and the beginning of what follows its header.
+/// Reads a record: returns its kind, its size in bytes, and the first bytes after its header.
 fn next_record(file: &mut impl BufRead) -> Option<(u32, u64, Vec<u8>)> {
     let header = exactly(file, u64::from(RECORD_HEADER_BYTES))?;
     let (kind, size) = (word(&header, 0)?, word(&header, 4)?);
@@ -62,7 +63,7 @@ fn next_record(file: &mut impl BufRead) -> Option<(u32, u64, Vec<u8>)> {
     Some((kind, u64::from(size), fields))
 }
 
-/// pid, tid, virtual address, code address, size, index, name.
+/// Parses the fields of a code load: pid, tid, virtual address, code address, size, index, name.
 fn loaded(fields: &[u8]) -> Option<Code> {
     let (start, size_bytes) = (long(fields, 16)?, long(fields, 24)?);
     let name = fields.get(40..)?;
@@ -70,8 +71,8 @@ fn loaded(fields: &[u8]) -> Option<Code> {
     Some(Code { start, size_bytes, name: String::from_utf8_lossy(&name[..end]).into_owned() })
 }
 
-/// pid, tid, virtual address, old code address, new code address, size, index. What was sampled at the old place keeps its
-/// name; what is sampled at the new one gets it where the old place was sampled too.
+/// Parses the fields of a code move: pid, tid, virtual address, old code address, new code address, size, index. Samples at
+/// the old address keep their name. Samples at the new address get it if the old address was sampled too.
 fn moved(fields: &[u8], finder: &Finder<'_>) -> Option<Code> {
     let (old, start, size_bytes) = (long(fields, 16)?, long(fields, 24)?, long(fields, 32)?);
     let name = finder.name_within(old, size_bytes)?.to_owned();
@@ -128,7 +129,7 @@ mod tests {
         bytes
     }
 
-    /// All was written before the window.
+    /// A window that begins after everything was written.
     const BEFORE: NamesWindow = NamesWindow { since: u64::MAX, until: None };
 
     fn told(bytes: &[u8], addresses: &[u64], window: NamesWindow) -> Vec<String> {

@@ -1,8 +1,8 @@
-//! The kernel's symbols, kept in a file without a name.
+//! The kernel's symbols, kept in a temporary file without a name.
 //!
-//! Enters: all symbols, once. Leaves: the one under an address. There are 5 MB of them, and the kernel takes 40 ms to list
-//! them: a daemon neither holds them in memory nor asks for them each time that something new was sampled. It holds one
-//! address of a page of them, so that two reads find a name. Never here: what an address belongs to.
+//! Enters: all symbols, once. Leaves: the symbol that contains an address. The symbols take 5 MB and the kernel needs 40 ms
+//! to list them. So a daemon neither keeps them in memory nor reads them again for each new sample: it keeps the first
+//! address of each page of records, and finds a name with two reads. Never here: which image an address belongs to.
 
 use std::{
     fs::File,
@@ -14,31 +14,31 @@ use dwell_attribution::KernelSymbols;
 use dwell_profile::{ImageOffset, ImageSymbol};
 use rustix::fs::{Mode, OFlags};
 
-/// A symbol's address and the offset of its name, each of 8 bytes.
+/// Size of a record: a symbol's address and the offset of its name, 8 bytes each.
 const RECORD_BYTES: usize = 16;
-/// Symbols of a page.
+/// Number of records in a page.
 const PAGE_RECORDS: usize = 4096 / RECORD_BYTES;
-/// The kernel's names are no longer (KSYM_NAME_LEN).
+/// Longest name of a kernel symbol in bytes (KSYM_NAME_LEN).
 const NAME_BYTES_MAX: usize = 512;
 
-/// Symbols by address.
+/// Kernel symbols, searchable by address.
 #[derive(Debug)]
 pub enum KernelNames {
-    /// Where there is room for temporary files: their records in order, then their names, each ended by a newline.
+    /// Symbols in a temporary file: their records in ascending order, then their names, each terminated by a newline.
     InFile {
-        /// It goes with us.
+        /// The file; it is deleted when it is closed.
         file: File,
-        /// Symbols in it.
+        /// Number of symbols in the file.
         count: usize,
-        /// Of each page of records the first one's address.
+        /// Address of the first record of each page.
         pages: Vec<u64>,
     },
-    /// Where there is none; to be forgotten when they are not needed.
+    /// Symbols in memory because there is no room for a temporary file. They should be dropped when they are not needed.
     InMemory(KernelSymbols),
 }
 
 impl KernelNames {
-    /// Puts symbols away.
+    /// Stores symbols in a temporary file, or keeps them in memory if that fails.
     pub fn new(symbols: KernelSymbols) -> Self {
         match write(&symbols) {
             Ok(file) => {
@@ -49,7 +49,7 @@ impl KernelNames {
         }
     }
 
-    /// The symbol under an address, as one of the image that starts at `base`.
+    /// Returns the symbol that contains an address, relative to the image that starts at `base`.
     pub fn find(&self, address: u64, base: u64) -> Option<ImageSymbol> {
         match self {
             KernelNames::InMemory(symbols) => symbols.find(address, base),
@@ -74,7 +74,7 @@ fn write(symbols: &KernelSymbols) -> io::Result<File> {
 
 fn find(file: &File, count: usize, pages: &[u64], address: u64, base: u64) -> Option<ImageSymbol> {
     let first = pages.partition_point(|start| *start <= address).checked_sub(1)? * PAGE_RECORDS;
-    // With the next page's first record, where the last symbol of this one ends.
+    // The first record of the next page is read too: it is the end of this page's last symbol.
     let mut page = [0; (PAGE_RECORDS + 1) * RECORD_BYTES];
     let page = &mut page[..(count - first).min(PAGE_RECORDS + 1) * RECORD_BYTES];
     file.read_exact_at(page, (first * RECORD_BYTES) as u64).ok()?;

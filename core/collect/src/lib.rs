@@ -1,10 +1,10 @@
-//! Collection: samples of running code, resolved to images and stored as an epoch.
+//! Collection: samples of running code are resolved to images and stored as an epoch.
 //!
-//! Enters: perf's records, /proc. Leaves: counts by (image, event, offset, application instance) in the database, and
-//! the tallies of what was lost. Never here: symbols of user code, source lines, analysis. The only crate of ours that
-//! makes syscalls of its own; `unsafe` lives in `sys` alone.
+//! Enters: perf's records and /proc. Leaves: counts by (image, event, offset, application instance) in the database, and the
+//! number of lost samples by cause. Never here: symbols of user code, source lines, analysis. This is our only crate that
+//! makes system calls of its own; all `unsafe` is in `sys`.
 //!
-//! The way of a sample: [`sys`] (rings) → [`records`] (bytes → values) → [`merge`] (CPUs in order of time) →
+//! A sample passes through [`sys`] (rings) → [`records`] (bytes → values) → [`merge`] (CPUs in order of time) →
 //! [`collector`] (process → mapping → image) → [`session`] (epoch).
 
 pub mod branch;

@@ -1,8 +1,8 @@
-//! [`Host`] over this machine's /proc and file system.
+//! [`Host`] for this machine, by /proc and the file system.
 //!
-//! Files are opened once, when their first sample is seen, through the path that leads to the very inode that was
-//! mapped: the process's own root (containers), its executable, or `/proc/PID/map_files` (deleted files; needs
-//! privilege). Nothing is mapped into memory: a truncated file must not kill the collector.
+//! A file is opened once, at its first sample, through a path that leads to the inode that was mapped: in the process's own
+//! root (containers), by its executable, or by `/proc/PID/map_files` (for deleted files; needs privilege). Files are never
+//! mapped into our memory, because a file that is truncated meanwhile would kill the collector.
 
 use std::{
     fs::{self, File},
@@ -35,35 +35,35 @@ use crate::{
     source::now_ns,
 };
 
-/// Files kept open for reading code; what was not read for longest closes first.
+/// Most files that are kept open for reading code. Beyond it the least recently read one is closed.
 const OPEN_FILES_MAX: usize = 256;
-/// Files that were not read for so long are closed: an open file keeps its disk space and its mount.
+/// Time after which an unread file is closed: an open file keeps its disk space in use and its mount busy.
 const OPEN_FILE_AGE_MAX: Duration = Duration::from_secs(60);
-/// A look at a file during a scan of many processes holds so long.
+/// How long the version of a file stays valid during a scan of many processes.
 const SCAN_AGE_MAX: Duration = Duration::from_secs(1);
-/// Remembered looks during a scan.
+/// Most file versions that are remembered during a scan.
 const SCANNED_MAX: usize = 1 << 12;
-/// How many modules the kernel has is looked at no more often than that.
+/// Shortest time between two counts of the kernel's modules.
 const MODULES_GLANCE: Duration = Duration::from_secs(1);
-/// Which they are, when their number changes and, since one may come as another goes, no less often than that. It takes the
-/// kernel 0.1 ms to list them.
+/// Longest time between two readings of the list of modules. It is also read when their number changes; the number alone is
+/// not enough, since one module may be loaded while another is unloaded. The kernel takes 0.1 ms to list them.
 const MODULES_AGE_MAX: Duration = Duration::from_secs(10);
-/// A kernel address that nothing explains may be a new module's; but do not look more often than that, and after each
-/// look that was in vain (code that was there for a moment) only after twice that time, up to the second.
+/// Shortest time until the kernel's layout is read again for an unknown address, which may be in a new module. It doubles up
+/// to `LAYOUT_AGE_MAX` whenever reading did not help, as for code that existed for a moment only.
 const LAYOUT_AGE_MIN: Duration = Duration::from_secs(10);
 const LAYOUT_AGE_MAX: Duration = Duration::from_secs(1280);
 
-/// This machine.
+/// Access to this machine.
 pub struct LinuxHost {
     layout: KernelLayout,
     layout_read: Instant,
-    /// How old it must be to be read again for an address that it does not explain.
+    /// Age at which the layout is read again for an address that it does not contain.
     layout_age_min: Duration,
-    /// When its modules were listed, when they were last counted, and how many they were.
+    /// When the modules were last listed, when they were last counted, and their number then.
     modules_read: Instant,
     modules_counted: Instant,
     modules_count: u64,
-    /// Of that layout.
+    /// Symbols of `layout`.
     symbols: Option<KernelNames>,
     vdso: Option<ImageId>,
     files: FxHashMap<ImageId, OpenFile>,
@@ -77,7 +77,7 @@ struct OpenFile {
 }
 
 impl LinuxHost {
-    /// Reads where the kernel lies.
+    /// Reads the kernel's layout and symbols.
     pub fn new() -> Self {
         let (modules_count, mut modules) = (count_modules(), Modules::default());
         look_at(&mut modules);
@@ -97,12 +97,12 @@ impl LinuxHost {
         }
     }
 
-    /// Whether the kernel shows us its addresses.
+    /// Returns whether the kernel shows us its addresses.
     pub fn sees_kernel_addresses(&self) -> bool {
         self.layout.text != 0
     }
 
-    /// Unless that was done just now.
+    /// Reads the list of modules again if it may have changed and was not checked just now.
     fn look_at_modules(&mut self) {
         if self.modules_counted.elapsed() < MODULES_GLANCE {
             return;
@@ -115,7 +115,7 @@ impl LinuxHost {
         self.modules_count = count;
         self.modules_read = Instant::now();
         if look_at(&mut self.layout.modules) {
-            self.symbols = None; // New modules' are not among them.
+            self.symbols = None; // They lack the symbols of new modules.
         }
     }
 
@@ -126,7 +126,7 @@ impl LinuxHost {
         let (layout, symbols) = read_this_kernel(modules);
         self.layout_read = Instant::now();
         if layout.text == 0 && self.layout.text != 0 {
-            // It could not be read, or is hidden by now: where the kernel lies is still true.
+            // The addresses cannot be read, or are hidden by now; the old layout is still true.
             self.layout.modules = layout.modules;
             self.symbols.get_or_insert(symbols);
             return;
@@ -152,7 +152,7 @@ impl ImageFiles for LinuxHost {
             return Identity::without_file(id_without_file(path, tag));
         };
         let id = found.image_id(tag);
-        // The path is as the process sees it, perhaps in a root of its own.
+        // This is the path as the process sees it, perhaps in a root of its own.
         let is_there = fs::metadata(path).is_ok_and(|m| (m.dev(), m.ino()) == (found.device, found.inode));
         let path = if is_there { None } else { path_from_here(&found.file, place.pid) };
         let elsewhere = *deleted || found.elsewhere;
@@ -229,7 +229,7 @@ impl Host for LinuxHost {
             self.scanned.insert((*device, *inode), (Instant::now(), seen));
             return seen;
         }
-        // The kernel stamps files by the clock of its last tick, so never later than they were written.
+        // The kernel stamps files with the time of its last tick, which is never later than the write.
         seen.filter(|version| version.mtime_ns <= mapped_ns.map_or(i64::MAX, real_time_ns))
     }
 
@@ -272,7 +272,7 @@ impl Host for LinuxHost {
     fn code(&mut self, image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize {
         let Some(open) = self.files.get_mut(image) else { return 0 };
         open.used = Instant::now();
-        // Code of 32 bits is not what is decoded here: it would be taken for other instructions.
+        // We decode 64-bit code only, and 32-bit code would be decoded as other instructions.
         if program_headers::is_32_bit(&open.file) {
             return 0;
         }
@@ -314,7 +314,7 @@ impl Host for LinuxHost {
         };
         let mut found: Vec<ImageSymbol> = Vec::new();
         for offset in offsets {
-            // They come in order, many in one function: each of these is looked for once.
+            // Offsets are sorted and many are in one function, so each function is searched once.
             let is_in = |s: &ImageSymbol| offset.wrapping_sub(s.offset.0) < s.size_bytes;
             if !found.last().is_some_and(is_in) {
                 found.extend(symbols.find(base.wrapping_add(*offset), base));
@@ -328,7 +328,7 @@ impl Host for LinuxHost {
     }
 }
 
-/// An open file and what it is.
+/// An open file and its identity.
 struct Found {
     file: File,
     device: u64,
@@ -337,7 +337,7 @@ struct Found {
     mtime_ns: i64,
     build_id: Option<BuildId>,
     code: CodeLayout,
-    /// The path as mapped leads to another file by now.
+    /// Whether the path, as mapped, leads to another file by now.
     elsewhere: bool,
 }
 
@@ -345,7 +345,7 @@ impl Found {
     fn open(path: &Path) -> Option<Self> {
         let kind = fs::metadata(path).ok()?.file_type();
         if !kind.is_file() {
-            return None; // Opening a device or a pipe may do things.
+            return None; // Opening a device or a pipe may have side effects.
         }
         let file = File::open(path).ok()?;
         let metadata = file.metadata().ok()?;
@@ -363,7 +363,7 @@ impl Found {
         })
     }
 
-    /// Whether it is what was mapped. Devices are compared loosely: some file systems tell another in `stat`.
+    /// Returns whether it is the mapped file. The device is ignored, because some file systems report another one in `stat`.
     fn is(&self, tag: &OwnedTag) -> bool {
         match tag {
             OwnedTag::BuildId(id) => self.build_id.as_ref() == Some(id),
@@ -385,7 +385,7 @@ impl Found {
     }
 }
 
-/// The id of a mapped file that cannot be looked at any more.
+/// Returns the image ID of a mapped file that can no longer be opened.
 fn id_without_file(path: &Path, tag: &OwnedTag) -> ImageId {
     match tag {
         OwnedTag::BuildId(id) => ImageId::of_build(id),
@@ -398,30 +398,30 @@ fn id_without_file(path: &Path, tag: &OwnedTag) -> ImageId {
     }
 }
 
-/// A path as a process sees it.
+/// Returns our path for a path that a process sees in its own root.
 fn in_root(pid: Pid, path: &Path) -> PathBuf {
     PathBuf::from(format!("/proc/{pid}/root{}", path.display()))
 }
 
-/// What may lead to a mapped file by name: in the process's own root, which may be a container's, and in ours.
+/// Returns paths by which a mapped file may be found: in the process's root, which may be a container's, and in ours.
 fn by_name(path: &Path, pid: Pid) -> [PathBuf; 2] {
     [in_root(pid, path), path.to_owned()]
 }
 
-/// What leads to a mapped file that has no name any more.
+/// Returns paths to a mapped file that has no name any more.
 fn by_mapping(place: MappedRange) -> [PathBuf; 2] {
     let MappedRange { pid, start, end } = place;
     [format!("/proc/{pid}/map_files/{start:x}-{end:x}"), format!("/proc/{pid}/exe")].map(PathBuf::from)
 }
 
-/// Opens the mapped file itself, by whatever leads to it.
+/// Opens exactly the mapped file, by name or by mapping.
 fn open_mapped(path: &Path, deleted: bool, tag: &OwnedTag, place: MappedRange) -> Option<Found> {
     let open = |path: &PathBuf| Found::open(path).filter(|found| found.is(tag));
     let named = if deleted { None } else { by_name(path, place.pid).iter().find_map(open) };
     named.or_else(|| by_mapping(place).iter().find_map(open).map(|found| Found { elsewhere: true, ..found }))
 }
 
-/// Size and modification time of the mapped inode, by whatever leads to it.
+/// Returns size and modification time of the mapped inode, found by name or by mapping.
 fn look_at_version(path: &Path, deleted: bool, inode: u64, place: MappedRange) -> Option<FileVersion> {
     let look = |path: &PathBuf| {
         let metadata = fs::metadata(path).ok().filter(|m| m.ino() == inode)?;
@@ -431,12 +431,12 @@ fn look_at_version(path: &Path, deleted: bool, inode: u64, place: MappedRange) -
     named.or_else(|| by_mapping(place).iter().find_map(look))
 }
 
-/// When a file was written, in ns since 1970.
+/// Returns the modification time of a file in ns since 1970.
 pub fn mtime_ns(metadata: &fs::Metadata) -> i64 {
     metadata.mtime().saturating_mul(1_000_000_000).saturating_add(metadata.mtime_nsec())
 }
 
-/// What /proc/PID/exe leads to.
+/// The executable to which /proc/PID/exe leads.
 struct Executable {
     name: String,
     path: PathBuf,
@@ -457,7 +457,8 @@ impl Executable {
         Some(Executable { name, path, inode })
     }
 
-    /// Whether a mapping is of it. The same path may have led to other files, the same inode have other names.
+    /// Returns whether a mapping is of this executable. One path may have led to several files, and one inode may have
+    /// several names, so both are compared.
     fn is(&self, target: &Target) -> bool {
         let Target::File { path, tag, .. } = target else { return false };
         match (tag, self.inode) {
@@ -467,12 +468,13 @@ impl Executable {
     }
 }
 
-/// The kernel's own among them, which stay: each has a folder, and a folder a link to itself from each below.
+/// Returns a number that changes with the number of modules. Built-in modules count too, but their number is fixed. Each
+/// module is a folder in /sys/module, and each subfolder adds a link to its parent.
 fn count_modules() -> u64 {
     fs::metadata("/sys/module").map_or(0, |m| m.nlink())
 }
 
-/// Whether anything came or went.
+/// Reads the list of modules. Returns whether any came or went.
 fn look_at(modules: &mut Modules) -> bool {
     let since_ns = now_ns();
     let Ok(text) = fs::read_to_string("/proc/modules") else { return false };
@@ -492,7 +494,7 @@ fn read_vdso_id() -> ImageId {
     ImageId::named(&build_id.map_or("vdso".to_owned(), |id| format!("vdso:{id}")))
 }
 
-/// Our own vdso: the same code in every process of our word size.
+/// Reads our own vdso. Its code is the same in every process of our word size.
 fn read_vdso() -> Option<Vec<u8>> {
     let maps = fs::read("/proc/self/maps").ok()?;
     let (start, end, ..) = procfs::parse_maps(&maps, None).into_iter().find(|(.., t)| *t == Target::Vdso)?;

@@ -1,6 +1,6 @@
-//! The processes and threads that there are now, as /proc lists them.
+//! The processes and threads that run now, as /proc lists them.
 //!
-//! Enters: process numbers. Leaves: their threads, their descendants, and whether they have ended. Never here: what was before.
+//! Enters: pids. Leaves: their threads, their descendants, and whether they have ended. Never here: earlier states.
 
 use std::{fs, path::Path, str::FromStr};
 
@@ -8,12 +8,12 @@ use dwell_profile::{Pid, Tid};
 
 use crate::procfs;
 
-/// Returns every process that there is now.
+/// Returns the pids of all present processes.
 pub fn all_pids() -> Vec<Pid> {
     numbers_in(Path::new("/proc"))
 }
 
-/// Returns whether the process is gone, or waits for its parent to read its status.
+/// Returns whether the process has ended, even if its parent has not read its exit status yet.
 pub fn has_ended(pid: Pid) -> bool {
     let Ok(stat) = fs::read(format!("/proc/{pid}/stat")) else { return true };
     procfs::parse_stat(&String::from_utf8_lossy(&stat)).is_none_or(|s| s.ended)

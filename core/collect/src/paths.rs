@@ -1,12 +1,13 @@
-//! Path bursts: whom to stop and follow, and when, so that it costs no more than was allowed.
+//! Path bursts: which thread to follow and when, so that it costs no more than the budget.
 //!
-//! Enters: the target's CPU time so far and a thread that ran just now. Leaves: bursts, as items among the records.
-//! Never here: what addresses mean ([`crate::transfers`]), ptrace ([`crate::sys::stepper`]).
+//! Enters: the target's CPU time so far, and a thread that ran just now. Leaves: bursts, as items among the records. Never
+//! here: the meaning of addresses ([`crate::transfers`]), ptrace ([`crate::sys::stepper`]).
 //!
-//! A burst begins at a random moment of a thread's running time: after a random delay, if it is running then. Delays
-//! are drawn exponentially, so that no time of a run is likelier than another; their mean is what a burst costs over the
-//! budget. The cost is measured, not assumed. Short delays are left to the helper, some bursts at a time; for long ones
-//! we wait until the target's CPU time reaches a mark, and take the thread of the latest sample.
+//! A burst begins at a random moment of a thread's running time: after a random delay, if the thread runs then. Delays have
+//! an exponential distribution, so that every moment of a run is equally likely; their mean is the cost of a burst divided
+//! by the budget. The cost is measured, not assumed. If delays are short, the helper process waits for them and takes
+//! several bursts at a time. If they are long, we wait until the target's CPU time reaches a mark, and take the thread of
+//! the latest sample.
 
 use std::{collections::BTreeMap, io};
 
@@ -19,58 +20,60 @@ use crate::{
     sys::stepper::{BURSTS_MAX, Ending, How, Order, Stepper, Steps},
 };
 
-/// Steps of a burst that count, where the thread is followed. At the same cost fewer and longer bursts are better, since the steps
-/// before them and stopping the thread cost as much: a third of the length saw 40 % of the steps. Bursts of 28,672 were no better
-/// than these, and keep a thread stopped for longer (docs/measured.md).
+/// Steps of a followed burst that are used. At equal cost, fewer and longer bursts are better, because stopping the thread
+/// and the steps before the used ones cost as much again: bursts of a third of this length yielded 40 % of the steps. Bursts
+/// of 28,672 were no better than these, and stop a thread for longer (docs/measured.md).
 const STEPS: usize = 12288;
-/// Steps before them that do not: a moment that time chose is likely to be in slow code, so that the first branches are not as
-/// they are on average (of a walk through lists, the long ones). Of a burst that is cut short it is half.
+/// Steps at the beginning of a followed burst that are dropped. A random moment is likely to be in slow code, so the first
+/// branches are not typical: in walks through lists, for example, they are in the long ones. In a shorter burst at most half
+/// of the steps are dropped.
 const STEPS_BEFORE: usize = 4096;
-/// Steps of a burst where the thread makes them itself, at a hundred times the cost.
+/// Steps of a burst if the thread is single-stepped, at a hundred times the cost.
 const STEPS_MADE: usize = 1024;
-/// What a burst costs where the thread is followed, before one was measured.
+/// Assumed cost of a followed burst in ns, before the first was measured.
 const COST_NS_FIRST: f64 = 1e6;
-/// The same where it makes its steps: 11 µs a step on a machine of its own (measured.md), 19 to 50 on a busy one. Rather
-/// too much: a short run whose budget the first burst exceeds would be stepped at its beginning only.
+/// Assumed cost of a single-stepped burst in ns: a step takes 11 µs on an otherwise idle machine (measured.md), and 19 to 50
+/// µs on a busy one. The figure is rather too high, because a first burst that exceeds the budget of a short run would leave
+/// only the beginning of the run stepped.
 const COST_NS_STEPPED: f64 = 40e6;
-/// Bursts that are asked for at once take so long, about; samples wait for them.
+/// Approximate duration in ns of the bursts that are requested at once; samples wait for them.
 const BATCH_NS: f64 = 50e6;
-/// The delay before a burst whose time has come.
+/// Mean delay in ns before a burst whose mark was reached.
 const DELAY_NS: u64 = 5_000_000;
-/// A refused thread is gone or waits; try the next one after that much CPU time.
+/// CPU time in ns after which another thread is tried if one was refused because it was gone or waited.
 const RETRY_CPU_NS: f64 = 5e6;
-/// At the end, a burst that goes on is waited for that long.
+/// Time in ms to wait at the end for a burst in progress.
 const LAST_MS: u32 = 500;
-/// A burst that takes longer, since the thread cannot even be stopped, is no longer waited for by the samples.
+/// Time in ns after which samples no longer wait for a burst, for example because the thread cannot even be stopped.
 const WAIT_NS_MAX: u64 = 2_000_000_000;
-/// Refusals in a row of the right to follow, before a burst, after which one who must not step gives up.
+/// Successive refusals of permission before the first burst after which we give up, unless we may single-step.
 const DENIED_MAX: u32 = 8;
-/// Why a thread that made its steps has samples that show them: they were counted before the answer came.
+/// Cause recorded if a single-stepped burst was answered late: the samples of its steps were counted before the answer.
 const LATE: &str = "answered late";
-/// Why bursts that were asked for at the end are missing.
+/// Cause recorded for bursts requested at the end that were not answered.
 const UNANSWERED: &str = "no answer before the end";
-/// Why there are no more bursts, where the helper was killed.
+/// Cause recorded if the helper process was killed, so that there are no more bursts.
 const HELPER_ENDED: &str = "the stepping process ended";
 
-/// Asks for bursts, one at a time.
+/// Requests bursts, one request at a time.
 pub struct Paths {
     stepper: Option<Stepper>,
-    /// Share of the target's CPU time.
+    /// Allowed share of the target's CPU time.
     budget: f64,
     next_cpu_ns: Option<f64>,
     asked: Option<Asked>,
-    /// Of a burst, on average.
+    /// Average cost of a burst in ns.
     cost_ns: f64,
-    /// Threads that cannot be followed may be stepped.
+    /// Whether threads that cannot be followed may be single-stepped.
     may_step: bool,
-    /// Threads can be followed here, as far as is known.
+    /// Whether threads can be followed on this machine, as far as we know.
     is_followed: bool,
     denied: u32,
     record: PathsRecord,
     random: Random,
 }
 
-/// A burst that was asked for.
+/// A burst that was requested and not answered yet.
 #[derive(Clone, Copy)]
 struct Asked {
     pid: Pid,
@@ -80,14 +83,15 @@ struct Asked {
 }
 
 impl Asked {
-    /// Whether samples still wait for the answer.
+    /// Returns whether samples still wait for the answer.
     fn is_waited_for(&self) -> bool {
         now_ns().saturating_sub(self.at_ns) < WAIT_NS_MAX
     }
 }
 
 impl Paths {
-    /// Starts the process that follows or, if it may, steps. To be called early: it is a fork of this one.
+    /// Starts the helper process that follows threads, or single-steps them if `may_step`. Call it early, because the helper
+    /// is a fork of this process.
     pub fn start(budget_percent: f64, may_step: bool) -> io::Result<Self> {
         Ok(Paths {
             stepper: Some(Stepper::fork()?),
@@ -103,28 +107,28 @@ impl Paths {
         })
     }
 
-    /// The process that steps: who must be allowed to trace.
+    /// Returns the pid of the helper process, which must be allowed to trace the target.
     pub fn tracer(&self) -> Option<Pid> {
         self.stepper.as_ref().map(Stepper::pid)
     }
 
-    /// Whether there may be more bursts.
+    /// Returns whether there may be more bursts.
     pub fn is_on(&self) -> bool {
         self.stepper.is_some()
     }
 
-    /// What was done so far.
+    /// Returns what was done so far.
     pub fn record(&self) -> &PathsRecord {
         &self.record
     }
 
-    /// Samples from that time on may be those of a thread while it is stepped: they must wait for the answer, but not
-    /// for ever, since a thread that waits for a disk uninterruptibly keeps the helper waiting too.
+    /// Returns the time from which samples may come from a thread that is being single-stepped. They must wait for the
+    /// answer, but not forever: a thread in an uninterruptible disk wait blocks the helper too.
     pub fn since_ns(&self) -> Option<u64> {
         self.asked.filter(Asked::is_waited_for).map(|a| a.at_ns)
     }
 
-    /// Asks for bursts of that thread if it is time: `cpu_ns` is the target's CPU time so far.
+    /// Requests bursts of a thread if it is time. `cpu_ns` is the target's CPU time so far.
     pub fn offer(&mut self, pid: Pid, tid: Tid, cpu_ns: f64) {
         if self.asked.is_some() || self.record.stepping_ns as f64 > self.budget * cpu_ns {
             return;
@@ -153,12 +157,12 @@ impl Paths {
         }
     }
 
-    /// The bursts that were asked for, once they are over. The times are when they began.
+    /// Returns the requested bursts, with the times when they began, once they are complete.
     pub fn take(&mut self) -> Vec<(u64, RawBurst)> {
         self.take_within(0)
     }
 
-    /// The bursts that were asked for at the end of collection: waits for them, but not for ever.
+    /// Waits for the bursts requested at the end of collection, for a limited time, and returns them.
     pub fn take_last(&mut self) -> Vec<(u64, RawBurst)> {
         let bursts = self.take_within(LAST_MS);
         if self.asked.take().is_some() {
@@ -182,7 +186,7 @@ impl Paths {
         bursts.into_iter().filter_map(|steps| self.account(asked, steps)).collect()
     }
 
-    /// Counts what a burst was and cost.
+    /// Records the result and the cost of a burst.
     fn account(&mut self, asked: Asked, mut steps: Steps) -> Option<(u64, RawBurst)> {
         if steps.ending.is_refusal() && steps.ending != Ending::InKernel {
             count(&mut self.record.refused, cause(steps.ending, asked.pid));
@@ -195,12 +199,12 @@ impl Paths {
         self.record.stepping_ns += cost_ns;
         match steps.ending {
             Ending::Complete => {}
-            // It was stopped for nothing, but stopped it was.
+            // The thread was stopped in vain, but stopping it costs time too.
             Ending::InKernel => count(&mut self.record.refused, cause(steps.ending, asked.pid)),
             ending => count(&mut self.record.cut_short, cause(ending, asked.pid)),
         }
         if self.is_followed && !steps.is_followed {
-            // It cannot be done here: nobody was followed.
+            // Threads cannot be followed here: this one was not.
             (self.is_followed, self.cost_ns) = (false, COST_NS_STEPPED);
         }
         if !steps.is_followed && !asked.is_waited_for() {
@@ -224,7 +228,7 @@ impl Paths {
         Some((steps.begin_ns, RawBurst { pid, tid, stepped_until_ns, pcs: steps.pcs }))
     }
 
-    /// One who must not step leaves the place to somebody else where nobody can be followed.
+    /// Disables path bursts if threads can neither be followed nor single-stepped.
     fn note_denial(&mut self, ending: Ending) {
         self.denied +=
             u32::from(matches!(ending, Ending::NotPermitted | Ending::NoQuietSignal | Ending::HasChildren));
@@ -234,13 +238,13 @@ impl Paths {
         }
     }
 
-    /// Without the helper there are no more bursts.
+    /// Ends path bursts because the helper process is gone.
     fn give_up(&mut self) {
         (self.asked, self.stepper) = (None, None);
         count(&mut self.record.refused, HELPER_ENDED);
     }
 
-    /// Draws the next mark.
+    /// Draws the CPU time of the next burst.
     fn draw(&mut self, cpu_ns: f64) -> f64 {
         let next = cpu_ns + self.random.delay(self.cost_ns / self.budget);
         self.next_cpu_ns = Some(next);
@@ -252,7 +256,7 @@ fn count(causes: &mut BTreeMap<String, u64>, cause: &str) {
     *causes.entry(cause.to_owned()).or_default() += 1;
 }
 
-/// As the epoch and the user read it.
+/// Returns the cause as it is stored in the epoch and shown to the user.
 fn cause(ending: Ending, pid: Pid) -> &'static str {
     match ending {
         Ending::Complete => "complete",

@@ -1,18 +1,18 @@
-//! The texts of /proc, parsed.
+//! Parsers for the texts of /proc.
 //!
-//! Enters: bytes of /proc/PID/{maps,stat,status} and of /proc/cpuinfo. Leaves: plain values; what
-//! cannot be read is left out. Never here: I/O.
+//! Enters: bytes of /proc/PID/{maps,stat,status,cgroup} and of /proc/cpuinfo. Leaves: plain values; what cannot be parsed is
+//! left out. Never here: I/O.
 
 use dwell_attribution::{FileTag, Target};
 use dwell_profile::{Cpu, Pid};
 
 use crate::host::Region;
 
-/// A line of /proc/PID/maps: first address, address after it, offset, target.
+/// A line of /proc/PID/maps: first address, first address after it, file offset, target.
 pub type MapsLine = (u64, u64, u64, Target);
 
-/// The control group in /proc/PID/cgroup: that of version 2, else (where machines still have both, or version 1 alone)
-/// systemd's own, else the deepest there is; `/` where all are the root.
+/// Returns the control group in /proc/PID/cgroup. That is the group of version 2, or (on machines with both versions, or
+/// with version 1 alone) systemd's own, or the one with the longest path. Returns `/` if all are the root.
 pub fn parse_cgroup(text: &str) -> Option<&str> {
     let groups = text.lines().filter_map(|line| {
         let (_, rest) = line.split_once(':')?;
@@ -29,9 +29,9 @@ pub fn parse_cgroup(text: &str) -> Option<&str> {
     groups.max_by_key(rank).map(|(_, path)| path)
 }
 
-/// The executable mappings in /proc/PID/maps. Before an anonymous one that fills a hole in a file's mapping comes what must
-/// have been there: text may have been copied to huge pages.
-/// A nameless file is a file where it is the `program`'s, by its inode.
+/// Returns the executable mappings in /proc/PID/maps. An anonymous mapping that fills a hole in a file's mapping is preceded
+/// by the file mapping that must have been there, because text may have been copied to huge pages. A file without a name is
+/// a file if its inode is that of the `program`.
 pub fn parse_maps(maps: &[u8], program: Option<u64>) -> Vec<MapsLine> {
     let lines = maps.split(|b| *b == b'\n').filter_map(|line| parse_mapping(line, program));
     let lines: Vec<(MapsLine, bool)> = lines.collect();
@@ -46,7 +46,7 @@ pub fn parse_maps(maps: &[u8], program: Option<u64>) -> Vec<MapsLine> {
     code
 }
 
-/// Everything in /proc/PID/maps.
+/// Returns all mappings in /proc/PID/maps.
 pub fn parse_regions(maps: &[u8]) -> Vec<Region> {
     maps.split(|b| *b == b'\n').filter_map(parse_region).collect()
 }
@@ -68,7 +68,7 @@ fn parse_region(line: &[u8]) -> Option<Region> {
     })
 }
 
-/// What a file mapping that goes on before or after an anonymous one would have there.
+/// Returns the file mapping that an anonymous one hides, if a file mapping continues directly before or after it.
 fn hidden(line: &MapsLine, before: Option<&MapsLine>, after: Option<&MapsLine>) -> Option<MapsLine> {
     let is_file = |l: &&MapsLine| matches!(l.3, Target::File { .. });
     let (start, end) = (line.0, line.1);
@@ -80,7 +80,7 @@ fn hidden(line: &MapsLine, before: Option<&MapsLine>, after: Option<&MapsLine>) 
     Some((start, end, after.2.checked_sub(end.checked_sub(start)?)?, after.3.clone()))
 }
 
-/// `start-end perms offset major:minor inode   path`, and whether it is executable.
+/// Parses `start-end perms offset major:minor inode   path`. Returns the mapping and whether it is executable.
 fn parse_mapping(line: &[u8], program: Option<u64>) -> Option<(MapsLine, bool)> {
     let mut rest = line;
     let mut word = || {
@@ -102,22 +102,22 @@ fn parse_mapping(line: &[u8], program: Option<u64>) -> Option<(MapsLine, bool)> 
     Some(((hex(start)?, hex(end)?, hex(offset)?, target), executable))
 }
 
-/// Fields of /proc/PID/stat.
+/// The fields of /proc/PID/stat that we use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stat<'a> {
-    /// The first thread's name.
+    /// Name of the first thread.
     pub comm: &'a str,
-    /// Its parent.
+    /// Pid of the parent.
     pub parent_pid: Pid,
-    /// Whether it is the kernel's own (PF_KTHREAD).
+    /// Whether it is a kernel thread (PF_KTHREAD).
     pub kernel_thread: bool,
-    /// Whether it has ended and only its status is left.
+    /// Whether it has ended and only its exit status is left.
     pub ended: bool,
-    /// When it was born, in clock ticks since the machine was started.
+    /// Start of the process in clock ticks since boot.
     pub began_ticks: Option<u64>,
 }
 
-/// Parses /proc/PID/stat; the name may hold spaces and parentheses.
+/// Parses /proc/PID/stat. The name may contain spaces and parentheses.
 pub fn parse_stat(stat: &str) -> Option<Stat<'_>> {
     const PF_KTHREAD: u64 = 0x0020_0000;
     let (head, tail) = stat.rsplit_once(')')?;
@@ -130,12 +130,12 @@ pub fn parse_stat(stat: &str) -> Option<Stat<'_>> {
     Some(Stat { comm, parent_pid, kernel_thread: flags & PF_KTHREAD != 0, ended, began_ticks })
 }
 
-/// The pid in the innermost namespace, from /proc/PID/status.
+/// Returns the pid in the innermost namespace from /proc/PID/status.
 pub fn parse_inner_pid(status: &str) -> Option<Pid> {
     status.lines().find_map(|l| l.strip_prefix("NSpid:"))?.split_whitespace().next_back()?.parse().ok()
 }
 
-/// The processor, from /proc/cpuinfo; `arch` as `uname -m` spells it. What the text does not tell is empty or 0.
+/// Returns the processor described in /proc/cpuinfo; `arch` is spelled as by `uname -m`. Missing fields are empty or 0.
 pub fn parse_cpuinfo(cpuinfo: &str, arch: &str, count: u32) -> Cpu {
     let field = |names: &[&str]| {
         let mut pairs = cpuinfo.lines().filter_map(|l| l.split_once(':'));
@@ -144,7 +144,7 @@ pub fn parse_cpuinfo(cpuinfo: &str, arch: &str, count: u32) -> Cpu {
     let number = |names: &[&str]| {
         let text = field(names);
         let parsed = text.strip_prefix("0x").map_or_else(|| text.parse(), |hex| u64::from_str_radix(hex, 16));
-        // RISC-V's marchid has 64 bits, the highest of them set for cores that are sold; the lowest tell them apart.
+        // RISC-V's marchid has 64 bits. The highest is set for commercial cores, and the lowest distinguish them.
         parsed.unwrap_or(0) as u32
     };
     let implementer = field(&["CPU implementer"]);

@@ -1,26 +1,26 @@
-//! The program counters of a burst → transfers between places in images.
+//! Converts the program counters of a burst to transfers between places in images.
 //!
-//! Enters: the addresses that a thread went through. Leaves: a [`PathBurst`]. Never here: mappings, files, ptrace.
-//! Cost: linear in the steps, one decoded instruction for each place never seen before.
+//! Enters: the addresses that a thread executed, in order. Leaves: a [`PathBurst`]. Never here: mappings, files, ptrace. The
+//! cost is linear in the number of steps, plus one decoded instruction for each new place.
 
 use dwell_image::{Arch, Flow, ImageAddress};
 use dwell_profile::{CodePlace, ImageId, ImageOffset, PathBurst, PathPlace, PathTransfer};
 use rustc_hash::FxHashMap;
 
-/// Bytes of the longest instruction.
+/// Length of the longest instruction in bytes.
 pub const INSTRUCTION_BYTES_MAX: usize = 15;
 
-/// What of an instruction decides whether a step is a transfer.
+/// Properties of an instruction that decide whether a step is a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StepKind {
     length: u8,
-    /// It may go on with the next instruction, and with others: a conditional branch, an indirect jump.
+    /// Whether it may continue with the next instruction or elsewhere: a conditional branch or an indirect jump.
     chooses: bool,
     repeats: bool,
 }
 
 impl StepKind {
-    /// The kind of the instruction at the start of `code`; `None` where there is no code.
+    /// Returns the kind of the instruction at the start of `code`, or `None` if there is no code.
     pub fn of(arch: Arch, code: &[u8]) -> Option<Self> {
         let instruction = dwell_image::instructions(arch, code, ImageAddress(0)).into_iter().next()?;
         let repeats = instruction.text.starts_with("rep");
@@ -28,7 +28,7 @@ impl StepKind {
         Some(StepKind { length: instruction.length, chooses, repeats })
     }
 
-    /// Whether the step to `to` is to be kept: it is not simply the next instruction, or it might have been another.
+    /// Returns whether the step to `to` is a transfer: it went or might have gone elsewhere than to the next instruction.
     fn is_transfer(self, from: u64, to: u64) -> bool {
         match to.wrapping_sub(from) {
             0 => !self.repeats,
@@ -37,8 +37,8 @@ impl StepKind {
     }
 }
 
-/// The burst, and its steps in code that could not be read. `place` resolves an address, `kind` reads the instruction
-/// at a place; `id` names an image. `None` for less than one step.
+/// Returns the burst, and the number of its steps in code that could not be read. `place` resolves an address, `kind` reads
+/// the instruction at a place, and `id` returns the ID of an image. Returns `None` for less than one step.
 pub fn burst<I: Copy + Ord + std::hash::Hash>(
     number: u32,
     pcs: &[u64],
@@ -77,7 +77,7 @@ pub fn burst<I: Copy + Ord + std::hash::Hash>(
 mod tests {
     use super::*;
 
-    /// `0: cmp; 3: jne 0; 5: rep movsb; 7: call 100; 12: jmp rax; 100: ret; 1000: jit`
+    /// The tests use this code: `0: cmp; 3: jne 0; 5: rep movsb; 7: call 100; 12: jmp rax; 100: ret; 1000: jit`
     fn kind(place: CodePlace<u8>) -> Option<StepKind> {
         let kind = |length, chooses, repeats| Some(StepKind { length, chooses, repeats });
         match (place.image, place.offset) {

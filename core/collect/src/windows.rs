@@ -1,13 +1,14 @@
-//! Counted windows: which places to watch, and when, so that it costs no more than was allowed.
+//! Counted windows: which places to watch and when, so that it costs no more than the budget.
 //!
-//! Enters: samples of the target, its CPU time so far, a thread that ran just now. Leaves: windows, as items among the
-//! records. Never here: what addresses mean, perf ([`crate::sys::breakpoint`]).
+//! Enters: samples of the target, its CPU time so far, and a thread that ran just now. Leaves: windows, as items among the
+//! records. Never here: the meaning of addresses, perf ([`crate::sys::breakpoint`]).
 //!
-//! A window begins at a random moment of a thread's running time, as a path burst does, and lasts some milliseconds. In
-//! it hardware breakpoints count executions of up to four places: of the blocks with most samples, drawn at random, so
-//! that in time each is compared with many others, and in pairs of neighbours, which run together. The thread is not stopped, but each execution costs it microseconds,
-//! so that the cost is bounded by the window's length and mostly in proportion to what was counted; delays between
-//! windows are drawn such that it stays within the budget.
+//! A window begins at a random moment of a thread's running time, like a path burst, and lasts some milliseconds. During it
+//! hardware breakpoints count the executions of up to four places. These are drawn at random from the blocks with the most
+//! samples, so that over time each block is compared with many others. They are drawn as pairs of neighbours, which run
+//! together. The thread is not stopped, but each execution costs it microseconds. So the cost is mostly proportional to the
+//! counts, and is bounded by the length of the window. The delays between windows are drawn such that the cost stays within
+//! the budget.
 
 use std::{
     collections::BTreeMap,
@@ -30,57 +31,57 @@ use crate::{
     sys::breakpoint::{self, Breakpoints, PLACES_MAX},
 };
 
-/// The length of a window, if the thread runs. Where all places are hot it counts some 300 to 1,000 executions.
+/// Length of a window if the thread runs. If all places are hot it counts some 300 to 1,000 executions.
 const WINDOW: Duration = Duration::from_millis(3);
-/// A thread that waits for a processor is given so long to run at least …
+/// Running time in ns that a thread must reach in a window that began while it waited for a processor …
 const RUNNING_NS_MIN: u64 = 1_000_000;
-/// … within that time.
+/// … and the longest time to wait for that.
 const WAIT: Duration = Duration::from_millis(30);
-/// What setting breakpoints costs the thread, about: it is interrupted to load its debug registers.
+/// Approximate cost in ns of setting breakpoints: the thread is interrupted to load its debug registers.
 const SETTING_NS: f64 = 20_000.0;
-/// Of a window, before one was measured.
+/// Assumed cost of a window in ns, before the first was measured.
 const COST_NS_FIRST: f64 = 1.5e6;
-/// Windows of one call take so long, delays included; samples wait in their rings meanwhile.
+/// Longest time that the windows of one call take, including delays. Samples wait in their rings meanwhile.
 const BATCH: Duration = Duration::from_millis(40);
-/// A refused thread is gone or waits; try the next one after that much CPU time.
+/// CPU time in ns after which another thread is tried if one was refused because it was gone or waited.
 const RETRY_CPU_NS: f64 = 5e6;
-/// Refusals in a row that make us give up.
+/// Number of successive refusals after which we give up.
 const REFUSALS_MAX: u32 = 100;
-/// Samples of a process before its first window.
+/// Number of samples of a process before its first window.
 const SAMPLES_MIN: u32 = 40;
-/// Blocks that are watched.
+/// Most blocks of a process that are watched.
 const BLOCKS_MAX: usize = 32;
-/// Program counters whose blocks are looked for: the hottest.
+/// Number of program counters, those with the most samples, whose blocks are found.
 const PCS_MAX: usize = 256;
-/// Processes that are remembered.
+/// Most processes that are remembered.
 const PROCESSES_MAX: usize = 64;
-/// Program counters of each that are remembered.
+/// Most program counters that are remembered for each process.
 const PCS_KEPT_MAX: usize = 1 << 16;
-/// Blocks so close to each other are neighbours.
+/// Largest distance in bytes between neighbouring blocks.
 const NEAR_BYTES: u64 = 512;
-/// Bytes of code in which a block must end.
+/// Number of bytes of code in which the end of a block is searched.
 const CODE_BYTES: usize = 96;
-/// The architecture whose code is looked at.
+/// The architecture of the code that is decoded.
 const ARCH: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 };
 
 /// Counts windows, one at a time.
 pub struct Windows {
-    /// Share of the target's CPU time.
+    /// Allowed share of the target's CPU time.
     budget: f64,
-    /// Of one execution that is counted.
+    /// Cost of one counted execution in ns.
     execution_ns: f64,
-    /// Of a window, on average.
+    /// Average cost of a window in ns.
     cost_ns: f64,
     next_cpu_ns: f64,
     refusals: u32,
-    /// By process.
+    /// Sampled blocks by process.
     blocks: FxHashMap<Pid, Blocks>,
     record: WindowsRecord,
     random: Random,
 }
 
 impl Windows {
-    /// Measures what a breakpoint costs; where there are none the record says why, and no window is counted.
+    /// Measures the cost of a breakpoint. If there are none, the record contains the reason, and nothing is counted.
     pub fn start(budget_percent: f64) -> Self {
         let mut record = WindowsRecord { budget_percent, ..WindowsRecord::default() };
         let execution_ns = match breakpoint::cost_ns() {
@@ -103,27 +104,26 @@ impl Windows {
         }
     }
 
-    /// What was done so far.
+    /// Returns what was done so far.
     pub fn record(&self) -> &WindowsRecord {
         &self.record
     }
 
-    /// Whether samples are of use.
+    /// Returns whether windows can still be counted, so that samples are useful here.
     pub fn is_on(&self) -> bool {
         self.execution_ns.is_finite() && self.refusals < REFUSALS_MAX
     }
 
-    /// A sample in user mode.
+    /// Notes a sample in user mode.
     pub fn sample(&mut self, pid: Pid, pc: u64) {
         if self.blocks.len() >= PROCESSES_MAX && !self.blocks.contains_key(&pid) {
-            self.blocks.clear(); // Most have ended.
+            self.blocks.clear(); // Most of them have ended.
         }
         self.blocks.entry(pid).or_default().add(pc);
     }
 
-    /// Counts windows of that thread if it is time: `cpu_ns` is the target's CPU time so far. Takes some 40 ms at most, or a
-    /// few windows' [`WAIT`] where processors are scarce.
-    /// The times are when windows began.
+    /// Counts windows of a thread if it is time, and returns them with the times when they began. `cpu_ns` is the target's
+    /// CPU time so far. Takes some 40 ms at most, or a few times [`WAIT`] if processors are scarce.
     pub fn count(&mut self, pid: Pid, tid: Tid, cpu_ns: f64) -> Vec<(u64, RawWindow)> {
         let is_due = cpu_ns >= self.next_cpu_ns && self.record.cost_ns as f64 <= self.budget * cpu_ns;
         if !self.is_on() || !is_due {
@@ -181,7 +181,7 @@ impl Windows {
         };
         self.refusals = 0;
         let executions: u64 = counts.executions.iter().sum();
-        // No more than the thread ran: where it is less, an execution costs less here than it cost us.
+        // The cost cannot exceed the running time. If it would, an execution costs less here than in our measurement.
         let cost_ns =
             (executions as f64 * self.execution_ns + SETTING_NS).min(counts.running_ns as f64 + SETTING_NS);
         self.cost_ns += (cost_ns - self.cost_ns) / 8.0;
@@ -192,9 +192,9 @@ impl Windows {
         Some((begin_ns, RawWindow { pid, tid, until_ns: now_ns(), counts }))
     }
 
-    /// Different blocks, each likelier the more samples it has, but less than in proportion: the rare ones matter too.
-    /// Every second is a neighbour of the one before, if that has any: what lies close together runs together even where
-    /// a program goes through phases (docs/measured.md).
+    /// Draws distinct blocks. Blocks with more samples are likelier, but less than in proportion, because rare ones matter
+    /// too. Every second block is a neighbour of the one before, if there is any: code that is close together runs together,
+    /// even if the program goes through phases (docs/measured.md).
     fn draw_places(&mut self, hottest: &[(u64, f64)]) -> Vec<u64> {
         let mut rest: Vec<(u64, f64)> = hottest.to_vec();
         let mut places: Vec<u64> = Vec::with_capacity(PLACES_MAX);
@@ -214,16 +214,16 @@ impl Windows {
     }
 }
 
-/// The blocks of one process that have most samples.
+/// The blocks of one process that have the most samples.
 #[derive(Default)]
 struct Blocks {
     samples: u32,
-    /// Samples at which the hottest are looked for again.
+    /// Number of samples at which the hottest blocks are determined again.
     next: u32,
     by_pc: FxHashMap<u64, u32>,
-    /// By program counter: where its block ends.
+    /// End of the block that contains each program counter.
     ends: FxHashMap<u64, Option<u64>>,
-    /// A place in each block, with what it is drawn by.
+    /// A place in each block, and the weight by which it is drawn.
     hottest: Vec<(u64, f64)>,
 }
 
@@ -235,7 +235,7 @@ impl Blocks {
         }
     }
 
-    /// Looked for again when a quarter more samples have come.
+    /// Returns the hottest blocks. They are determined again whenever there are a quarter more samples.
     fn hottest(&mut self, pid: Pid) -> &[(u64, f64)] {
         if self.samples >= self.next.max(SAMPLES_MIN) {
             self.next = self.samples.saturating_add(self.samples / 4);
@@ -246,13 +246,13 @@ impl Blocks {
 
     fn find(&mut self, pid: Pid) {
         let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return };
-        // Of 32-bit code it cannot be told here where a block ends.
+        // The decoder does not support 32-bit code, so ends of blocks are not known there.
         if File::open(format!("/proc/{pid}/exe")).is_ok_and(|exe| is_32_bit(&exe)) {
             return;
         }
         let mut pcs: Vec<(u32, u64)> = self.by_pc.iter().map(|(pc, n)| (*n, *pc)).collect();
         pcs.sort_unstable_by_key(|&(n, pc)| (std::cmp::Reverse(n), pc));
-        // A block's place is its end, so that it is the same one in every process and epoch.
+        // The end stands for the block, so that it is the same place in every process and epoch.
         let mut blocks: BTreeMap<u64, u32> = BTreeMap::new();
         for (n, pc) in pcs.into_iter().take(PCS_MAX) {
             let end = *self.ends.entry(pc).or_insert_with(|| block_end(&memory, pc));
@@ -266,7 +266,7 @@ impl Blocks {
     }
 }
 
-/// The first transfer of control from `pc` on: what is executed before it is executed as often.
+/// Returns the first transfer of control at or after `pc`. The instructions before it are executed as often as it.
 fn block_end(memory: &File, pc: u64) -> Option<u64> {
     let mut code = [0; CODE_BYTES];
     let length = memory.read_at(&mut code, pc).ok()?;
@@ -278,7 +278,7 @@ fn count(causes: &mut BTreeMap<String, u64>, cause: &str) {
     *causes.entry(cause.to_owned()).or_default() += 1;
 }
 
-/// As the epoch and the user read it.
+/// Returns the cause as it is stored in the epoch and shown to the user.
 fn cause(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOSPC) => "breakpoints in use".to_owned(),
@@ -294,7 +294,7 @@ fn cause(error: &io::Error) -> String {
 mod tests {
     use super::*;
 
-    /// Two blocks of this very process: `mov eax, edi; add eax, 1; jmp …` twice.
+    /// The code is two blocks in this process: `mov eax, edi; add eax, 1; jmp …` twice.
     #[test]
     fn program_counters_of_a_block_are_one_place() {
         if cfg!(not(target_arch = "x86_64")) {

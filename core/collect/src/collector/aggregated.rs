@@ -1,12 +1,12 @@
-//! Counts that the kernel aggregated → images: what of all that a pid was in an interval a count belongs to.
+//! Counts that the kernel aggregated: finds the image and execution of each, among all that its pid was in an interval.
 //!
-//! Enters: entries, each sampled somewhere within an interval, after the side band up to its end was applied. Leaves: counts
-//! like any sample's. Never here: a guess. Where several address spaces had the pid and explain an entry differently, the
-//! executable's identity decides, or it is counted as ambiguous.
+//! Enters: entries, each sampled at some time within an interval, after the side band up to the interval's end was applied.
+//! Leaves: counts like those of single samples. Never here: guesses. If several address spaces had the pid and resolve an
+//! entry differently, the identity of the executable decides; otherwise the entry is counted as ambiguous.
 //!
-//! The kernel names an executable by an opaque id. That it is a certain file is learned from pids that were one program
-//! only; an *execution* has one executable, so one that is known to be another's id is out. What cannot be decided when it
-//! comes waits until the interval is over, by when its neighbours may have told more.
+//! The kernel names an executable by an opaque ID. We learn which file an ID stands for from pids that were only one
+//! program. Each *execution* has one executable, so an execution with another known ID is ruled out. An entry that cannot be
+//! resolved when it arrives waits until the end of the interval; by then other entries may have taught us more.
 
 use std::rc::Rc;
 
@@ -22,89 +22,89 @@ use crate::{
     host::Host,
 };
 
-/// Entries that may wait for the end of their interval; more are ambiguous at once.
+/// Most entries that wait for the end of their interval; further ones are counted as ambiguous at once.
 const WAITING_MAX: usize = 1 << 14;
-/// More executables the kernel does not keep apart by process.
+/// Most executables that the kernel keeps apart by process.
 const BY_PROCESS_MAX: usize = 16;
-/// Executables that are remembered; beyond that they are learned anew.
+/// Number of remembered executables. Beyond it they are forgotten and learned again.
 const EXECUTABLES_MAX: usize = 1 << 13;
 
-/// What entries taught us.
+/// Facts learned from entries, and entries that wait.
 #[derive(Default)]
 pub(super) struct Aggregated {
-    /// The files that an executable's id was seen to be; one, but where it is reached by several paths.
+    /// Files seen for an executable's ID. There is one, unless several paths lead to it.
     files: FxHashMap<u64, Vec<TargetIndex>>,
-    /// The ids in it by their low half, which is all that the key of a place outside of the executable has room for.
+    /// IDs in `files` by their low half: keys of places outside of the executable have no room for more.
     by_low_half: FxHashMap<u32, Vec<u64>>,
-    /// The id of what an execution executes.
+    /// ID of the executable of an execution.
     ids: FxHashMap<ExecutionId, u64>,
-    /// Of this interval: whose an executable's entries with this first pid are.
+    /// Owners of entries in this interval, by executable and by the first pid that was sampled in it.
     owners: FxHashMap<(u64, u32), Owner>,
-    /// The same of entries in the kernel, by pid: the latest that was asked for. Until a record changes what the pid is.
+    /// Latest owner found for entries in the kernel, by pid. A record about the pid removes it.
     owners_in_kernel: FxHashMap<Pid, (u64, Owner)>,
-    /// What a pid was, where that is certain; as above.
+    /// What a pid was, if that is certain. A record about the pid removes it.
     lives: FxHashMap<Pid, Rc<Lives>>,
-    /// Of this interval: a program's execution, where there is but one.
+    /// The execution of each program that has only one in this interval.
     sole: Option<FxHashMap<TargetIndex, Option<ExecutionId>>>,
     waiting: Vec<Entry>,
-    /// When this interval began, once entries of it have come.
+    /// Start of this interval, once an entry of it has arrived.
     since_ns: u64,
-    /// What is to be kept apart by process, and whether that was told.
+    /// Executables that the kernel should keep apart by process, and how many of them were already reported.
     by_process: Vec<u64>,
     by_process_told: usize,
 }
 
-/// Whose entries are.
+/// Owner of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Owner {
-    /// This program's; one of its executions, or all together.
+    /// A program. `execution` is its only one, or represents all of them.
     Program { target: TargetIndex, execution: ExecutionId },
-    /// One of several programs'.
+    /// One of several programs, undecided.
     Several,
-    /// Nothing is known of them.
+    /// No program is known.
     Nobody,
 }
 
-/// The address spaces that a pid had, without those that its executable's id rules out.
+/// The address spaces that a pid had, except those that the ID of its executable rules out.
 struct Lives {
-    /// The low half of the id.
+    /// Low half of the executable's ID.
     executable: u32,
     spaces: Vec<(AddressSpace, CodeId, ExecutionId)>,
-    /// Of its latest.
+    /// Execution of the latest address space.
     execution: ExecutionId,
-    /// Whether they are all.
+    /// Whether all address spaces of the pid were kept.
     complete: bool,
 }
 
-/// What a pid may have been: the program and its execution.
+/// A program that a pid may have been, and its execution.
 type Candidate = (TargetIndex, ExecutionId);
 
 impl Aggregated {
-    /// Forgets executions that nobody refers to any more.
+    /// Forgets executions that are no longer referred to.
     pub(super) fn retain(&mut self, live: &dyn Fn(ExecutionId) -> bool) {
         self.ids.retain(|execution, _| live(*execution));
-        self.forget_owners(); // Executions of theirs may be gone.
+        self.forget_owners(); // Their executions may be gone.
     }
 
-    /// Whose entries are is found anew: the interval is over, or what it was found by is.
+    /// Forgets all owners because the interval is over, or because the facts they were derived from have changed.
     fn forget_owners(&mut self) {
         self.owners.clear();
         self.sole = None;
         self.forget_all_lives();
     }
 
-    /// Anybody may be something else now.
+    /// Forgets what all pids were, because any of them may be something else now.
     pub(super) fn forget_all_lives(&mut self) {
-        (self.lives, self.owners_in_kernel) = Default::default(); // With their memory.
+        (self.lives, self.owners_in_kernel) = Default::default(); // This releases their memory too.
     }
 
-    /// A record may change what a pid is.
+    /// Forgets what a pid was, because a record may change it.
     pub(super) fn forget_lives(&mut self, pid: Pid) {
         self.lives.remove(&pid);
         self.owners_in_kernel.remove(&pid);
     }
 
-    /// Renumbers files, and forgets those that nobody maps any more.
+    /// Renumbers files, and forgets those that are no longer mapped.
     pub(super) fn retarget(&mut self, moved: &dyn Fn(TargetIndex) -> Option<TargetIndex>) {
         self.files.retain(|_, files| {
             *files = files.iter().filter_map(|file| moved(*file)).collect();
@@ -117,7 +117,7 @@ impl Aggregated {
         self.forget_owners();
     }
 
-    /// A child of an execution has an execution of its own, of the same program.
+    /// Gives a child's execution the executable of its parent's execution.
     pub(super) fn inherit(&mut self, child: ExecutionId, parent: ExecutionId) {
         if let Some(id) = self.ids.get(&parent).copied() {
             self.ids.insert(child, id);
@@ -139,8 +139,8 @@ impl Aggregated {
         self.ids.insert(execution, id);
     }
 
-    /// Leaves those candidates that are what the kernel calls `is_id`, by what is known of their executions and files; where
-    /// none is known to be, those that may be. Whether it was known of one.
+    /// Keeps the candidates whose execution or file is known to have an ID that `is_id` accepts. If there are none, keeps
+    /// those that may have it. Returns whether any was known.
     fn narrow(
         &self,
         candidates: &mut Vec<Candidate>,
@@ -149,7 +149,7 @@ impl Aggregated {
     ) -> bool {
         let id_of = |c: &Candidate| self.ids.get(&c.1).copied();
         candidates.retain(|c| id_of(c).is_none_or(is_id));
-        // Another execution of the same file may be meant as well as the one that is known.
+        // Another execution of the same file is as possible as the one whose ID is known.
         let is_known = |c: &&Candidate| id_of(c).is_some() || is_file(c.0);
         let known: Vec<Candidate> = candidates.iter().filter(is_known).copied().collect();
         let found = !known.is_empty();
@@ -163,13 +163,14 @@ impl Aggregated {
         self.files.get(&id).is_some_and(|files| files.contains(&target))
     }
 
-    /// The same where only the low half of the id is told.
+    /// Returns whether a file has an ID with this low half.
     fn is_file_of_half(&self, low_half: u32, target: TargetIndex) -> bool {
         let ids = self.by_low_half.get(&low_half);
         ids.is_some_and(|ids| ids.iter().any(|id| self.is_file_of(*id, target)))
     }
 
-    /// Another execution of a program was met within an interval: what was its only one until now no longer is.
+    /// Notes an execution of a program within an interval. If it is the second one, owners that assumed a single execution
+    /// are forgotten.
     fn met(&mut self, target: TargetIndex, execution: ExecutionId) {
         let Some(sole) = &mut self.sole else { return };
         let known = sole.entry(target).or_insert(Some(execution));
@@ -183,13 +184,13 @@ impl Aggregated {
 }
 
 impl<H: Host> Collector<H> {
-    /// From now on keeps what each pid was, until [`Collector::end_interval`]: the source aggregates.
+    /// Starts to keep what each pid was until [`Collector::end_interval`], because the source aggregates samples.
     pub fn keep_spaces(&mut self) {
         self.processes.keep_past();
         self.recipes_max = RECIPES_OF_HOT_MAX;
     }
 
-    /// The kernel tells what a process executes now.
+    /// Notes the ID of the executable of a process, as the kernel reports it.
     pub(super) fn executes(&mut self, pid: Pid, id: u64) {
         let Some(process) = self.processes.get(pid) else { return };
         match process.program {
@@ -200,7 +201,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// A pid may be an execution that was not known when the interval's entries so far were counted.
+    /// Notes that a pid may be an execution that was unknown when earlier entries of the interval were counted.
     pub(super) fn meet(&mut self, pid: Pid) {
         if self.aggregated.sole.is_some()
             && let Some(process) = self.processes.get(pid)
@@ -210,8 +211,8 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Counts entries that were sampled in an interval. The side band up to its end, and none after, must have been
-    /// applied. May be called several times for an interval.
+    /// Counts entries that were sampled in an interval. The side band up to its end, and nothing later, must have been
+    /// applied. It may be called several times for an interval.
     pub fn apply_entries(&mut self, entries: &[Entry], interval: Interval) {
         debug_assert!(interval.since_ns <= interval.until_ns);
         self.dimensions.at(interval.until_ns);
@@ -227,12 +228,12 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// An interval is over: no entry to come was sampled before `until_ns`, so what had ended by then is forgotten.
+    /// Ends an interval. No later entry was sampled before `until_ns`, so processes that had ended by then are forgotten.
     pub fn end_interval(&mut self, until_ns: u64) {
         self.sampled = Interval { since_ns: self.aggregated.since_ns, until_ns };
         self.settle_waiting();
         self.aggregated.forget_owners();
-        self.reap_processes(until_ns); // Of who had ended by then nothing is to come.
+        self.reap_processes(until_ns); // No entries of ended processes can arrive any more.
         self.processes.forget_past(until_ns);
         self.host.forget_modules(until_ns);
     }
@@ -243,12 +244,12 @@ impl<H: Host> Collector<H> {
         for entry in waiting.drain(..) {
             self.settle(&entry, true);
         }
-        self.aggregated.waiting = waiting; // Its memory serves the next interval.
+        self.aggregated.waiting = waiting; // Reuse its memory in the next interval.
     }
 
-    /// Counts an entry, if it can be told now whose it is, or must be.
+    /// Counts an entry if its owner is known, or in any case if `now_or_never`. Returns whether it was counted.
     fn settle(&mut self, entry: &Entry, now_or_never: bool) -> bool {
-        // Of a table's entry neither thread nor group are told: no backend with tables offers them.
+        // Entries of a table carry neither thread nor control group; backends with tables do not offer these dimensions.
         self.dimensions.see(&mut self.host, entry.pid, entry.pid.first_thread(), entry.cpu);
         match entry.place {
             Place::Executable { id, offset } => self.settle_in_executable(entry, id, offset, now_or_never),
@@ -288,7 +289,7 @@ impl<H: Host> Collector<H> {
         true
     }
 
-    /// A distance from `mm->start_code` → offset in the file.
+    /// Returns the place for an offset from `mm->start_code`.
     fn program_place(
         &mut self,
         pid: Pid,
@@ -311,7 +312,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Whose an executable's entries are of which a pid was the first.
+    /// Returns the owner of an executable's entries that carry this pid, the first that was sampled in it.
     fn owner(&mut self, id: u64, pid: Pid, offset: u64) -> Owner {
         if let Some(owner) = self.aggregated.owners.get(&(id, pid.0)) {
             return *owner;
@@ -322,7 +323,7 @@ impl<H: Host> Collector<H> {
         if let Some(candidate) = found {
             let code = self.images.code_of(candidate.0);
             if code.is_known() && code.file_offset(offset).is_none() {
-                return Owner::Several; // It has no code there, so it is another program that we do not know of.
+                return Owner::Several; // The program has no code there, so the entry is of another program, unknown to us.
             }
             self.aggregated.learn(id, candidate);
             self.keep_apart_by_process(id, candidate.0);
@@ -331,8 +332,9 @@ impl<H: Host> Collector<H> {
         owner
     }
 
-    /// As [`Collector::owner`], for a sample in the kernel, which teaches nothing: a process that executes a program has
-    /// the new executable a while before that is told, perhaps in the next interval only. A file that is known decides.
+    /// Returns the owner like [`Collector::owner`], but for a sample in the kernel. Nothing is learned from it: during an
+    /// exec the process already has the new executable while the kernel reports the exec later, perhaps in the next
+    /// interval. If the file of the ID is known, it decides.
     fn owner_in_kernel(&mut self, id: u64, pid: Pid) -> Owner {
         if let Some((_, owner)) = self.aggregated.owners_in_kernel.get(&pid).filter(|(of, _)| *of == id) {
             return *owner;
@@ -356,7 +358,7 @@ impl<H: Host> Collector<H> {
         owner
     }
 
-    /// With the one candidate that it is certain to be, if it is but one.
+    /// Returns the owner, and the candidate if it is the only possible one.
     fn find_owner(&mut self, id: u64, pid: Pid) -> (Owner, Option<Candidate>) {
         let (mut candidates, all_known) = self.candidates(pid);
         let was = candidates.len();
@@ -364,7 +366,8 @@ impl<H: Host> Collector<H> {
         let by_id = known.narrow(&mut candidates, &|other| other == id, &|file| known.is_file_of(id, file));
         let certain = by_id || all_known;
         match &candidates[..] {
-            // An execution that is another's id is out, whatever else may be unknown; but then the rest may be anything.
+            // An execution with another ID is ruled out even if other candidates are unknown, but then the entry may be of
+            // any of those.
             [] => match self.aggregated.files.get(&id).map(Vec::as_slice) {
                 Some([target]) => {
                     (Owner::Program { target: *target, execution: self.together(*target) }, None)
@@ -388,14 +391,14 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// All executables that the kernel should keep apart by process, if there is one more than at the last call. Until
-    /// then their samples count as those of other programs.
+    /// Returns all executables that the kernel should keep apart by process, if there is a new one since the last call.
+    /// Until the kernel does, their samples count like those of other programs.
     pub fn take_by_process(&mut self) -> Option<Vec<u64>> {
         let all = &self.aggregated.by_process;
         (std::mem::replace(&mut self.aggregated.by_process_told, all.len()) < all.len()).then(|| all.clone())
     }
 
-    /// The programs that a pid was in the interval, and whether those are all.
+    /// Returns the programs that a pid was in the interval, and whether there were no others.
     fn candidates(&self, pid: Pid) -> (Vec<Candidate>, bool) {
         let mut candidates: Vec<Candidate> = Vec::new();
         let mut all_known = self.processes.is_complete(pid);
@@ -413,7 +416,7 @@ impl<H: Host> Collector<H> {
         process.program.map(|program| (self.images.canonical(program), process.execution))
     }
 
-    /// Looks at the programs of those that ran before we did: which of them are one and the same is known only then.
+    /// Looks at the files of programs that ran before we did. Only then is it known which of them are the same.
     fn look_at_programs(&mut self, pid: Pid) {
         let new = |p: &Process| p.program.filter(|program| self.images.image_of(*program).is_none());
         let programs: Vec<TargetIndex> = self.processes.ever(pid).filter_map(new).collect();
@@ -429,7 +432,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// The program's one execution in the interval; all of them together, where there are several.
+    /// Returns the only execution of the program in the interval, or the one that represents all if there are several.
     fn sole_execution(&mut self, target: TargetIndex) -> ExecutionId {
         let (processes, images) = (&self.processes, &self.images);
         let sole = self.aggregated.sole.get_or_insert_with(|| {
@@ -447,7 +450,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Stands for all executions of a program.
+    /// Returns the execution that represents all executions of a program.
     fn together(&mut self, target: TargetIndex) -> ExecutionId {
         self.images.program_of(target).map_or(self.nobody, |app| self.apps.together(&app))
     }
@@ -457,14 +460,15 @@ impl<H: Host> Collector<H> {
         self.nobody
     }
 
-    /// What a pid executes, or did last in the interval. Who is not known is looked at; of one that ended in the interval all
-    /// is known, and to take nobody for its successor would leave its entries without an owner.
+    /// Returns the present execution of a pid, or its last one in the interval. An unknown pid is looked up in /proc. A pid
+    /// that ended in the interval is fully known and not looked up: taking the absent process for its successor would leave
+    /// its entries without an owner.
     fn latest_execution(&mut self, pid: Pid) -> ExecutionId {
         let known = self.processes.ever(pid).next().map(|p| p.execution);
         known.unwrap_or_else(|| self.execution_of(pid))
     }
 
-    /// Of a task without an executable: a kernel thread's, or the idle task's.
+    /// Returns the execution of a task without an executable: a kernel thread or the idle task.
     fn only_execution(&mut self, entry: &Entry) -> ExecutionId {
         let now = self.latest_execution(entry.pid);
         if entry.pid == Pid::IDLE || self.processes.ever(entry.pid).all(|p| p.execution == now) {
@@ -503,7 +507,7 @@ impl<H: Host> Collector<H> {
         true
     }
 
-    /// What a pid was, as far as the low half of its executable's id does not rule it out.
+    /// Returns what a pid was, except what the low half of its executable's ID rules out.
     fn lives(&mut self, pid: Pid, executable: u32) -> Rc<Lives> {
         let known = self.aggregated.lives.get(&pid);
         if let Some(known) = known.filter(|lives| lives.executable == executable) {
@@ -515,12 +519,12 @@ impl<H: Host> Collector<H> {
         let (spaces, complete) = (self.spaces(pid, executable), self.processes.is_complete(pid));
         let lives = Rc::new(Lives { executable, spaces, execution, complete });
         if complete && lives.spaces.len() == 1 {
-            self.aggregated.lives.insert(pid, lives.clone()); // Else more may be known next time.
+            self.aggregated.lives.insert(pid, lives.clone()); // Otherwise more may be known next time.
         }
         lives
     }
 
-    /// Its address spaces, each with its execution, as far as that is known now.
+    /// Returns the address spaces of a pid, each with its execution as far as known.
     fn spaces(&self, pid: Pid, executable: u32) -> Vec<(AddressSpace, CodeId, ExecutionId)> {
         let space = |p: &Process| (p.space.clone(), p.code, p.execution);
         let mut all = self.processes.ever(pid);
@@ -539,7 +543,7 @@ impl<H: Host> Collector<H> {
         self.processes.ever(pid).filter(|p| !ruled_out(p)).map(space).collect()
     }
 
-    /// Executions that are all of one application stand for it together.
+    /// Returns the execution that represents an application, if all these executions belong to it.
     fn one_app(
         &mut self,
         first: ExecutionId,

@@ -1,5 +1,6 @@
-//! Entries against a simulated kernel that aggregates: whatever forks, executes, dies and reuses pids within an interval, no
-//! sample may land on an image, application or instance that it was not of; of tables too small each is stored or told as lost.
+//! Tests entries against a simulated kernel that aggregates. Whatever forks, executes, exits and reuses pids within an
+//! interval, no sample may be counted for a wrong image, application or instance. If tables are too small, each sample is
+//! stored or reported as lost.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +50,7 @@ fn map(c: &mut Collector<FakeHost>, time_ns: u64, pid: Pid, start: u64, target: 
     c.apply(time_ns, side(Side::Map { pid, start, length: PAGE, file_offset: 0, target }));
 }
 
-/// A child of init's executes a program.
+/// Forks a child of init that executes a program.
 fn execute(c: &mut Collector<FakeHost>, time_ns: u64, pid: Pid, path: &str) {
     c.apply(time_ns, side(Side::Fork { pid, parent_pid: Pid(1) }));
     c.apply(time_ns, side(Side::Exec { pid, comm: "comm".into() }));
@@ -62,14 +63,14 @@ fn entries_find_what_their_pid_was_in_the_interval() {
     execute(&mut c, 1, Pid(9), "/bin/cc1");
     map(&mut c, 1, Pid(9), 0x8000, file("/lib/libc"));
     c.apply(2, side(Side::Exit { pid: Pid(9) }));
-    execute(&mut c, 3, Pid(9), "/bin/as"); // The same pid: init's copy, then another program.
+    execute(&mut c, 3, Pid(9), "/bin/as"); // The pid is reused: a copy of init, then another program.
     map(&mut c, 3, Pid(9), 0x9000, file("/lib/libc"));
     let entries = [
-        entry(executable(7, 0x10), Pid(1), 1),  // init, which was nothing else
+        entry(executable(7, 0x10), Pid(1), 1),  // init: the pid's only program
         entry(executable(77, 0x20), Pid(9), 2), // cc1 or as: not known yet
         entry(process(0x8004, 0), Pid(9), 3),   // cc1's library
-        entry(process(0x9004, 0), Pid(9), 4),   // as'
-        entry(process(0x5004, 0), Pid(9), 5),   // either's
+        entry(process(0x9004, 0), Pid(9), 4),   // the library of as
+        entry(process(0x5004, 0), Pid(9), 5),   // of either program
         entry(kernel(KERNEL + 1, Some(7)), Pid(1), 6),
         entry(kernel(KERNEL + 2, None), Pid(0), 7),
         entry(kernel(KERNEL + 3, Some(77)), Pid(9), 8),
@@ -97,7 +98,7 @@ fn entries_find_what_their_pid_was_in_the_interval() {
     assert_eq!((c.unknown(), c.tallies()[0].unknown), (causes, causes.total()));
 }
 
-/// An overflow buffer is handed out before its interval is over.
+/// The first entries arrive before their interval is over, as from an overflow buffer.
 #[test]
 fn a_second_execution_ends_the_claim_of_the_first() {
     let mut c = aggregating();
@@ -118,7 +119,7 @@ fn a_program_named_in_two_ways_is_one() {
     let mut c = aggregating();
     execute(&mut c, 1, Pid(9), "/bin/cc1");
     c.apply(1, side(Side::Executable { pid: Pid(9), id: 77 }));
-    // Once more, named as /proc would: by its inode.
+    // The program is executed again, now named by its inode like in /proc.
     c.apply(2, side(Side::Exec { pid: Pid(9), comm: "cc1".into() }));
     let tag = OwnedTag::Inode { device: 1, inode: 2, version: None };
     map(&mut c, 2, Pid(9), 0x5000, Target::File { path: "/bin/cc1".into(), deleted: false, tag });
@@ -126,7 +127,7 @@ fn a_program_named_in_two_ways_is_one() {
     c.apply_entries(&[entry(executable(77, 0x20), Pid(9), 3)], interval(0, 3));
     c.end_interval(3);
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#0 3"]);
-    // A copy of it under another name is the same image, but another application.
+    // A copy under another name is the same image but another application.
     for (pid, path, id) in [(10, "/bin/cc1", 77), (11, "/opt/copy", 88)] {
         execute(&mut c, 4, Pid(pid), path);
         c.apply(4, side(Side::Executable { pid: Pid(pid), id }));
@@ -143,17 +144,17 @@ fn an_id_once_learned_decides() {
     let mut c = aggregating();
     execute(&mut c, 1, Pid(8), "/bin/cc1");
     c.apply_entries(&[entry(executable(77, 0x20), Pid(8), 1)], interval(0, 2));
-    c.end_interval(2); // cc1 or init's copy, of which the first id is not known.
+    c.end_interval(2); // The pid was cc1 or init's copy, whose ID is not known.
     assert_eq!(c.unknown().ambiguous, 1);
-    // 8 is nothing but cc1 now; 9 is two programs, one after the other.
+    // From here on pid 8 is cc1 alone, while 9 is two programs, one after the other.
     execute(&mut c, 3, Pid(9), "/bin/cc1");
     execute(&mut c, 4, Pid(9), "/bin/as");
     let known = 77_u64 as u32;
     let entries = [
-        entry(executable(77, 0x30), Pid(9), 2), // Waits until the next one has told.
+        entry(executable(77, 0x30), Pid(9), 2), // Waits until the next entry has decided it.
         entry(executable(77, 0x20), Pid(8), 1),
         entry(process(0x5010, known), Pid(9), 3),
-        entry(executable(77, 0x40), Pid(55), 4), // A pid that nobody knows: the file is known all the same.
+        entry(executable(77, 0x40), Pid(55), 4), // The pid is unknown, but the file of the ID is known.
     ];
     c.apply_entries(&entries, interval(2, 5));
     c.end_interval(5);
@@ -198,7 +199,7 @@ fn what_a_mapping_hid_explains_its_interval() {
     assert_eq!(c.unknown().ambiguous, 1);
 }
 
-/// Between its new memory and the record that tells of it, a process is in the kernel with the new executable.
+/// During an exec the process already has the new executable while the kernel has not reported the exec yet.
 #[test]
 fn samples_in_exec_teach_nothing() {
     let mut c = aggregating();
@@ -221,7 +222,7 @@ fn samples_in_exec_teach_nothing() {
 fn what_is_kept_of_a_pid_ends_with_its_next_record() {
     let mut c = aggregating();
     execute(&mut c, 1, Pid(9), "/bin/cc1");
-    c.end_interval(2); // From here on it was one thing only, which is kept.
+    c.end_interval(2); // From here on the pid is one program only, which is remembered.
     c.apply_entries(&[entry(process(0x5004, 0), Pid(9), 1)], interval(2, 3));
     map(&mut c, 3, Pid(9), 0x8000, file("/lib/libc"));
     c.apply_entries(&[entry(process(0x8004, 0), Pid(9), 2)], interval(2, 4));
@@ -229,12 +230,12 @@ fn what_is_kept_of_a_pid_ends_with_its_next_record() {
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+4 cc1#1 1", "cpu-clock /lib/libc+4 cc1#1 2"]);
 }
 
-/// Its executable was another program's already, which the record that follows tells.
+/// The pid already has the executable of another program, which the next record reports.
 #[test]
 fn what_is_kept_of_a_pid_in_the_kernel_ends_with_its_next_record() {
     let mut c = aggregating();
     execute(&mut c, 1, Pid(9), "/bin/cc1");
-    c.end_interval(2); // From here on it was one program only, which is kept.
+    c.end_interval(2); // From here on the pid is one program only, which is remembered.
     c.apply_entries(&[entry(kernel(KERNEL + 1, Some(88)), Pid(9), 1)], interval(2, 3));
     c.apply(3, side(Side::Exec { pid: Pid(9), comm: "comm".into() }));
     map(&mut c, 3, Pid(9), 0x5000, file("/bin/as"));
@@ -268,11 +269,11 @@ fn the_dead_count_until_their_interval_is_over_and_are_forgotten_with_it() {
     let mut c = aggregating();
     let dead = 5000_u32;
     (10..dead).for_each(|pid| execute(&mut c, 1, Pid(pid), "/bin/cc1"));
-    c.end_interval(2); // What they were before they executed it is forgotten.
+    c.end_interval(2); // What they were before the exec is forgotten.
     (10..dead).for_each(|pid| c.apply(3, side(Side::Exit { pid: Pid(pid) })));
     assert!(c.is_past_long() && c.tracked().0 > 4900);
-    let until_ns = 10_000_000_000; // Long after.
-    // Memory was full meanwhile, so what was counted was stored.
+    let until_ns = 10_000_000_000; // This is long after.
+    // Counts were stored meanwhile, as happens when memory is full.
     c.reap(until_ns - 1);
     assert!(c.is_past_long() && c.tracked().0 == 1, "they are the past now");
     let pids: Vec<Entry> = (10..dead).map(|pid| entry(process(0x5004, 0), Pid(pid), 1)).collect();
@@ -315,7 +316,7 @@ fn a_flush_within_an_interval_keeps_names() {
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#0 1"]);
 }
 
-/// What a process had mapped is read again when it is needed; what it executes nobody would tell.
+/// Forgotten mappings can be read again when they are needed, but the kernel would not report the program again.
 #[test]
 fn a_process_that_is_forgotten_keeps_its_program() {
     let mut c = aggregating();
@@ -330,7 +331,7 @@ fn a_process_that_is_forgotten_keeps_its_program() {
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#1 1"]);
 }
 
-/// What runs under a pid: its pages, program, its execution, and what the kernel calls its executable.
+/// State of a pid: its pages, its program and its execution. The program determines the kernel's ID of the executable.
 #[derive(Clone)]
 struct Running {
     pages: BTreeMap<u64, (String, u64)>,
@@ -344,7 +345,7 @@ impl Running {
     }
 }
 
-/// Of a CPU: a table of few places, and what it put out.
+/// Table of a CPU with few places, and the entries that it spilled.
 #[derive(Default)]
 struct Table {
     places: BTreeMap<(Place, u32), (u32, u64)>,
@@ -355,7 +356,7 @@ impl Table {
     const PLACES_MAX: usize = 24;
     const SPILLED_MAX: usize = 12;
 
-    /// Counts a sample; how many were lost for it.
+    /// Counts a sample. Returns how many samples were lost.
     fn count(&mut self, place: Place, key_pid: u32, pid: Pid) -> u64 {
         self.places.entry((place, key_pid)).or_insert((pid.0, 0)).1 += 1;
         if self.places.len() <= Self::PLACES_MAX {
@@ -446,12 +447,12 @@ impl Machine {
         self.samples += 1;
     }
 
-    /// What the tables put out: all of it, whether the interval ends or not.
+    /// Returns all entries that the tables spilled, whether the interval ends or not.
     fn spilled(&mut self) -> Vec<Entry> {
         self.tables.iter_mut().flat_map(|table| std::mem::take(&mut table.spilled)).collect()
     }
 
-    /// What the tables hold.
+    /// Returns all entries in the tables, and empties them.
     fn drain(&mut self) -> Vec<Entry> {
         let places = self.tables.iter_mut().flat_map(|table| std::mem::take(&mut table.places));
         places.map(|((place, _), (first_pid, count))| entry(place, Pid(first_pid), count)).collect()
@@ -463,7 +464,7 @@ impl Machine {
     }
 }
 
-/// No more was counted anywhere than there was.
+/// Checks that no place or application has more counts than there were samples.
 fn verify(batch: &Batch, truth: &BTreeMap<(String, String), u64>) {
     let mut by_app: BTreeMap<(String, String), u64> = BTreeMap::new();
     let mut by_place: BTreeMap<String, u64> = BTreeMap::new();
@@ -484,7 +485,8 @@ fn verify(batch: &Batch, truth: &BTreeMap<(String, String), u64>) {
     }
 }
 
-/// Samples whose image or application stayed unknown, those that were lost, and all.
+/// Runs a simulation. Returns the number of samples whose image or application stayed unknown, of lost samples, and of all
+/// samples.
 fn simulate(seed: u64, told_bits: bool) -> [u64; 3] {
     let mut random = Random(seed);
     let init = BTreeMap::from([(1, ("/bin/init".to_owned(), 0))]);

@@ -14,13 +14,13 @@ use crate::{
     host::Host,
 };
 
-/// Number of places whose code is remembered; beyond that all are decoded again.
+/// Most places whose code is remembered. Beyond it all are forgotten and decoded again.
 pub(super) const RECIPES_MAX: usize = 1 << 17;
-/// The same number where the kernel chooses places that are sampled again and again, and they are remembered for good: as
-/// many as fill 0.5 MB.
+/// Most places whose code is remembered if the kernel aggregates samples. Then the same hot places are sampled again and
+/// again, and as many are kept for good as fill 0.5 MB.
 pub(super) const RECIPES_OF_HOT_MAX: usize = 7 << 11;
 
-/// What is known of the code at a sampled place. The details are boxed, since most places have none.
+/// What is known about the code at a sampled place. The details are boxed, since most places have none.
 #[derive(Clone, Debug)]
 pub(super) enum Code {
     /// One sample was taken there. Most places never have a second one, so the code was not read. The direction that this

@@ -1,11 +1,13 @@
-//! The collector's part in data: what the loads and stores refer to that samples fall on (DCPI §9 asks for it).
+//! The collector's handling of data: which memory the sampled loads and stores refer to (DCPI §9 wishes for it).
 //!
-//! Enters: samples in user mode, with their registers where they have any. Leaves: counts of the derived events [`Event::DATA`]
-//! and [`Event::DATA_PAGE`], each sample in one: at an image's data, or under a name for what else it is (`data:heap`, …) or why
-//! it is not known (`data:none:…`). Never here: what memory holds; work where data is not asked for.
+//! Enters: samples in user mode, with registers if they have any. Leaves: counts of the derived events [`Event::DATA`] and
+//! [`Event::DATA_PAGE`]. Each sample counts once: at an image's data, or under a name for another kind of memory
+//! (`data:heap`, …) or for the reason why it is not known (`data:none:…`). Never here: the contents of memory; any work if
+//! data was not requested.
 //!
-//! A process's mappings are read when a sample of it refers to memory that is not known, and again after a while: no record
-//! tells of munmap, nor of most memory that is no code. A mapping that was replaced meanwhile may be taken for its successor.
+//! The mappings of a process are read when one of its samples refers to unknown memory, and again after a while: the kernel
+//! reports neither munmap nor most mappings without code. So a mapping that was replaced meanwhile may be mistaken for its
+//! successor.
 //!
 //! [`Event::DATA`]: dwell_profile::Event::DATA
 //! [`Event::DATA_PAGE`]: dwell_profile::Event::DATA_PAGE
@@ -23,23 +25,23 @@ use crate::{
     x86::INSTRUCTION_BYTES_MAX,
 };
 
-/// Operands that are remembered; beyond, they are decoded anew.
+/// Number of remembered operands. Beyond it they are forgotten and decoded again.
 const OPERANDS_MAX: usize = 1 << 16;
-/// Processes whose mappings are remembered; beyond, they are read anew.
+/// Number of processes whose mappings are remembered. Beyond it they are forgotten and read again.
 const PROCESSES_MAX: usize = 1 << 10;
-/// Mappings are read again after so long, …
+/// Age in ns after which mappings are read again.
 const AGE_MAX_NS: u64 = 1_000_000_000;
-/// … and where an address is in none of them after so long.
+/// Age in ns after which mappings are read again if an address is in none of them.
 const AGE_OF_MISS_MIN_NS: u64 = 20_000_000;
-/// Addresses in images that are kept apart to the byte; others by page.
+/// Number of addresses in images that are counted exactly; further addresses are counted by page.
 const ADDRESSES_MAX: usize = 1 << 14;
-/// Names of mappings that are told apart, of files and of others.
+/// Number of distinct names of files and other mappings that are counted separately.
 const NAMES_MAX: usize = 1 << 10;
 const PAGE_BYTES: u64 = 4096;
-/// The hardware's number of the stack pointer.
+/// Number of the stack pointer in the instruction encoding.
 const RSP: u8 = 4;
 
-/// The state of looking at data.
+/// State for counting what samples refer to.
 #[derive(Debug, Default)]
 pub(super) struct Data {
     wanted: bool,
@@ -49,11 +51,11 @@ pub(super) struct Data {
     names: FxHashMap<String, ImageIndex>,
 }
 
-/// A process's memory, as it was at some time.
+/// The mappings of a process at one time.
 #[derive(Debug, Default)]
 struct Memory {
     looked_ns: u64,
-    /// The areas are ascending and disjoint.
+    /// Areas in ascending order; they are disjoint.
     areas: Vec<Area>,
 }
 
@@ -62,26 +64,26 @@ struct Area {
     start: u64,
     end: u64,
     what: What,
-    /// A stack, if the stack pointer is in it.
+    /// Whether it is a stack if the stack pointer points into it.
     may_be_stack: bool,
 }
 
-/// An area holds this.
+/// Contents of an area.
 #[derive(Clone, Copy, Debug)]
 enum What {
-    /// Data of an image whose first byte lies at `base`.
+    /// Data of an image whose first byte is at address `base`.
     Image { image: ImageIndex, base: u64 },
-    /// Anything else, by its name.
+    /// Any other memory, under its name.
     Named(ImageIndex),
 }
 
 impl Data {
-    /// The pid is another process, or none, from now on.
+    /// Forgets the mappings of a pid that has become another process, or none.
     pub(super) fn forget(&mut self, pid: Pid) {
         self.processes.remove(&pid);
     }
 
-    /// As if as many addresses had been met as are kept apart.
+    /// Fills the set of addresses that are counted exactly.
     #[cfg(test)]
     pub(super) fn fill_addresses(&mut self) {
         self.addresses.extend((0..ADDRESSES_MAX as u64).map(|at| (ImageIndex(u32::MAX), at)));
@@ -89,12 +91,12 @@ impl Data {
 }
 
 impl<H: Host> Collector<H> {
-    /// From now on counts what data samples refer to.
+    /// Starts to count what samples refer to.
     pub fn keep_data(&mut self) {
         self.data.wanted = true;
     }
 
-    /// Counts what the instruction at a sample in user mode refers to.
+    /// Counts the memory to which the instruction at a sample in user mode refers.
     pub(super) fn note_data(&mut self, sample: &Sample, spot: Option<Spot>, execution: ExecutionId) {
         if !self.data.wanted {
             return;
@@ -133,7 +135,7 @@ impl<H: Host> Collector<H> {
         operand
     }
 
-    /// What lies at an address: an image and a distance in it, and whether to the byte or the page.
+    /// Returns the image and offset for a data address, and the event that says whether the offset is exact or a page.
     fn datum(
         &mut self,
         pid: Pid,
@@ -200,7 +202,8 @@ impl<H: Host> Collector<H> {
                     None => What::Named(self.data_of_file(&region.name)),
                 }
             } else if region.name.is_empty() {
-                // What follows an image's last bytes at once is its .bss, as far as the image has one: who reads it tells.
+                // Memory directly behind an image's last bytes is its .bss, if the image has one; the reader of the counts
+                // decides that.
                 match (before.map(Region::is_file), areas.last()) {
                     (Some(true), Some(Area { what: what @ What::Image { .. }, .. })) => *what,
                     _ => What::Named(self.data_named("anonymous", "[anonymous]").0),
@@ -218,7 +221,7 @@ impl<H: Host> Collector<H> {
         self.data.processes.insert(pid, Memory { looked_ns: now_ns, areas });
     }
 
-    /// The image that a file is, where the process executes code of it.
+    /// Returns the image of a mapped file, if the process maps code of the file.
     fn image_of_file(
         &mut self,
         regions: &[Region],
@@ -249,7 +252,7 @@ impl<H: Host> Collector<H> {
         self.data_by_name(format!("file:{path}"), path)
     }
 
-    /// Memory that the kernel or the process gave a name: `[vvar]`, `[anon:glibc: malloc]`.
+    /// Returns the image for memory that the kernel or the process named: `[vvar]`, `[anon:glibc: malloc]`.
     fn data_in(&mut self, name: &str) -> ImageIndex {
         self.data_by_name(format!("mapping:{name}"), name)
     }

@@ -1,4 +1,4 @@
-//! What samples refer to, by registers and a process's mappings as they are simulated.
+//! Tests which data samples refer to, with given registers and simulated mappings of a process.
 
 use dwell_profile::CpuId;
 
@@ -8,7 +8,8 @@ use super::{
 };
 use crate::host::Region;
 
-/// A program's text and data and what follows at once, a heap, a file without code, a stack with its guard, and other memory.
+/// Returns the mappings of a process: text and data of a program with memory directly behind, a heap, a file without code, a
+/// stack with its guard, and other memory.
 pub(super) fn memory() -> Vec<Region> {
     let region = |start, end, file_offset, permissions: &str, name: &str| Region {
         start,
@@ -42,7 +43,7 @@ mod on_x86_64 {
         c
     }
 
-    /// A sample of process 1, with rax and rsp or without registers.
+    /// Applies a sample of process 1, with the given rax and rsp or without registers.
     fn sample(c: &mut Collector<FakeHost>, pc: u64, registers: Option<(u64, u64)>) {
         let registers = registers.map(|(rax, rsp)| {
             let mut registers = Registers([0; REGISTER_COUNT]);
@@ -70,7 +71,7 @@ mod on_x86_64 {
         for rax in [0x2008, 0x2008, 0x3010, 0x5000, 0x7123, 0xa810, 0xc000, 0xe000] {
             sample(&mut c, 0x1030, Some((rax, 0xa800)));
         }
-        sample(&mut c, 0x1030, Some((0xa810, 0xc100))); // No stack of this thread's.
+        sample(&mut c, 0x1030, Some((0xa810, 0xc100))); // This thread's stack is elsewhere.
         expect_test::expect![[r#"
             data /bin/init+1008 init#1 2
             data /bin/init+2010 init#1 1

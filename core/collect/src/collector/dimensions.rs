@@ -1,7 +1,7 @@
-//! What is kept of samples beside their place: thread names, CPUs, control groups.
+//! The dimensions of samples beside their place: thread names, CPUs, control groups.
 //!
-//! Enters: births, names and ends of threads, forks and executions, whose turn it is. Leaves: a number for what the sample has of
-//! the dimensions that are wanted. Never here: work where none is wanted, memory without a bound.
+//! Enters: starts, names and ends of threads, forks and execs, and the thread of each sample. Leaves: a number for the
+//! sample's values of the wanted dimensions. Never here: work if no dimension is wanted, unbounded memory.
 
 use std::sync::Arc;
 
@@ -10,35 +10,35 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::host::Host;
 
-/// Names that are told apart in an epoch, of threads and of groups; what comes later is [`OTHERS`].
+/// Most names of threads and groups that are distinguished in an epoch; later ones are [`OTHERS`].
 const NAMES_MAX: usize = 1 << 12;
-/// Stands for names beyond the bound.
+/// Name under which names beyond the limit are counted.
 const OTHERS: &str = "[others]";
-/// Threads and processes that are remembered; beyond, all are forgotten and looked at anew.
+/// Most threads that are remembered. Beyond it all are forgotten and looked up again.
 const REMEMBERED_MAX: usize = 1 << 16;
-/// A process's group is looked at again so often while it is sampled: processes are moved, seldom and early.
+/// Age in ns after which the group of a sampled process is read again. Processes are moved rarely, and early.
 const GROUP_AGE_MAX_NS: u64 = 1_000_000_000;
 
-/// Which values a count is of: an index, or none.
+/// Index of the dimension values of a count, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct ValuesIndex(u32);
 
 impl ValuesIndex {
-    /// Of no values.
+    /// Index for a count without values.
     pub(super) const NONE: ValuesIndex = ValuesIndex(u32::MAX);
 }
 
-/// The state between records and values.
+/// State that turns records into dimension values.
 #[derive(Debug)]
 pub(super) struct Dimensions {
     wanted: DimensionSet,
-    /// By thread; `None`: to be looked up.
+    /// Names by thread; a missing thread is looked up.
     threads: FxHashMap<Tid, Arc<str>>,
     groups: FxHashMap<Pid, Group>,
     names: FxHashSet<Arc<str>>,
     index: FxHashMap<Arc<DimensionValues>, u32>,
     values: Vec<Arc<DimensionValues>>,
-    /// Of the sample that is being counted.
+    /// Values of the sample that is being counted.
     current: ValuesIndex,
     now_ns: u64,
 }
@@ -58,22 +58,22 @@ impl Default for Dimensions {
 }
 
 impl Dimensions {
-    /// From now on keeps these.
+    /// Selects the dimensions to keep.
     pub(super) fn want(&mut self, wanted: DimensionSet) {
         self.wanted = wanted;
     }
 
-    /// Of the sample that is being counted.
+    /// Returns the values of the sample that is being counted.
     pub(super) fn current(&self) -> ValuesIndex {
         self.current
     }
 
-    /// What follows happened at that time.
+    /// Sets the time of what follows.
     pub(super) fn at(&mut self, time_ns: u64) {
         self.now_ns = time_ns;
     }
 
-    /// What is counted next is of this thread, on this CPU.
+    /// Sets the thread and CPU of what is counted next.
     pub(super) fn see(&mut self, host: &mut impl Host, pid: Pid, tid: Tid, cpu: Option<CpuId>) {
         if self.wanted.is_empty() {
             return;
@@ -98,7 +98,7 @@ impl Dimensions {
         if let Some(name) = self.threads.get(&tid) {
             return name.clone();
         }
-        // One that was there before us, or none: tasks past their end have no number.
+        // The thread ran before we did, or is none: exited tasks have no number.
         let name = host.thread_name(pid, tid).unwrap_or_default();
         let name = self.name(&name);
         self.threads.insert(tid, name.clone());
@@ -113,7 +113,7 @@ impl Dimensions {
         }
         let path = match (host.cgroup(pid), known) {
             (Some(path), _) => self.name(&path),
-            (None, Some(before)) => before.path.clone(), // It has ended.
+            (None, Some(before)) => before.path.clone(), // The process has ended.
             (None, None) => "".into(),
         };
         self.groups.insert(pid, Group { path: path.clone(), looked_ns: self.now_ns });
@@ -129,13 +129,13 @@ impl Dimensions {
         name
     }
 
-    /// A thread was born: it is called as its parent is.
+    /// Notes a new thread. It has its parent's name at first.
     pub(super) fn begin_thread(&mut self, host: &mut impl Host, tid: Tid, parent_pid: Pid, parent_tid: Tid) {
         let name = self.thread(host, parent_pid, parent_tid);
         self.threads.insert(tid, name);
     }
 
-    /// A thread took a name.
+    /// Notes that a thread took a name.
     pub(super) fn name_thread(&mut self, tid: Tid, name: &str) {
         if self.wanted.has(Dimension::Thread) {
             let name = self.name(name);
@@ -143,12 +143,12 @@ impl Dimensions {
         }
     }
 
-    /// A thread has ended.
+    /// Notes that a thread has ended.
     pub(super) fn end_thread(&mut self, tid: Tid) {
         self.threads.remove(&tid);
     }
 
-    /// A process was born: in its parent's group, until it is looked at.
+    /// Notes a new process. It is in its parent's group until the group is read.
     pub(super) fn fork(&mut self, host: &mut impl Host, pid: Pid, parent_pid: Pid) {
         if self.wanted.has(Dimension::Cgroup) {
             let path = self.group(host, parent_pid);
@@ -156,7 +156,8 @@ impl Dimensions {
         }
     }
 
-    /// A process executes a program: whoever starts services and containers moves them before.
+    /// Notes that a process executes a program. Its group is read again, because services and containers are moved to their
+    /// group before the exec.
     pub(super) fn exec(&mut self, pid: Pid, comm: &str) {
         self.name_thread(pid.first_thread(), comm);
         if let Some(group) = self.groups.get_mut(&pid) {
@@ -164,19 +165,19 @@ impl Dimensions {
         }
     }
 
-    /// What an index means.
+    /// Returns the values of an index.
     pub(super) fn values(&self, index: ValuesIndex) -> Option<Arc<DimensionValues>> {
         self.values.get(index.0 as usize).cloned()
     }
 
-    /// Nothing counted has an index any more.
+    /// Forgets all indices. Call it when no count refers to one any more.
     pub(super) fn forget_values(&mut self) {
         self.index.clear();
         self.values.clear();
         self.current = ValuesIndex::NONE;
     }
 
-    /// Forgets processes that are not there any more.
+    /// Forgets processes that have ended.
     pub(super) fn retain(&mut self, is_there: &dyn Fn(Pid) -> bool) {
         self.groups.retain(|pid, _| is_there(*pid));
         if self.threads.len() > REMEMBERED_MAX {
@@ -184,7 +185,7 @@ impl Dimensions {
         }
     }
 
-    /// Begins a new epoch: names are told apart again.
+    /// Begins a new epoch, in which names beyond the limit can be distinguished again.
     pub(super) fn begin_epoch(&mut self) {
         self.names.clear();
         let in_use = self.threads.values().chain(self.groups.values().map(|g| &g.path));

@@ -1,6 +1,6 @@
-//! The collector's part in processes that run already: what /proc shows of them.
+//! The collector's handling of processes that run already, as /proc shows them.
 //!
-//! Enters: pids. Leaves: processes with their mappings, each with its execution. Never here: what the side band tells.
+//! Enters: pids. Leaves: processes with their mappings and executions. Never here: the side band.
 
 use dwell_attribution::{ExecutionId, Process};
 use dwell_profile::Pid;
@@ -9,12 +9,12 @@ use rustc_hash::FxHashSet;
 use super::{Collector, kernel_thread_name};
 use crate::host::{Host, ProcessSnapshot};
 
-/// Mappings that are kept of processes that live: 1.3 MB.
+/// Most mappings of live processes that are kept: 1.3 MB.
 pub(super) const MAPPINGS_MAX: usize = 1 << 15;
 
 impl<H: Host> Collector<H> {
-    /// Takes in processes that run already. To be called after the events were enabled, so that no mapping falls
-    /// between; records from before are applied on top, which changes nothing that lasts.
+    /// Adds processes that run already. Call it after the events were enabled, so that no mapping is missed. Records from
+    /// before are then applied on top, which has no lasting effect.
     pub fn discover(&mut self, pids: impl IntoIterator<Item = Pid>) {
         for pid in pids {
             self.discover_one(pid);
@@ -40,7 +40,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// A process as /proc shows it.
+    /// Returns a process with the mappings that /proc shows.
     fn process_in(&mut self, pid: Pid, snapshot: ProcessSnapshot, execution: ExecutionId) -> Process {
         self.apps.name(execution, &snapshot.name);
         let mut process = Process::new(execution, snapshot.kernel_thread);
@@ -53,7 +53,7 @@ impl<H: Host> Collector<H> {
         process
     }
 
-    /// Looks at all processes again, after a loss: what they execute and have mapped; the others have ended.
+    /// Reads all processes again after a loss: what they execute and have mapped. All processes not in `pids` have ended.
     pub fn refresh(&mut self, pids: impl IntoIterator<Item = Pid>, now_ns: u64) {
         let pids: FxHashSet<Pid> = pids.into_iter().collect();
         self.aggregated.forget_all_lives();
@@ -64,7 +64,7 @@ impl<H: Host> Collector<H> {
                 self.discover_one(pid);
                 continue;
             }
-            // Of one whose first thread has ended /proc shows no mappings any more.
+            // /proc shows no mappings of a process whose first thread has ended.
             if !snapshot.kernel_thread && snapshot.mappings.is_empty() {
                 continue;
             }
@@ -77,7 +77,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// The execution of a process that is known: another one, if it has executed another program meanwhile.
+    /// Returns the execution of a known process. It is a new one if the process has executed another program meanwhile.
     fn execution_in(&mut self, pid: Pid, snapshot: &ProcessSnapshot) -> ExecutionId {
         let known = self.processes.get(pid).filter(|p| p.kernel_thread == snapshot.kernel_thread);
         let name = if snapshot.kernel_thread { kernel_thread_name(&snapshot.name) } else { &snapshot.name };
@@ -85,13 +85,13 @@ impl<H: Host> Collector<H> {
             return self.begin_execution(snapshot);
         };
         if awaits_program {
-            self.apps.name(execution, name); // Unless it had to be called something already.
+            self.apps.name(execution, name); // This has no effect if it already has a name.
         }
         let goes_on = *self.apps.resolve(execution).app == *name;
         if goes_on { execution } else { self.begin_execution(snapshot) }
     }
 
-    /// A sample of a process is to be explained: reads its mappings again, where they were forgotten.
+    /// Reads the mappings of a process again if they were forgotten, because a sample of it is about to be resolved.
     pub(super) fn recall(&mut self, pid: Pid) {
         if !self.processes.is_sampled(pid) {
             return;

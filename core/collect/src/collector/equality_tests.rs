@@ -1,5 +1,5 @@
-//! The same samples by three ways to the same counts: one by one as the ring's reader gets them, through the table that
-//! the host compiled (the kernel module's code), and through the BPF program.
+//! Checks that the same samples get the same counts in three ways: one by one as the ring's reader gets them, through the
+//! table compiled for the host (the kernel module's code), and through the BPF program.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::{
     },
 };
 
-/// A collector that knows the trace's processes.
+/// Returns a collector that knows the processes of the trace.
 fn prepared(trace: &[Recorded]) -> Collector<FakeHost> {
     let events = vec![Event::CPU_CLOCK, Event::named("page-faults"), Event::INSTRUCTIONS];
     let mut c = Collector::new(FakeHost, events, dwell_attribution::Apart::in_a_run(Vec::new()));
@@ -41,11 +41,11 @@ fn prepared(trace: &[Recorded]) -> Collector<FakeHost> {
         ];
         sides.into_iter().for_each(|s| c.apply(1, side(s)));
     }
-    c.end_interval(2); // What the children were before they executed their programs is not sampled.
+    c.end_interval(2); // The trace has no samples from before the execs.
     c
 }
 
-/// Counts without instances: those of entries by executable are not kept apart.
+/// Returns the counts without instances, because entries by executable do not distinguish them.
 fn counted(mut c: Collector<FakeHost>) -> BTreeMap<String, u64> {
     let mut sums = BTreeMap::new();
     for (key, count) in &c.take().rows.counts() {
@@ -88,7 +88,7 @@ fn a_recorded_build_counts_the_same_one_by_one_by_the_module_s_code_and_by_bpf()
     assert!(pids.len() > 50, "{} processes", pids.len());
 }
 
-/// That it counts the same, in more than so many places.
+/// Checks that all ways give the same counts, at more than `places_min` places.
 fn check(test: &str, trace: &[Recorded], places_min: usize) {
     let sizes = Sizes { bucket_bits: 10, capacity: 8192 };
     let truth = one_by_one(trace);

@@ -1,12 +1,12 @@
-//! The collector's part in code that was generated in memory: samples of it wait until their names are known.
+//! The collector's handling of generated code: samples of it wait until their names are known.
 //!
-//! Enters: samples of anonymous code, each with the address space that it ran in. Leaves: counts at offsets of the application's
+//! Enters: samples of anonymous code, each with the address space it ran in. Leaves: counts at offsets of the application's
 //! image, whose symbols name them. Never here: a name of another process's code, or of other code that was at the address
-//! before or after. Code belongs to an address space: processes of one program may have different code at one address, a child
-//! has its parent's code and names until it writes its own, and an execution ends both.
+//! before or after. Code belongs to an address space. Processes of one program may have different code at one address. A
+//! child has its parent's code and names until it writes its own, and an exec ends both.
 //!
-//! Names are looked up again and again while a process is sampled, since its compiler may reuse addresses: of an address that got
-//! another name between two looks, samples of that time are counted as uncertain, without a name.
+//! Names are looked up repeatedly while a process is sampled, because its compiler may reuse addresses. If an address got
+//! another name between two lookups, samples of that time are counted as uncertain, without a name.
 
 use std::{
     path::Path,
@@ -24,41 +24,41 @@ use crate::{
     host::Host,
 };
 
-/// Names of code that is sampled are looked up no more often than that …
+/// Shortest time between two lookups of names for sampled code …
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// … and no more than this part of the time is spent on it.
+/// … and the reciprocal of the largest share of time that lookups may take.
 const LOOK_PART: u32 = 200;
-/// Addresses of a process that wait for a name: beyond, they stay without one.
+/// Most addresses of a process that are remembered to be named later; further ones stay without a name.
 const NAMELESS_MAX: usize = 1 << 14;
-/// A child's code may be of so many ancestors that forked without executing anything.
+/// Most ancestors whose code a child is assumed to have inherited by forks without an exec.
 const ANCESTORS_MAX: usize = 4;
-/// More samples that wait for their names than that are looked up now.
+/// Number of waiting counts at which all names are looked up at once.
 const WAITING_MAX: usize = 1 << 15;
 
-/// Code of all processes that generate some.
+/// The generated code of all processes.
 #[derive(Default)]
 pub(super) struct Jit {
     codes: FxHashMap<CodeId, Code>,
     layouts: FxHashMap<Arc<str>, JitLayout>,
     waiting: usize,
     next_look: Option<Instant>,
-    /// Samples in the epoch whose names are not certain.
+    /// Samples in the epoch whose names are uncertain.
     uncertain: u64,
 }
 
-/// Code of one address space.
+/// The generated code of one address space.
 #[derive(Default)]
 struct Code {
-    /// Who it was inherited of, the nearest first, and how long their texts of names were then.
+    /// Address spaces whose code was inherited, nearest first, each with the length of its text of names at the fork.
     ancestors: Vec<(CodeId, u64)>,
-    /// Its own text of names was read so far.
+    /// Length in bytes of its own text of names that was read so far.
     known: u64,
     waiting: FxHashMap<Waiting, u64>,
     /// Addresses of samples that were counted without a name.
     nameless: FxHashSet<u64>,
 }
 
-/// Samples that wait for a name.
+/// Key of samples that wait for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Waiting {
     address: u64,
@@ -68,12 +68,12 @@ struct Waiting {
 }
 
 impl Jit {
-    /// Sorts of samples that wait for their names.
+    /// Returns the number of counts that wait for names.
     pub(super) fn len(&self) -> usize {
         self.waiting
     }
 
-    /// Forgets what was stored: a new epoch begins.
+    /// Forgets what was stored because a new epoch begins.
     pub(super) fn begin_epoch(&mut self) {
         self.layouts.clear();
         self.codes.values_mut().for_each(|code| code.nameless.clear());
@@ -82,8 +82,8 @@ impl Jit {
 }
 
 impl<H: Host> Collector<H> {
-    /// A process mapped something: where that may be generated code, or what names such code, that must be found now, while the
-    /// process lives.
+    /// Notes a mapping of a process. If it may contain generated code, or is a jitdump, the files with names must be found
+    /// now, while the process lives.
     pub(super) fn note_mapping(&mut self, pid: Pid, mapping: &Mapping, since_ns: Option<u64>) {
         let path = self.images.path_of(mapping.target).filter(|path| is_jitdump(path)).map(Path::to_owned);
         if mapping.anonymous.is_some() || path.is_some() {
@@ -94,7 +94,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Notes all mappings that a process had before we looked at it.
+    /// Notes all mappings of a process that ran before we looked at it.
     pub(super) fn note_mappings(&mut self, pid: Pid) {
         let Some(space) = self.processes.get(pid).map(|p| p.space.clone()) else { return };
         space.iter().for_each(|mapping| self.note_mapping(pid, mapping, None));
@@ -106,12 +106,12 @@ impl<H: Host> Collector<H> {
             return;
         }
         self.host.note_code(code, pid, parent, since_ns);
-        // Of one that ran before we looked, what it had written by then is certain.
+        // What a process wrote before we first looked at it is certain.
         let known = if since_ns.is_none() { self.host.code_names_bytes(code) } else { 0 };
         self.jit.codes.insert(code, Code { known, ..Code::default() });
     }
 
-    /// A child has its parent's code, and its names as of now.
+    /// Gives a child its parent's code, and the names written until now.
     pub(super) fn inherit_code(&mut self, pid: Pid, parent_pid: Pid, since_ns: u64) {
         let parent = self.processes.get(parent_pid).map(|p| p.code);
         let Some((parent, known)) = parent.and_then(|id| Some((id, self.jit.codes.get(&id)?))) else {
@@ -125,7 +125,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Counts samples once their names are known.
+    /// Adds samples that will be counted when their names are known.
     pub(super) fn add_waiting(
         &mut self,
         code: CodeId,
@@ -144,7 +144,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Looks names up of processes that were sampled, where it is time.
+    /// Looks up names for sampled processes if it is time.
     pub fn name_code_when_due(&mut self) {
         let began = Instant::now();
         if self.jit.waiting == 0 || self.jit.next_look.is_some_and(|next| began < next) {
@@ -156,14 +156,14 @@ impl<H: Host> Collector<H> {
         self.jit.next_look = Some(Instant::now() + LOOK_EVERY.max(began.elapsed() * LOOK_PART));
     }
 
-    /// Looks all names up that samples wait for.
+    /// Looks up all names that samples wait for.
     pub(super) fn name_all_code(&mut self) {
         let mut all: Vec<CodeId> = self.jit.codes.keys().copied().collect();
-        all.sort_unstable(); // So that the same samples stand at the same offsets.
+        all.sort_unstable(); // A fixed order gives the same samples the same offsets.
         all.into_iter().for_each(|code| self.name_code(code));
     }
 
-    /// A process ends: what it wrote is complete now, and soon out of reach.
+    /// Looks up names for a process that ends: its file is complete now and will soon be unreachable.
     pub(super) fn name_code_of(&mut self, pid: Pid) {
         if let Some(code) = self.processes.get(pid).map(|p| p.code) {
             self.name_code(code);
@@ -190,8 +190,8 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// The names of addresses, by what their process has written, else by what its ancestors had when it was born. What
-    /// others wrote behind that may be of any of them.
+    /// Returns the names of addresses from what the process has written, or else from what its ancestors had written when it
+    /// was born. Later text in an ancestor's file may have been written by any process that shares the file.
     fn names(&mut self, id: CodeId, addresses: &[u64]) -> Vec<CodeName> {
         let Some(code) = self.jit.codes.get(&id) else { return vec![CodeName::Unknown; addresses.len()] };
         let (known, ancestors) = (code.known, code.ancestors.clone());
@@ -221,7 +221,7 @@ impl<H: Host> Collector<H> {
         names
     }
 
-    /// Samples that were counted without a name get the name that their process has written since.
+    /// Names samples that were counted without a name, if their process has written the name since.
     fn name_later<'n>(
         &mut self,
         id: CodeId,
@@ -275,18 +275,18 @@ impl<H: Host> Collector<H> {
         self.add_with(sample.dimensions, offset, image, execution, sample.event, count);
     }
 
-    /// Returns the place of code that runs now in its application's image, for observations that are no samples.
+    /// Returns the place of code that runs now in its application's image, for observations that are not samples.
     pub(super) fn jit_place(&mut self, address: u64, execution: ExecutionId) -> (ImageIndex, u64) {
         let app = self.apps.resolve(execution).app;
         (self.images.jit(&app), JitLayout::place_uncertain(address))
     }
 
-    /// Samples of the epoch whose names are not certain, since their code was replaced while it was sampled.
+    /// Returns the number of samples in the epoch whose names are uncertain, because code was replaced while it was sampled.
     pub fn uncertain_names(&self) -> u64 {
         self.jit.uncertain
     }
 
-    /// Forgets code of processes that are gone, but for those that others inherited of.
+    /// Forgets the code of ended processes, except code that living processes inherited.
     pub(super) fn reap_code(&mut self) {
         let live: FxHashSet<CodeId> = self.processes.iter_ever().map(|(_, p)| p.code).collect();
         let of_live = self.jit.codes.iter().filter(|(id, _)| live.contains(id));
@@ -298,7 +298,7 @@ impl<H: Host> Collector<H> {
     }
 }
 
-/// The marker by which perf finds these files: `jit-PID.dump`, mapped executable.
+/// Returns whether a path has the form by which perf finds jitdumps: `jit-PID.dump`. They are mapped executable as a marker.
 fn is_jitdump(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     name.is_some_and(|name| name.starts_with("jit-") && name.ends_with(".dump"))

@@ -1,8 +1,9 @@
-//! The offsets of generated code in the image of its application: the code's address, unless other code has that offset.
+//! The offsets of generated code in its application's image: the offset is the code's address, unless other code has that
+//! offset.
 //!
-//! Enters: names and addresses of code, each with the address space that it is of. Leaves: offsets in the image, and the symbols
-//! that are new. Never here: one offset for two names, symbols that overlap, more symbols than a segment can hold.
-//! The offsets are a contract: core/profile/FORMAT.md.
+//! Enters: names and addresses of code, each with its address space. Leaves: offsets in the image, and new symbols. Never
+//! here: one offset for two names, overlapping symbols, more symbols than a segment can hold. The offsets are a contract:
+//! core/profile/FORMAT.md.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -12,21 +13,21 @@ use rustc_hash::FxHashMap;
 
 use super::symbols::{SYMBOL_NAME_BYTES_MAX, SYMBOL_NAMES_BYTES_MAX, SYMBOLS_MAX, cut};
 
-/// Addresses of user space lie below.
+/// All addresses of user space are below this.
 const ADDRESSES_END: u64 = 1 << 57;
-/// Code whose address was taken stands from here on.
+/// First offset for code whose own address was taken by other code.
 const MOVED: u64 = 1 << 62;
-/// Code without a certain name at an address where there is other code stands that far from it.
+/// Distance from the address to the offset of code without a certain name, if other code is at that address.
 const NAMELESS: u64 = 1 << 63;
-/// Addresses without a name that may still get one.
+/// Most addresses without a name that are remembered to be named later.
 const NAMELESS_MAX: usize = 1 << 16;
 
 /// The layout of the image that holds an application's generated code.
 #[derive(Debug, Default)]
 pub(super) struct JitLayout {
-    /// By their start, disjoint: the end and the name of what stands at its own address.
+    /// Code at its own address: end and name by first address. The ranges are disjoint.
     named: BTreeMap<u64, (u64, Arc<str>)>,
-    /// Addresses at which samples without a name stand, and whose they are; `None`: several processes'.
+    /// Addresses of samples without a name, and the address space they are from; `None` if from several.
     nameless: BTreeMap<u64, Option<CodeId>>,
     /// Offsets of code whose address was taken, by name and size.
     moved: FxHashMap<(Arc<str>, u64), u64>,
@@ -36,7 +37,7 @@ pub(super) struct JitLayout {
 }
 
 impl JitLayout {
-    /// The offset of an address in code with a name; `None` where the image has no room for another name.
+    /// Returns the offset of an address in code with a name, or `None` if the image has no room for another name.
     pub(super) fn place(&mut self, code: CodeId, symbol: &ImageSymbol, address: u64) -> Option<u64> {
         let (start, size_bytes) = (symbol.offset.0, symbol.size_bytes);
         let within = address.checked_sub(start).filter(|within| *within < size_bytes)?;
@@ -55,7 +56,7 @@ impl JitLayout {
         }
         self.name_bytes = self.room_for(&name)?;
         let offset = if is_free {
-            // What this process ran there before its name was written is named, too.
+            // Earlier samples of this process in the range, taken before the name was written, get the name too.
             self.nameless.retain(|address, _| !(start..end).contains(address));
             self.named.insert(start, (end, name.clone()));
             start
@@ -69,7 +70,7 @@ impl JitLayout {
         Some(offset + within)
     }
 
-    /// The bytes of all names with one more; `None` where there is no room for it.
+    /// Returns the bytes of all names including this one, or `None` if there is no room for it.
     fn room_for(&self, name: &str) -> Option<usize> {
         let bytes = self.name_bytes + name.len();
         let has_room = self.named.len() + self.moved.len() < SYMBOLS_MAX
@@ -78,7 +79,7 @@ impl JitLayout {
         has_room.then_some(bytes)
     }
 
-    /// The offset of an address whose code has no name, and whether it may still get one.
+    /// Returns the offset of an address whose code has no name, and whether it may still get one.
     pub(super) fn place_nameless(&mut self, code: CodeId, address: u64) -> (u64, bool) {
         let is_taken = self.named.range(..=address).next_back().is_some_and(|(_, (end, _))| *end > address);
         let is_full = self.nameless.len() >= NAMELESS_MAX && !self.nameless.contains_key(&address);
@@ -92,12 +93,12 @@ impl JitLayout {
         (address, owner.is_some())
     }
 
-    /// The offset of an address whose name is not certain.
+    /// Returns the offset of an address whose name is uncertain.
     pub(super) fn place_uncertain(address: u64) -> u64 {
         NAMELESS | address
     }
 
-    /// The symbols that came since the last call.
+    /// Returns the symbols that were added since the last call.
     pub(super) fn take_new(&mut self) -> Vec<ImageSymbol> {
         std::mem::take(&mut self.new)
     }

@@ -1,5 +1,5 @@
-//! Code that was generated in memory, by processes that fork, execute and write their maps when they like: no sample may stand
-//! under a name that was not its own.
+//! Tests code generated in memory by processes that fork, execute and write their maps at any time: no sample may be counted
+//! under a name that is not its own.
 
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
@@ -13,7 +13,7 @@ use crate::{
     host::ProcessSnapshot,
 };
 
-/// Perf maps by pid.
+/// Contents of perf maps by pid.
 type Maps = Rc<RefCell<BTreeMap<Pid, String>>>;
 
 #[derive(Default)]
@@ -88,7 +88,7 @@ impl Host for MapHost {
     }
 }
 
-/// A machine where things happen one after the other.
+/// A machine on which things happen one after the other.
 struct Bench {
     collector: Collector<MapHost>,
     maps: Maps,
@@ -114,7 +114,7 @@ impl Bench {
         self.apply(Item::Side(Box::new(side)));
     }
 
-    /// A program that has room for code.
+    /// Executes a program that has memory for generated code.
     fn exec(&mut self, pid: Pid) {
         self.side(Side::Exec { pid, comm: "server".into() });
         let room =
@@ -144,7 +144,7 @@ impl Bench {
         }
     }
 
-    /// The input that a segment is written from.
+    /// Takes the counts and adds them to what a segment would contain.
     fn flush(&mut self) {
         let batch = self.collector.take();
         ImageRecord::absorb_all(&mut self.images, batch.images);
@@ -154,7 +154,7 @@ impl Bench {
         self.collector.reap(self.now);
     }
 
-    /// Samples by name, as a reader of the segments has them, and how many symbols and images there are.
+    /// Checks the samples by name, as a reader of the segments finds them, and the numbers of symbols and uncertain samples.
     fn check(mut self, expected: Expect) {
         self.flush();
         let mut by_name: BTreeMap<(String, String), u64> = BTreeMap::new();
@@ -190,7 +190,7 @@ fn workers_of_one_program_have_code_of_their_own_at_one_address() {
         b.samples(Pid(pid), 0x1004, count);
     }
     b.side(Side::Exit { pid: Pid(12) });
-    b.samples(Pid(12), 0x1004, 1); // On its way when the process ended.
+    b.samples(Pid(12), 0x1004, 1); // This sample arrives after the exit.
     b.check(expect![[r#"
         jit:server parse 6
         jit:server query 2
@@ -206,13 +206,13 @@ fn a_child_has_its_parents_names_until_it_writes_its_own() {
     b.write(Pid(10), "1000 40 shared");
     b.fork(Pid(10), Pid(11));
     b.samples(Pid(11), 0x1004, 2);
-    b.fork(Pid(11), Pid(12)); // A grandchild.
+    b.fork(Pid(11), Pid(12)); // This is a grandchild.
     b.samples(Pid(12), 0x1004, 3);
-    b.write(Pid(10), "1000 40 recompiled"); // By the parent, or by a child whose descriptor is the parent's: nobody knows.
+    b.write(Pid(10), "1000 40 recompiled"); // By the parent, or by a child with its descriptor: nobody knows.
     b.samples(Pid(10), 0x1008, 1);
     b.fork(Pid(10), Pid(13));
     b.samples(Pid(13), 0x1004, 4);
-    b.write(Pid(13), "2000 40 own"); // It writes its own: what the parent writes from now on is the parent's.
+    b.write(Pid(13), "2000 40 own"); // It writes its own map, so later text in the parent's map is the parent's.
     b.write(Pid(10), "1000 40 again");
     b.samples(Pid(13), 0x2004, 1);
     b.check(expect![[r#"
@@ -246,10 +246,10 @@ fn code_that_was_replaced_has_no_name_for_the_time_between_two_looks_only() {
     b.write(Pid(10), "1000 40 first");
     b.samples(Pid(10), 0x1004, 3);
     b.flush();
-    b.samples(Pid(10), 0x1004, 1); // Whether these are …
+    b.samples(Pid(10), 0x1004, 1); // It is not known whether this sample …
     b.write(Pid(10), "1000 20 second");
-    b.samples(Pid(10), 0x1004, 1); // … the first's or the second's is not known.
-    b.samples(Pid(10), 0x1024, 1); // This is the first's: nothing else was there.
+    b.samples(Pid(10), 0x1004, 1); // … and this one are of the first or the second code.
+    b.samples(Pid(10), 0x1024, 1); // This is of the first code: nothing else was there.
     b.flush();
     b.samples(Pid(10), 0x1004, 5);
     b.check(expect![[r#"
@@ -342,7 +342,7 @@ fn what_the_kernel_aggregated_stands_under_its_own_processes_names() {
         b.fork(Pid(10), Pid(pid));
         b.write(Pid(pid), &format!("1000 40 {name}"));
     }
-    b.side(Side::Exit { pid: Pid(11) }); // Its entries come later.
+    b.side(Side::Exit { pid: Pid(11) }); // Its entries arrive later.
     let place = Place::Process { pc: 0x1004, executable: 0 };
     let entry = |pid, count| Entry { place, pid, event: EventIndex(0).into(), cpu: None, count };
     let interval = Interval { since_ns: 0, until_ns: b.now };

@@ -1,7 +1,7 @@
-//! The collector's part in counters of loops: which loops a sample is in, whose exits to watch, and what is counted → rows.
+//! The collector's handling of loop counters: loops of samples, exits to watch, and rows of execution counts.
 //!
-//! Enters: samples with registers, what breakpoints saw at exits. Leaves: execution counts. Never here: how loops are found
-//! ([`crate::counts::loops`]) and samples paired ([`crate::counts::pairs`]).
+//! Enters: samples with registers, and what breakpoints saw at exits. Leaves: execution counts. Never here: how loops are
+//! found ([`crate::counts::loops`]) and how samples are paired ([`crate::counts::pairs`]).
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,67 +26,68 @@ use crate::{
     records::Sample,
 };
 
-/// Samples at a place before its loops are looked for.
+/// Number of samples at a place before its loops are searched.
 const SAMPLES_BEFORE: u8 = 3;
-/// Places and counters that are kept.
+/// Limits of the places and counters that are kept.
 const PLACES_MAX: usize = 1 << 16;
 const COUNTERS_MAX: usize = 1 << 12;
-/// Places whose loops may be looked for at once, and one more in so many samples: each takes up to a few hundred µs.
+/// Number of places whose loops may be searched at once, and the number of samples that allow one more search. A search
+/// takes up to a few hundred µs.
 const LOOKS_FIRST: u64 = 64;
 const SAMPLES_PER_LOOK: u64 = 100;
-/// Two counters of one block may differ by no more than that, or neither is believed.
+/// Largest difference between two counters of one block. If they differ more, neither is used.
 const DISAGREEMENT_MAX: f64 = 0.05;
 
-/// An application and the number of its execution.
+/// An application and its instance.
 type App = (Arc<str>, u32);
 
-/// The counters of a block that are believed, each with executions and the deviation of their logarithm.
+/// The usable counters of a block, each with its executions and the standard deviation of their logarithm.
 type OfBlock = Vec<(CounterId, f64, f64)>;
 
-/// A sampled place.
+/// State of a sampled place.
 enum Place {
-    /// So many samples were there.
+    /// Number of samples at the place; its loops were not searched yet.
     Seen(u8),
-    /// The counters whose bodies hold it.
+    /// The counters whose loop bodies contain the place.
     In(Box<[CounterId]>),
 }
 
-/// What was seen in the epoch of a counter in an application.
+/// Observations of a counter in an application during the epoch.
 #[derive(Default)]
 struct Total {
     tally: Tally,
     exits: Exits,
-    /// Pairs when exits were watched last.
+    /// Number of pairs when the exits were last watched.
     pairs_watched: u64,
-    /// What was handed out of it: executions, samples of the application.
+    /// Totals that were already handed out: executions of the counter, samples of the application.
     told: (f64, u64),
 }
 
-/// Where exits can be watched: a thread that was in a loop just now.
+/// The thread that was sampled in a loop last, where exits can be watched.
 #[derive(Clone, Copy)]
 struct Latest {
     pid: Pid,
     tid: Tid,
     execution: ExecutionId,
     image: ImageIndex,
-    /// Address less offset.
+    /// Difference between address and offset.
     base: u64,
 }
 
-/// Whose exits to watch, and where.
+/// A request to watch the exits of a loop in a thread.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watch {
-    /// The process.
+    /// The process of the thread.
     pub pid: Pid,
-    /// The thread.
+    /// The thread to watch.
     pub tid: Tid,
-    /// The counter.
+    /// The counter of the loop.
     pub counter: CounterId,
-    /// Addresses of its exits.
+    /// Addresses of the loop's exits.
     pub addresses: Vec<u64>,
 }
 
-/// What concerns counters of loops.
+/// State of the loop counters.
 #[derive(Default)]
 pub(super) struct Loops {
     is_on: bool,
@@ -95,12 +96,12 @@ pub(super) struct Loops {
     images: Vec<ImageIndex>,
     by_writer: FxHashMap<(ImageIndex, u64, Register), CounterId>,
     pairs: Pairs,
-    /// Time samples by execution, since they were last taken.
+    /// Time samples by execution since they were last settled.
     samples: FxHashMap<ExecutionId, u64>,
     samples_of_apps: FxHashMap<App, u64>,
     totals: BTreeMap<(CounterId, App), Total>,
     latest: Option<Latest>,
-    /// Exits that were not taken in a window: believed if the thread is found where it was, further on.
+    /// Exits that were not taken in a window. They count once the thread is found in the same loop, further on.
     waiting: HashMap<Tid, (RawExits, App, Registers)>,
     looks: u64,
     all_samples: u64,
@@ -109,7 +110,7 @@ pub(super) struct Loops {
 }
 
 impl Loops {
-    /// Forgets everything but whether it is wanted: images have other indices now, or a new epoch begins.
+    /// Forgets everything except whether counting is on, because images were renumbered or a new epoch begins.
     pub(super) fn clear(&mut self) {
         *self = Loops { is_on: self.is_on, ..Loops::default() };
     }
@@ -118,19 +119,19 @@ impl Loops {
         self.pairs.interrupt(tid);
     }
 
-    /// Time samples of an application, as far as they are settled.
+    /// Returns the settled time samples of an application.
     fn app_samples(&self, app: &App) -> u64 {
         self.samples_of_apps.get(app).copied().unwrap_or(0)
     }
 }
 
 impl<H: Host> Collector<H> {
-    /// Pairs samples in loops from now on.
+    /// Starts to pair samples in loops.
     pub fn keep_loops(&mut self) {
         self.loops.is_on = true;
     }
 
-    /// A time sample, wherever it is.
+    /// Notes a time sample at any place.
     pub(super) fn note_time(&mut self, event: EventIndex, execution: ExecutionId) {
         if self.loops.is_on && self.events.iter().position(Event::is_time) == Some(event.index()) {
             let execution = self.apps.counted_as(execution);
@@ -139,7 +140,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// A sample of user code with registers.
+    /// Notes a sample of user code with registers.
     pub(super) fn note_loops(
         &mut self,
         event: EventIndex,
@@ -160,7 +161,7 @@ impl<H: Host> Collector<H> {
         };
         if let Some((exits, app, before)) = loops.waiting.remove(&sample.tid) {
             let counter = &loops.counters[exits.counter.0 as usize];
-            // Windows slow nothing down that does not leave the loop; how long the window was matters little here.
+            // Windows slow down only threads that leave the loop, so the exact length of the window matters little here.
             let is_further = within.contains(&exits.counter)
                 && executions(
                     counter,
@@ -201,7 +202,7 @@ impl<H: Host> Collector<H> {
         for counter in found {
             let key = (image, counter.writer, counter.register);
             let known = loops.by_writer.get(&key).copied();
-            // Explored from elsewhere, within bounds, it may have looked different.
+            // Exploration is bounded, so a loop found from another place may look different.
             let same = known.filter(|id| loops.counters[id.0 as usize].holds(offset));
             let id = match (known, same) {
                 (_, Some(id)) => id,
@@ -221,7 +222,7 @@ impl<H: Host> Collector<H> {
         loops.places.insert((image, offset), Place::In(within.into()));
     }
 
-    /// A counter whose exits are worth watching, of the thread that was sampled in a loop last.
+    /// Returns a counter whose exits are worth watching, in the thread that was sampled in a loop last.
     pub fn loop_to_watch(&mut self) -> Option<Watch> {
         let latest = self.loops.latest.take()?;
         self.settle_loops(Some(latest.execution));
@@ -252,7 +253,8 @@ impl<H: Host> Collector<H> {
         (!addresses.is_empty()).then_some(Watch { pid: latest.pid, tid: latest.tid, counter: id, addresses })
     }
 
-    /// Breakpoints watched a counter's exits from now on for a while. What the thread did meanwhile is no pair's.
+    /// Notes what breakpoints saw at a counter's exits. Samples before and after it are not paired, because the thread was
+    /// disturbed.
     pub(super) fn loop_exits(&mut self, raw: &RawExits) {
         self.stepping.window = Some((raw.tid, raw.until_ns));
         let execution = self.execution_of(raw.pid);
@@ -273,8 +275,8 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Adds up by application what was seen of an execution, or of all: executions may be forgotten afterwards. Before they are
-    /// stored others may not have their names yet.
+    /// Adds the observations of one execution, or of all, to the totals of their applications, after which executions may be
+    /// forgotten. Until counts are stored, only one is settled, because other executions may not have their names yet.
     fn settle_loops(&mut self, only: Option<ExecutionId>) {
         let loops = &mut self.loops;
         let is_due = |execution: ExecutionId| only.is_none_or(|only| only == execution);
@@ -291,7 +293,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// What was counted since the last call.
+    /// Returns the executions that were counted since the last call.
     pub(super) fn take_loop_counts(&mut self) -> Vec<ExecutionCount> {
         self.settle_loops(None);
         let loops = &mut self.loops;
@@ -315,7 +317,7 @@ impl<H: Host> Collector<H> {
         for ((image, _, app), mut of_block) in found {
             of_block.sort_by(|a, b| a.2.total_cmp(&b.2).then(a.0.cmp(&b.0)));
             let (id, executions, deviation) = of_block[0];
-            // Counters of unlike bodies see unlike samples; where both are sure, they agree.
+            // Counters with different loop bodies see different samples, but they agree if both are certain.
             let differs = |other: f64, other_deviation: f64| {
                 (other / executions).ln().abs() > DISAGREEMENT_MAX + 2.0 * deviation.hypot(other_deviation)
             };
@@ -348,7 +350,7 @@ impl<H: Host> Collector<H> {
         rows
     }
 
-    /// Adds to a record what loops gave.
+    /// Adds the results of loop counters to a record.
     pub fn add_loops_to(&self, record: &mut CountsRecord) {
         let promising = |total: &&Total| total.tally.promises(1).is_ok();
         record.loops = self.loops.totals.values().filter(promising).count() as u64;

@@ -1,4 +1,4 @@
-//! The collector's part in odometers: samples for them, whose samples to drop, and what was counted → places.
+//! The collector's handling of odometers: the samples that they need, the samples to drop, and the places of their counts.
 
 use dwell_attribution::{ExecutionId, ImageIndex};
 use dwell_profile::{CountSource, Event, EventIndex, ExecutionCount, ImageOffset, PathPlace, Pid};
@@ -11,17 +11,17 @@ use crate::{
     records::{Mode, Sample},
 };
 
-/// What concerns odometers.
+/// State of the odometers.
 #[derive(Default)]
 pub(super) struct OdometerState {
-    /// Samples since they were last taken, where somebody takes them.
+    /// Samples since they were last taken, if they are kept.
     seen: Option<Vec<Seen>>,
-    /// The process that is or was last disturbed by a watchpoint, and until when.
+    /// The process that a watchpoint disturbs or disturbed last, and the end of that time.
     pub(super) watched: Option<(Pid, u64)>,
     sums: FxHashMap<(ImageIndex, u64, ExecutionId), Sum>,
-    /// Samples that a watchpoint disturbed.
+    /// Samples dropped because a watchpoint disturbed the process.
     pub(super) samples_dropped: u64,
-    /// Counts whose instruction has no place any more.
+    /// Counts whose instruction can no longer be placed.
     unplaced: u64,
 }
 
@@ -39,12 +39,12 @@ impl OdometerState {
 }
 
 impl<H: Host> Collector<H> {
-    /// Keeps samples for [`Collector::take_seen`].
+    /// Starts to keep samples for [`Collector::take_seen`].
     pub fn keep_seen(&mut self) {
         self.odometers.seen = Some(Vec::new());
     }
 
-    /// The samples since the last call, in order of time.
+    /// Returns the samples since the last call in order of time.
     pub fn take_seen(&mut self) -> Vec<Seen> {
         self.odometers.seen.as_mut().map(std::mem::take).unwrap_or_default()
     }
@@ -57,7 +57,7 @@ impl<H: Host> Collector<H> {
         if self.odometers.seen.is_none() {
             return;
         }
-        // Of several events of time the first: counts stand for its samples.
+        // If there are several events of time, counts stand for samples of the first.
         let is_time = self.events.iter().position(Event::is_time) == Some(event.index());
         let has_registers = sample.mode == Mode::User && self.counts_code(event);
         let Some(code) = self.processes.get(sample.pid).map(|process| process.code) else { return };
@@ -73,7 +73,7 @@ impl<H: Host> Collector<H> {
         self.odometers.seen.iter_mut().for_each(|all| all.push(seen.clone()));
     }
 
-    /// Adds executions that were counted, if the process still is what it was then.
+    /// Adds counted executions if the pid is still the same process.
     pub fn add_executions(&mut self, raw: &RawCount) {
         let process = self.processes.get(raw.pid).filter(|process| process.code == raw.code);
         let Some(execution) = process.map(|process| process.execution) else {
@@ -87,10 +87,10 @@ impl<H: Host> Collector<H> {
         let sum = self.odometers.sums.entry((image, offset, execution)).or_default();
         sum.executions += raw.executions;
         sum.samples += raw.samples;
-        sum.deviation = raw.deviation; // Of all so far: it sinks with the share of the time that was counted.
+        sum.deviation = raw.deviation; // It covers all counts so far, and shrinks as a larger share of the time is counted.
     }
 
-    /// What was counted since the last call. Executions that are not kept apart are left out: others run under their name.
+    /// Returns the executions counted since the last call. Instance 0 is left out, because other executions share it.
     pub(super) fn take_executions(&mut self) -> Vec<ExecutionCount> {
         let sums = std::mem::take(&mut self.odometers.sums);
         let mut counts = Vec::with_capacity(sums.len());
@@ -116,7 +116,7 @@ impl<H: Host> Collector<H> {
         counts
     }
 
-    /// Samples of the epoch that a watchpoint disturbed, and counts that found no place.
+    /// Returns the samples of the epoch that a watchpoint disturbed, and the counts without a place.
     pub fn odometers(&self) -> (u64, u64) {
         (self.odometers.samples_dropped, self.odometers.unplaced)
     }

@@ -1,6 +1,7 @@
-//! The collector's part in mappings: what was mapped, and which place in an image an address in it is.
+//! The collector's handling of mappings: what was mapped, and which place in an image an address stands for.
 //!
-//! Enters: mappings as the kernel reports them, addresses. Leaves: images and offsets. Never here: whose mappings they are.
+//! Enters: mappings as the kernel reports them, and addresses. Leaves: images and offsets. Never here: which process a
+//! mapping belongs to.
 
 use dwell_attribution::{
     AddressSpace, Anonymous, CodeId, ExecutionId, ImageIndex, MappedRange, Mapping, Target,
@@ -10,12 +11,12 @@ use dwell_profile::{ImageId, ImageKind, Pid};
 use super::{Cause, Collector};
 use crate::{host::Host, procfs::MapsLine};
 
-/// The place of a sample of user code, as far as it is known when the sample is taken.
+/// Place of a sample in user code, as far as it is known when the sample is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spot {
-    /// At an offset of an image.
+    /// An offset in an image.
     Image(ImageIndex, u64),
-    /// At an address of code that a process generated: its names decide where it stands.
+    /// An address in code that a process generated. The names of the code decide later under which function it is counted.
     Code(CodeId, u64),
 }
 
@@ -25,11 +26,12 @@ impl From<(ImageIndex, u64)> for Spot {
     }
 }
 
-/// Remembered looks at anonymous code; beyond that it is looked at again.
+/// Number of remembered answers about anonymous code. Beyond it they are forgotten and the memory is read again.
 const COPIED_MAX: usize = 1 << 12;
 
 impl<H: Host> Collector<H> {
-    /// What was mapped over `space` just now, or some time ago.
+    /// Returns the mapping for a line of /proc/PID/maps or an event. `space` holds the mappings below it; `time_ns` is the
+    /// time of the event, or `None` if the mapping was made some time ago.
     pub(super) fn mapping(
         &mut self,
         pid: Pid,
@@ -37,7 +39,7 @@ impl<H: Host> Collector<H> {
         space: &AddressSpace,
         time_ns: Option<u64>,
     ) -> Mapping {
-        // What is mapped first after an execution is its program.
+        // The first mapping after an exec is the program.
         let awaits_program = self.processes.get(pid).is_some_and(|p| p.awaits_program);
         let mut target = target.mapped_as(awaits_program && time_ns.is_some());
         if target.needs_version() {
@@ -52,13 +54,13 @@ impl<H: Host> Collector<H> {
             Some((target, offset)) => Some((target, offset.wrapping_add(start.wrapping_sub(under.start)))),
             None => self.images.is_file(under.target).then(|| (under.target, under.offset_of(start))),
         });
-        // Anonymous memory has no offsets: what is mapped over it again explains the same.
+        // Anonymous memory has no offsets; with the address as offset, memory that is mapped again gives the same places.
         let target = self.images.intern(target);
         let anonymous = Some(Box::new(Anonymous { over, since_ns: time_ns }));
         Mapping { start, end, file_offset: start, target, anonymous }
     }
 
-    /// A place in the kernel, where it was when that was sampled.
+    /// Returns the place of an address in the kernel at the time of the sample.
     pub(super) fn kernel_place(&mut self, pc: u64) -> Result<(ImageIndex, u64), Cause> {
         let place = self.host.kernel_place(pc, self.sampled).ok_or(Cause::Kernel)?;
         let image = match place.module {
@@ -82,7 +84,7 @@ impl<H: Host> Collector<H> {
         Some(self.place_in(&mapping, pid, code, pc, execution))
     }
 
-    /// Returns the place of an observation that is no sample, and so cannot wait for names.
+    /// Returns the place of an observation that is not a sample and therefore cannot wait for names.
     pub(super) fn settled_place(
         &mut self,
         pid: Pid,
@@ -109,8 +111,9 @@ impl<H: Host> Collector<H> {
         self.copied_text(mapping, pid, pc, execution).map_or(Spot::Code(code, pc), Spot::from)
     }
 
-    /// Whether anonymous memory is the text of the file that it was laid over (copied to huge pages), or JIT code: what it
-    /// holds tells. Of a process that is gone, its own program's text is believed: nobody unmaps that.
+    /// Returns the place in a file if anonymous memory is a copy of the file's text in huge pages, and `None` if it is JIT
+    /// code. The contents of the memory decide. If the process is gone, memory over the text of its own program is assumed
+    /// to be a copy, because programs do not unmap their own text.
     fn copied_text(
         &mut self,
         mapping: &Mapping,

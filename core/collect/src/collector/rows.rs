@@ -1,8 +1,8 @@
-//! What was counted, in the order of a segment.
+//! The counts in the order of a segment.
 //!
-//! Enters: counts by slot and offset, and the texts that slots stand for. Leaves: runs of rows in order, each key once. Never
-//! here: a text for each row. A row is 16 bytes and is compared by numbers, since hashing, comparing and copying texts is what
-//! storing would take most of its time and memory for.
+//! Enters: counts by slot and offset, and the texts of each slot. Leaves: runs of rows in order, each key once. Never here:
+//! a text in each row. A row takes 16 bytes and is compared by numbers; otherwise hashing, comparing and copying texts would
+//! take most of the time and memory of storing.
 
 use std::sync::Arc;
 
@@ -10,30 +10,30 @@ use dwell_profile::{Counts, DimensionSet, DimensionValues, Event, ImageId, Image
 
 use super::Slot;
 
-/// Rows, and the texts that they refer to.
+/// Rows, and the texts they refer to.
 pub struct Rows {
-    /// What runs are of, in their order, each with its slots by number.
+    /// The texts of each run in order, with the numbers of its slots.
     runs: Vec<(Texts, Vec<usize>)>,
     counted: Settled<Slot>,
 }
 
-/// What a run's rows share.
+/// The texts that all rows of a run share.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Texts {
-    /// The image.
+    /// ID of the image.
     pub image: ImageId,
-    /// The event.
+    /// The event, sampled or derived.
     pub event: Event,
-    /// The application.
+    /// Name of the application.
     pub app: Arc<str>,
-    /// Its how-many-th execution.
+    /// Number of its execution in the epoch, from 1; 0 if not kept apart.
     pub instance: u32,
-    /// The dimensions that were asked for.
+    /// Values of the requested dimensions.
     pub dimensions: Option<Arc<DimensionValues>>,
 }
 
 impl Rows {
-    /// The counts of slots that stand for these texts, slot by slot.
+    /// Returns the rows for counts of slots; `texts` has one item for each slot, in order.
     pub fn new(counted: Settled<Slot>, texts: impl Iterator<Item = Texts>) -> Self {
         let mut numbered: Vec<(Texts, usize)> = texts.zip(0..).collect();
         numbered.sort();
@@ -47,19 +47,19 @@ impl Rows {
         Rows { runs, counted }
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no rows.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// The dimensions that any has.
+    /// Returns the union of the dimensions of all rows.
     pub fn dimensions(&self) -> DimensionSet {
         let sets =
             self.runs.iter().filter_map(|(texts, _)| texts.dimensions.as_ref()).map(|values| values.set());
         sets.fold(DimensionSet::NONE, DimensionSet::union)
     }
 
-    /// Hands out the runs, in order.
+    /// Passes the runs to `sink` in order.
     pub fn hand_out(&self, sink: &mut dyn FnMut(SampleRun<'_>)) {
         let mut rows = Vec::new();
         for (Texts { image, event, app, instance, dimensions }, slots) in &self.runs {
@@ -73,7 +73,7 @@ impl Rows {
         }
     }
 
-    /// The same without an order.
+    /// Returns all counts as a map without an order.
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
         self.hand_out(&mut |run| {
@@ -97,7 +97,7 @@ pub(crate) mod tests {
     use crate::collector::dimensions::ValuesIndex;
     use dwell_attribution::{ExecutionId, ImageIndex};
 
-    /// The slot of this number.
+    /// Returns a slot that differs from others by its number.
     fn slot(number: u32) -> Slot {
         Slot {
             image: ImageIndex(0),
@@ -107,7 +107,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Rows of one slot each.
+    /// Returns rows for items of texts, offset and count, each in a slot of its own.
     pub(crate) fn rows(texts: impl IntoIterator<Item = (Texts, u64, u64)>) -> Rows {
         let mut counted = Ledger::default();
         let texts = texts.into_iter().zip(0..).map(|((texts, offset, count), number)| {

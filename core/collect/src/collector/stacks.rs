@@ -1,7 +1,7 @@
-//! The collector's part in branch stacks: addresses → places, and the code between branches.
+//! The collector's handling of branch stacks: resolves addresses to places, and decodes the code between branches.
 //!
-//! Enters: stacks, in order of time. Leaves: one path burst for each time that counts are handed out. Never here: what a
-//! transfer is ([`BranchSums`]).
+//! Enters: stacks in order of time. Leaves: one path burst each time counts are handed out. Never here: what a transfer is
+//! ([`BranchSums`]).
 
 use dwell_attribution::ImageIndex;
 use dwell_image::{Arch, ImageAddress, fall_throughs, instructions};
@@ -14,24 +14,24 @@ use super::{
 };
 use crate::{host::Host, items::RawStack};
 
-/// The architecture whose branches are recorded.
+/// The architecture whose branch stacks are recorded.
 const OWN_ARCH: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 };
 
-/// What concerns branch stacks.
+/// State of the branch stacks.
 #[derive(Default)]
 pub(super) struct Stacks {
     sums: BranchSums<ImageIndex>,
-    /// Fall-throughs between two offsets of an image: hot code is asked for again each time that counts are handed out, and
-    /// decoding is what costs most.
+    /// Fall-throughs between two offsets of an image. They are kept because hot code is needed each time counts are handed
+    /// out, and decoding costs the most.
     pub(super) runs: FxHashMap<(ImageIndex, u64, u64), Vec<(u64, u64)>>,
-    /// In the epoch: stacks …
+    /// Number of stacks in the epoch …
     stacks: u64,
-    /// … and their branches that counted, up to the last time that counts were handed out.
+    /// … and of their branches that counted, up to the last time counts were handed out.
     branches: u64,
 }
 
 impl Stacks {
-    /// A new epoch begins.
+    /// Begins a new epoch.
     pub(super) fn begin_epoch(&mut self) {
         (self.stacks, self.branches) = (0, 0);
     }
@@ -50,7 +50,7 @@ impl<H: Host> Collector<H> {
         self.stacks.sums.add(places.into_iter());
     }
 
-    /// Puts the stacks since the last time among the bursts.
+    /// Adds the stacks since the last call to the bursts.
     pub(super) fn take_stacks(&mut self) {
         let sums = std::mem::take(&mut self.stacks.sums);
         self.stacks.branches += sums.branches;
@@ -79,7 +79,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Stacks in the epoch, and how many of their branches counted up to the last [`Collector::take`].
+    /// Returns the number of stacks in the epoch, and of their branches that counted up to the last [`Collector::take`].
     pub fn branch_stacks(&self) -> (u64, u64) {
         (self.stacks.stacks, self.stacks.branches)
     }
@@ -98,7 +98,7 @@ mod tests {
         Item::Branches(Box::new(RawStack { pid, branches: branches.to_vec() }))
     }
 
-    /// `cmp; je` lies at offset 0x10, the process's file at 0x1000, JIT code at 0x7000.
+    /// The code is `cmp; je` at offset 0x10; the process's file is mapped at 0x1000, and JIT code at 0x7000.
     #[test]
     fn stacks_are_one_burst_for_each_time_that_counts_are_handed_out() {
         let mut c = collector();
@@ -109,7 +109,7 @@ mod tests {
         c.apply(1, map(0x7000, dwell_attribution::Target::Anonymous));
         let turn = (0x1018, 0x1010);
         c.apply(2, stack(Pid(1), &[turn, turn, (0x5040, 0x1010), (0x5020, 0x5030)]));
-        // Into the kernel, JIT code, nowhere; of nobody; none at all.
+        // Branches into the kernel, in JIT code and in no mapping; an unknown process; an empty stack.
         c.apply(
             3,
             stack(Pid(1), &[turn, (u64::MAX, 0x1010), (0x7010, 0x7008), (0x7010, 0x7000), (9, 8), (0, 0)]),
@@ -128,7 +128,7 @@ mod tests {
                 )
             })
             .collect();
-        // Of the three turns in a row, the oldest came from elsewhere; the last one of the second stack from the kernel.
+        // The oldest of three turns has no known predecessor; the last turn of the second stack follows a kernel branch.
         let expected =
             ["/bin/init+12 /bin/init+14 3", "/bin/init+18 /bin/init+10 3", "/lib/a.so+40 /bin/init+10 1"];
         assert_eq!(told, expected);

@@ -1,4 +1,4 @@
-//! The collector's part in path bursts and counted windows: whose samples to drop, and addresses → places.
+//! The collector's handling of path bursts and counted windows: which samples to drop, and the places of addresses.
 
 use dwell_attribution::ImageIndex;
 use dwell_image::Arch;
@@ -15,15 +15,15 @@ use crate::{
     transfers::{self, INSTRUCTION_BYTES_MAX, StepKind},
 };
 
-/// The architecture whose threads are stepped.
+/// The architecture on which threads are stepped.
 const STEPPED_ARCH: Arch = Arch::X86_64;
 
-/// What concerns single-stepped threads.
+/// State of path bursts and counted windows.
 #[derive(Default)]
 pub(super) struct Stepping {
-    /// The thread that is or was last stepped, and until when.
+    /// The thread that is single-stepped or was last, and the end of that time.
     pub(super) last: Option<(Tid, u64)>,
-    /// The thread that is or was last counted in a window, and until when.
+    /// The thread that is counted in a window or was last, and the end of that time.
     pub(super) window: Option<(Tid, u64)>,
     pub(super) kinds: FxHashMap<(ImageIndex, u64), Option<StepKind>>,
     pub(super) bursts: Vec<PathBurst>,
@@ -32,10 +32,10 @@ pub(super) struct Stepping {
     pub(super) tally: SteppingTally,
 }
 
-/// What was left out because of stepping.
+/// Samples and steps that were dropped because of stepping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SteppingTally {
-    /// Samples of a thread while it was stepped.
+    /// Samples of a thread while it was single-stepped.
     pub samples: u64,
     /// Steps in code that could not be read.
     pub opaque_steps: u64,
@@ -44,12 +44,12 @@ pub struct SteppingTally {
 }
 
 impl<H: Host> Collector<H> {
-    /// A sample of a thread that is stepped would show what stepping costs, not what the program does.
+    /// Returns whether a thread was being single-stepped. Its samples would show the cost of stepping.
     pub(super) fn is_stepped(&self, tid: Tid, time_ns: u64) -> bool {
         self.stepping.last.is_some_and(|(stepped, end_ns)| stepped == tid && time_ns <= end_ns)
     }
 
-    /// The same of one whose executions are counted.
+    /// Returns whether a thread was being counted in a window. Its samples would show the cost of counting.
     pub(super) fn is_in_window(&self, tid: Tid, time_ns: u64) -> bool {
         self.stepping.window.is_some_and(|(counted, end_ns)| counted == tid && time_ns <= end_ns)
     }
@@ -59,7 +59,7 @@ impl<H: Host> Collector<H> {
         let execution = self.execution_of(raw.pid);
         let mut executions = Vec::with_capacity(raw.counts.len());
         for &(pc, count) in &raw.counts {
-            // What no image holds cannot be found again.
+            // A place in no image could not be found again.
             if let Some((image, offset)) = self.settled_place(raw.pid, pc, execution) {
                 self.stepping.images.insert(image);
                 let image = self.images.record(image).id.clone();
@@ -111,7 +111,7 @@ impl<H: Host> Collector<H> {
         self.stepping.bursts.push(burst);
     }
 
-    /// What was left out because of stepping, in this epoch.
+    /// Returns what was dropped in this epoch because of stepping.
     pub fn stepping(&self) -> SteppingTally {
         self.stepping.tally
     }

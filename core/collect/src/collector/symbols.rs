@@ -1,7 +1,7 @@
-//! The collector's part in names: symbols of images that leave no file behind, kept within what a segment can hold.
+//! The collector's handling of symbols: for images that leave no file behind, within the limits of a segment.
 //!
-//! Enters: sampled places of the kernel and of modules, symbols of JIT code. Leaves: image records that name them. Never here: the
-//! texts that symbols come from (those are [`Host`]'s).
+//! Enters: sampled places of the kernel and its modules, symbols of JIT code. Leaves: image records with symbols. Never
+//! here: the texts that symbols come from, which [`Host`] reads.
 
 use dwell_attribution::ImageIndex;
 use dwell_profile::{ImageKind, ImageRecord, ImageSymbol};
@@ -9,9 +9,9 @@ use dwell_profile::{ImageKind, ImageRecord, ImageSymbol};
 use super::Collector;
 use crate::host::Host;
 
-/// The names of symbols are cut after that; a segment's texts may be no longer.
+/// Longest name of a symbol in bytes. Longer ones are cut, because the texts of a segment are limited.
 pub(super) const SYMBOL_NAME_BYTES_MAX: usize = 4 << 10;
-/// Symbols of an image, and the bytes of all their names; a segment's image records must stay readable.
+/// Most symbols of an image, and most bytes of all their names, so that a segment's image records stay readable.
 pub(super) const SYMBOLS_MAX: usize = 1 << 16;
 pub(super) const SYMBOL_NAMES_BYTES_MAX: usize = 16 << 20;
 
@@ -21,7 +21,7 @@ impl<H: Host> Collector<H> {
         if matches!(record.kind, ImageKind::Kernel | ImageKind::Module) {
             offsets.sort_unstable();
             offsets.dedup();
-            // After some time all that runs has its name, and the kernel need not be asked again.
+            // After some time everything that runs has its symbol, and the kernel's symbols need not be searched again.
             offsets.retain(|offset| !is_named(&record.symbols, *offset));
             let found = self.host.kernel_symbols(&record.id, &offsets);
             self.add_symbols(image, found);
@@ -29,7 +29,7 @@ impl<H: Host> Collector<H> {
         self.images.take_record(image)
     }
 
-    /// An image keeps the symbols that a segment has room for in an epoch, the first to be sampled before others.
+    /// Adds symbols to an image, as many as a segment has room for in an epoch. Those sampled first take precedence.
     pub(super) fn add_symbols(&mut self, image: ImageIndex, mut found: Vec<ImageSymbol>) {
         for symbol in &mut found {
             cut(&mut symbol.name, SYMBOL_NAME_BYTES_MAX);
@@ -50,7 +50,7 @@ impl<H: Host> Collector<H> {
     }
 }
 
-/// Whether one of the symbols, in order of their offsets, covers an offset.
+/// Returns whether one of the symbols, which are sorted by offset, covers an offset.
 fn is_named(symbols: &[ImageSymbol], offset: u64) -> bool {
     let after = symbols.partition_point(|s| s.offset.0 <= offset);
     let symbol = after.checked_sub(1).and_then(|at| symbols.get(at));

@@ -1,6 +1,6 @@
-//! The collector's part in handing out what it counted.
+//! The collector's way of handing out its counts.
 //!
-//! Enters: its counts. Leaves: a batch to be stored. Never here: the database.
+//! Enters: the counts. Leaves: a batch to be stored. Never here: the database.
 
 use dwell_attribution::{AppInstance, ImageIndex};
 use dwell_profile::{ExecutionCount, ImageKind, ImageRecord, PathBurst, Settled};
@@ -12,21 +12,21 @@ use super::{
 };
 use crate::host::Host;
 
-/// What was counted since the last [`Collector::take`].
+/// Everything that was counted since the last [`Collector::take`].
 #[derive(Default)]
 pub struct Batch {
-    /// The counts.
+    /// Counts of samples and derived events.
     pub rows: Rows,
-    /// The images that occur in them and in the bursts, or got symbols.
+    /// Images that occur in the counts or bursts, or got symbols.
     pub images: Vec<ImageRecord>,
-    /// The path bursts.
+    /// Path bursts and counted windows.
     pub paths: Vec<PathBurst>,
-    /// Executions that were counted.
+    /// Execution counts.
     pub executions: Vec<ExecutionCount>,
 }
 
 impl<H: Host> Collector<H> {
-    /// Hands out what was counted since the last time.
+    /// Returns everything that was counted since the last call.
     pub fn take(&mut self) -> Batch {
         self.name_all_code();
         self.take_stacks();
@@ -57,7 +57,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// The images that were counted, and what was sampled of those whose symbols are asked for.
+    /// Returns the counted images, with the sampled offsets of those that need symbols.
     fn offsets(&self, counted: &Settled<Slot>) -> FxHashMap<ImageIndex, Vec<u64>> {
         let mut offsets: FxHashMap<ImageIndex, Vec<u64>> = FxHashMap::default();
         for (number, slot) in counted.slots().enumerate() {

@@ -1,5 +1,5 @@
-//! The collector against a simulated machine: several CPUs, processes that fork, execute, map and die, pids that are
-//! reused, records that are lost. What was counted must be what happened.
+//! Tests the collector on a simulated machine: several CPUs, processes that fork, execute, map and end, reused pids, lost
+//! records. The counts must equal what happened.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,8 @@ use crate::{
     merge::Merger,
 };
 
-/// Files are what their paths say; the kernel is one image of 4 KiB at the top, and a module that goes.
+/// A machine whose files are identified by their paths. The kernel is one image of 4 KiB at the top, with a module that is
+/// unloaded.
 pub(super) struct FakeHost;
 
 pub(super) const KERNEL: u64 = 0xffff_ffff_8100_0000;
@@ -30,7 +31,7 @@ impl ImageFiles for FakeHost {
         let Target::File { path, .. } = target else { panic!("{target:?} is no file") };
         let path = path.display().to_string();
         let id = match path.as_str() {
-            "/opt/copy" => ImageId::named("/bin/cc1"), // It has the same build ID.
+            "/opt/copy" => ImageId::named("/bin/cc1"), // This file has the same build ID.
             path => ImageId::named(path),
         };
         let code = CodeLayout::plain(if path.starts_with("/bin/program") { 0x1000_0000 } else { 0x10_0000 });
@@ -82,7 +83,7 @@ impl Host for FakeHost {
         if pid == Pid(1) { data_tests::memory() } else { Vec::new() }
     }
 
-    /// `cmp eax, ecx; je` at offset 0x10 of each file, `mov rax, [rax]` at 0x30, nothing elsewhere.
+    /// Each file has `cmp eax, ecx; je` at offset 0x10 and `mov rax, [rax]` at 0x30, and no other code.
     fn code(&mut self, _image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize {
         if offset == 0x30 {
             bytes[..3].copy_from_slice(&[0x48, 0x8b, 0]);
@@ -137,7 +138,7 @@ pub(super) fn collector() -> Collector<FakeHost> {
     Collector::new(FakeHost, vec![Event::CPU_CLOCK], Apart::in_a_run(Vec::new()))
 }
 
-/// Counts as text: `event image+offset app#instance count`.
+/// Returns the counts as text: `event image+offset app#instance count`.
 pub(super) fn told(batch: &Batch) -> Vec<String> {
     let tell = |(k, n): (&SampleKey, &u64)| {
         format!("{} {}+{:x} {}#{} {n}", k.event, k.image, k.offset.0, k.app, k.instance)
@@ -155,16 +156,16 @@ fn samples_land_by_what_was_mapped_at_their_time() {
     let items = [
         sample(Mode::User, Pid(1), 0x1004),
         side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }),
-        sample(Mode::User, Pid(9), 0x1004), // the child runs its parent's program
+        sample(Mode::User, Pid(9), 0x1004), // the child executes its parent's program
         side(Side::Exec { pid: Pid(9), comm: "cc1".into() }),
-        sample(Mode::Kernel, Pid(9), KERNEL + 7), // in exec itself: counted for the program whose name comes next
+        sample(Mode::Kernel, Pid(9), KERNEL + 7), // in exec itself: counted for the new program
         map(Pid(9), 0x5000, 0x1000, file("/usr/lib/cc1-13")),
         map(Pid(9), 0x9000, 0x1000, Target::Anonymous),
         sample(Mode::User, Pid(9), 0x5010),
         sample(Mode::User, Pid(9), 0x9010),
-        sample(Mode::User, Pid(9), 0x1004), // gone with exec
+        sample(Mode::User, Pid(9), 0x1004), // the exec removed this mapping
         side(Side::Exit { pid: Pid(9) }),
-        side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }), // the pid again, another process
+        side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }), // the pid is reused by another process
         sample(Mode::User, Pid(9), 0x1008),
         sample(Mode::Kernel, Pid(0), KERNEL + 8),
         sample(Mode::User, Pid(u32::MAX), 0x10),
@@ -201,7 +202,7 @@ fn what_was_forgotten_of_a_living_process_is_read_again() {
     assert_eq!(c.processes.forget_least_recent(0), 1);
     let heap =
         Side::Map { pid: Pid(1), start: 0x7000, length: 0x1000, file_offset: 0, target: Target::Anonymous };
-    c.apply(1, side(heap)); // Too late to be read, as the fake machine shows what was there at first.
+    c.apply(1, side(heap)); // It comes too late to be read: the machine shows the first state.
     c.apply(2, sample(Mode::User, Pid(1), 0x1004));
     c.apply(3, sample(Mode::User, Pid(1), 0x1008));
     assert_eq!(told(&c.take()), ["cpu-clock /bin/init+4 init#1 1", "cpu-clock /bin/init+8 init#1 1"]);
@@ -232,8 +233,8 @@ fn registers_decide_branches() {
     .assert_eq(&told(&c.take()).join("\n"));
 }
 
-/// A system call is charged to the `syscall`, two bytes before where it returns; a fault to what faulted; what has no user
-/// to nobody.
+/// Time of a system call is charged to the `syscall`, two bytes before its return address; time of a fault is charged to the
+/// faulting instruction; time without a user's pc is not charged.
 #[test]
 fn the_kernels_time_is_charged_to_who_entered_it() {
     let mut c = collector();
@@ -269,8 +270,7 @@ fn the_kernels_time_is_charged_to_who_entered_it() {
     );
 }
 
-/// `cmp eax, ecx; je` at 0x10 is all the code that the fake files have: the branch there falls through, is taken, and
-/// leads to code that cannot be read.
+/// The fake files have `cmp eax, ecx; je` at 0x10. The branch falls through, is taken, and leads to unreadable code.
 #[test]
 fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     let mut c = collector();
@@ -352,7 +352,7 @@ fn symbols_outlive_a_sweep() {
     for at in 0..3 {
         c.apply(at, sample(Mode::Kernel, Pid(1), KERNEL + at));
         c.apply(at, sample(Mode::User, Pid(1), 0x9000 + at));
-        // As a reader does: the symbols of all records together.
+        // Add up the symbols of all records, as a reader does.
         for image in c.take().images {
             *symbols.entry(image.id.to_string()).or_default() += image.symbols.len();
         }
@@ -386,13 +386,13 @@ fn missed_exits_are_noticed_after_a_loss() {
     c.discover([Pid(1)]);
     c.apply(0, side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }));
     c.refresh([Pid(1)], 100);
-    c.apply(1, sample(Mode::User, Pid(9), 0x1004)); // Records on their way still find it.
+    c.apply(1, sample(Mode::User, Pid(9), 0x1004)); // Late records still find the process.
     assert_eq!(told(&c.take()), ["cpu-clock /bin/init+4 init#1 1"]);
     c.reap(u64::MAX);
     assert_eq!(c.tracked().0, 1, "9 is gone");
 }
 
-/// Seeded random numbers.
+/// Seeded generator of random numbers.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
@@ -402,10 +402,10 @@ impl Random {
     }
 }
 
-/// A process's pages: number → file and offset.
+/// Pages of a process: page number → file and offset.
 type Pages = BTreeMap<u64, (String, u64)>;
 
-/// What really happened.
+/// What really happened on the simulated machine.
 #[derive(Default)]
 struct Truth {
     /// Pages of each live process (page → file and offset), and its application.
@@ -421,7 +421,7 @@ const CPUS: u64 = 4;
 const PAGE: u64 = 0x1000;
 
 impl Truth {
-    /// One thing happens at `now`; the records that it leaves.
+    /// Lets one thing happen, and returns the records of it.
     fn step(&mut self, random: &mut Random) -> Vec<Item> {
         let pids: Vec<Pid> = self.processes.keys().copied().collect();
         let pid = pids[random.below(pids.len() as u64) as usize];
@@ -489,7 +489,7 @@ impl Truth {
     }
 }
 
-/// Each CPU's records become visible in bursts, behind the others' by up to the merge window.
+/// Replays the records. Each CPU's records become visible in bursts, at most the merge window behind those of others.
 fn replay(streams: Vec<Vec<(u64, Item)>>, end: u64, random: &mut Random) -> Collector<FakeHost> {
     const WINDOW: u64 = 50;
     let mut c = collector();
@@ -555,16 +555,16 @@ fn dimensions_are_those_of_the_samples_time() {
         on(Pid(1), Tid(1), Some(CpuId(0))),
         on(Pid(1), Tid(1), Some(CpuId(0))),
         side(Side::BeginThread { tid: Tid(7), parent_pid: Pid(1), parent_tid: Tid(1) }),
-        on(Pid(1), Tid(7), Some(CpuId(1))), // called as who made it
+        on(Pid(1), Tid(7), Some(CpuId(1))), // it has the name of its creator
         side(Side::Comm { pid: Pid(1), tid: Tid(7), comm: "io".into() }),
         on(Pid(1), Tid(7), Some(CpuId(1))),
         side(Side::BeginThread { tid: Tid(9), parent_pid: Pid(1), parent_tid: Tid(7) }),
         side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }),
-        on(Pid(9), Tid(9), Some(CpuId(1))), // gone by now: its parent's name and group
+        on(Pid(9), Tid(9), Some(CpuId(1))), // not in /proc any more: name and group of its parent
         side(Side::Exec { pid: Pid(9), comm: "cc1".into() }),
         on(Pid(9), Tid(9), Some(CpuId(1))),
         side(Side::EndThread { tid: Tid(9) }),
-        on(Pid(9), Tid(9), Some(CpuId(1))), // past its end, under a number that nobody has
+        on(Pid(9), Tid(9), Some(CpuId(1))), // exited, so its number is nobody's
         on(Pid(0), Tid(0), Some(CpuId(1))),
     ];
     (0..).zip(items).for_each(|(time, item)| c.apply(time, item));
@@ -580,7 +580,7 @@ fn dimensions_are_those_of_the_samples_time() {
         "@1  1", // the idle task
         "@1 /init.scope 1",
         "cc1@1 /init.scope 1",
-        "io@1 /init.scope 2", // it and its child, which is of the same execution
+        "io@1 /init.scope 2", // the thread and its child, which is of the same execution
         "thread1@0 /init.scope 2",
         "thread1@1 /init.scope 1",
     ];

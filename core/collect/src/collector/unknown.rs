@@ -1,8 +1,8 @@
-//! Why samples are unknown: nothing unresolved is thrown away, and nothing is unresolved without a reason.
+//! Causes of unknown samples: no unresolved sample is dropped, and each has a cause.
 
 use serde::{Deserialize, Serialize};
 
-/// Why a sample is counted under `unknown`.
+/// Cause for which a sample is counted under `unknown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cause {
     NoTask,
@@ -14,25 +14,25 @@ pub(super) enum Cause {
     NoMode,
 }
 
-/// Samples under `unknown`, by cause: all but `app` add up to what the events' tallies tell.
+/// Samples under `unknown` by cause. All fields except `app` add up to the `unknown` samples in the totals of the events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct UnknownCauses {
-    /// In user mode of a task that was past its end, so that the kernel told no process.
+    /// Samples in user mode of a task that had exited, for which the kernel reported no process.
     pub no_task: u64,
-    /// Of a process of which nothing is known: its records were lost, and it had ended before we looked.
+    /// Samples of an unknown process: its records were lost, and it ended before we looked.
     pub no_process: u64,
-    /// At an address where the process had mapped nothing that we know of.
+    /// Samples at an address in no known mapping of the process.
     pub no_mapping: u64,
-    /// Counted in the kernel while several address spaces had the process's number and explain the address differently.
+    /// Samples aggregated in the kernel whose pid had several address spaces that resolve the address differently.
     pub ambiguous: u64,
-    /// In an executable whose program headers could not be read any more.
+    /// Samples in an executable whose program headers could no longer be read.
     pub no_file: u64,
-    /// In the kernel, but in no image of it: code that it generated, or a module that is gone.
+    /// Samples in the kernel but in no image of it: in generated code, or in a module that was unloaded.
     pub kernel: u64,
-    /// The event could not tell the processor's mode.
+    /// Samples for which the event did not report the processor's mode.
     pub no_mode: u64,
-    /// Not under `unknown`: the image is known, the application is not.
+    /// Samples with a known image but an unknown application. They are not under `unknown`.
     pub app: u64,
 }
 
@@ -49,7 +49,7 @@ impl UnknownCauses {
         } += count;
     }
 
-    /// All under `unknown`.
+    /// Returns all samples under `unknown`.
     #[allow(dead_code)] // Until the status shows it.
     pub fn total(&self) -> u64 {
         let UnknownCauses { no_task, no_process, no_mapping, ambiguous, no_file, kernel, no_mode, app: _ } =

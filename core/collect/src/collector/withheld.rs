@@ -1,6 +1,6 @@
-//! The collector's part in programs whose samples the kernel withholds.
+//! The collector's handling of programs whose samples the kernel withholds.
 //!
-//! Enters: processes that end. Leaves: the names of such programs. Never here: what is said of them.
+//! Enters: processes that end. Leaves: the names of such programs. Never here: the message about them.
 
 use std::collections::BTreeSet;
 
@@ -9,12 +9,13 @@ use dwell_profile::Pid;
 use super::Collector;
 use crate::host::Host;
 
-/// Programs that are named whose samples the kernel withholds.
+/// Most programs that are reported.
 const WITHHELD_MAX: usize = 16;
 
 impl<H: Host> Collector<H> {
-    /// Of a process that executes a program with more rights than it has (setuid), the kernel takes a user's events away: the
-    /// execution is the last that they tell, and an end that is none.
+    /// Notes the program of an ending process if the kernel withheld its samples. When a process executes a program with
+    /// more rights than its user has (setuid), the kernel closes the user's events: the exec is the last record they report,
+    /// and the exit we see is not a real one.
     pub(super) fn note_withheld(&mut self, pid: Pid) {
         let process = self.processes.get(pid).filter(|p| p.awaits_program && p.space.is_empty());
         if let Some(execution) = process.filter(|_| !self.gaps).map(|p| p.execution)
@@ -24,7 +25,7 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// The programs whose samples the kernel withheld since the last call.
+    /// Returns the programs whose samples the kernel withheld since the last call.
     pub fn take_withheld(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.withheld)
     }
