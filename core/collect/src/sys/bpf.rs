@@ -498,7 +498,7 @@ impl BpfTables {
     }
 }
 
-/// Size of the ring of notices. For each CPU it holds the registers of two seconds or more at the start, and of longer
+/// Bytes of the ring of notices for each CPU. They hold the registers of two seconds or more at the start, and of longer
 /// later. When it is half full of executions, it wakes us.
 const NOTICES_BYTES: u32 = 64 << 10;
 
