@@ -254,10 +254,10 @@ impl ControlServer {
     /// Answers all waiting requests.
     pub fn answer(&self, mut answer: impl FnMut(Request) -> Answer) {
         if let Some(asked) = &self.asked {
-            let _ = rustix::io::read(asked, &mut [0; 8]); // // Before they are taken: later requests set it again.
+            let _ = rustix::io::read(asked, &mut [0; 8]); // Before they are taken: later requests set it again.
         }
         for (request, reply) in self.requests.iter().flat_map(Receiver::try_iter) {
-            let _ = reply.send(answer(request)); // // The client may be gone.
+            let _ = reply.send(answer(request)); // The client may be gone.
         }
     }
 }
@@ -265,7 +265,7 @@ impl ControlServer {
 impl Drop for ControlServer {
     fn drop(&mut self) {
         self.stop.stop();
-        self.requests = None; // // This drops the waiting requests. Otherwise the thread would wait for their answers.
+        self.requests = None; // This drops the waiting requests. Otherwise the thread would wait for their answers.
         // The thread waits for a client. If not even we can connect, it is left waiting.
         let woken = File::open(&self.folder).and_then(|f| UnixStream::connect(short_path(&f, SOCKET)));
         if woken.is_ok() {
@@ -289,7 +289,7 @@ fn serve(listener: &UnixListener, requests: &Waiting, stop: &Stop) {
     while !stop.is_asked() {
         match listener.accept() {
             Ok(_) if stop.is_asked() => {}
-            Ok((stream, _)) => drop(serve_one(stream, requests)), // // A broken client does not concern us.
+            Ok((stream, _)) => drop(serve_one(stream, requests)), // A broken client does not concern us.
             Err(_) => std::thread::sleep(AFTER_ERROR),
         }
     }
@@ -312,7 +312,7 @@ fn pass_on(request: Request, requests: &Waiting) -> Answer {
         return gone();
     }
     if let Some(asked) = &requests.asked {
-        let _ = rustix::io::write(asked, &1_u64.to_ne_bytes()); // // It only fails if it is readable anyway.
+        let _ = rustix::io::write(asked, &1_u64.to_ne_bytes()); // It only fails if it is readable anyway.
     }
     match answer.recv_timeout(ANSWER_PATIENCE) {
         Ok(answer) => answer,
@@ -401,7 +401,7 @@ mod tests {
         let database = Database::open(folder.path()).unwrap();
         let server = ControlServer::listen(&database).unwrap();
         let client = std::thread::spawn(move || flush(&database));
-        std::thread::sleep(Duration::from_millis(300)); // // Its request waits by now; otherwise it finds no daemon.
+        std::thread::sleep(Duration::from_millis(300)); // Its request waits by now; otherwise it finds no daemon.
         let start = Instant::now();
         drop(server);
         assert!(start.elapsed() < CLIENT_PATIENCE * 2, "{:?}", start.elapsed());
@@ -413,7 +413,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
         assert!(matches!(status(&database), Err(CollectError::NoDaemon(_))));
-        drop(UnixListener::bind(folder.path().join(SOCKET)).unwrap()); // // a stale socket
+        drop(UnixListener::bind(folder.path().join(SOCKET)).unwrap()); // a stale socket
         assert!(matches!(status(&database), Err(CollectError::NoDaemon(_))));
     }
 }

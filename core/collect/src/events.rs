@@ -123,7 +123,7 @@ pub fn plan(event: &Event, rate: Rate, clock_hz: Option<f64>) -> Result<Plan, Co
     };
     let per_second = match (known.unit, known.cycles_apart) {
         (Unit::Nanoseconds, _) => NANOSECONDS,
-        (_, 0) => 1.0, // // Page faults etc.: sample each one, unless a period is given.
+        (_, 0) => 1.0, // Page faults etc.: sample each one, unless a period is given.
         (_, apart) => clock_hz.unwrap_or(CLOCK_HZ_ASSUMED) / apart as f64,
     };
     let period = match rate {
@@ -173,7 +173,7 @@ fn continuous_period(known: &Known, per_second: f64, hz_max: u32) -> u64 {
     let slowest = (per_second / f64::from(hz_max.max(1))).ceil() as u64;
     let wanted = match (known.unit, known.cycles_apart) {
         (Unit::Nanoseconds, _) => (per_second / f64::from(CONTINUOUS_TIMER_HZ)) as u64,
-        (_, 0) => return 1, // // Page faults etc.: sample each one.
+        (_, 0) => return 1, // Page faults etc.: sample each one.
         (_, apart) => CONTINUOUS_CYCLES / apart,
     };
     wanted.max(slowest).max(1)

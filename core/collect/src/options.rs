@@ -184,7 +184,7 @@ impl Default for DaemonOptions {
             events: Vec::new(),
             rate: None,
             name: None,
-            flush_every: Duration::from_secs(300), // // As in DCPI's daemon. The longer, the more the kernel aggregates.
+            flush_every: Duration::from_secs(300), // As in DCPI's daemon. The longer, the more the kernel aggregates.
             branches: true,
             by_process: Vec::new(),
             dimensions: DimensionSet::NONE,

@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_pair_has_the_documented_rate() {
         let mut random = RandomPeriod::new(MEAN, false, 11);
-        let periods_passed = 1e9; // // No loss to compensate.
+        let periods_passed = 1e9; // No loss to compensate.
         let mut drawn: Vec<f64> =
             (0..1000).map(|_| MEAN as f64 / random.next(periods_passed) as f64 - 1.0).collect();
         assert!(drawn.chunks(2).all(|pair| (pair[0] + pair[1]).abs() < 1e-4), "{drawn:?}");

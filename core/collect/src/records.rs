@@ -277,9 +277,9 @@ fn parse_sample(
 fn parse_registers(mut fields: Fields<'_>) -> Result<Option<Box<Registers>>, RecordError> {
     let bad = RecordError::Registers { bytes: fields.0.len() };
     match (fields.u64(), fields.0.len()) {
-        (None, 0) => Ok(None),                            // // not sampled
-        (Some(0), 0) => Ok(None),                         // // kernel threads have no user-mode registers
-        (Some(1), length) if length % 8 == 0 => Ok(None), // // 32-bit code: not interpreted
+        (None, 0) => Ok(None),                            // not sampled
+        (Some(0), 0) => Ok(None),                         // kernel threads have no user-mode registers
+        (Some(1), length) if length % 8 == 0 => Ok(None), // 32-bit code: not interpreted
         (Some(2), length) if length == 8 * REGISTER_COUNT => {
             let mut values = [0; REGISTER_COUNT];
             values.iter_mut().for_each(|v| *v = fields.u64().unwrap_or(0));

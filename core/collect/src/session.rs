@@ -146,7 +146,7 @@ impl Session {
         };
         let mut chosen = open_source(&wish, tasks)?;
         if matches!(tasks, Tasks::All) {
-            heap::give_back_code(); // // A daemon's memory peaks while opening reads the kernel's symbols.
+            heap::give_back_code(); // A daemon's memory peaks while opening reads the kernel's symbols.
         }
         let host = LinuxHost::new();
         add_notes(&mut chosen, &host, setup.branches, matches!(tasks, Tasks::All));
@@ -366,7 +366,7 @@ impl Session {
     pub fn store_counted(&mut self) -> Result<(), DatabaseError> {
         let batch = self.collector.take();
         for record in &batch.images {
-            self.keeping.met(record, || self.collector.file(&record.id)); // // The file may be closed soon.
+            self.keeping.met(record, || self.collector.file(&record.id)); // The file may be closed soon.
         }
         self.collector.reap(now_ns());
         let stored = self.store.put(batch);
@@ -382,7 +382,7 @@ impl Session {
         self.store.running_shares = self.running_shares();
         self.malformed += self.source.take_malformed();
         self.refresh_account();
-        stored?; // // On an error the tallies must not include samples that were not stored.
+        stored?; // On an error the tallies must not include samples that were not stored.
         self.store.write_epoch(&self.plans, self.collector.tallies(), self.malformed, &self.clock)
     }
 
@@ -401,10 +401,10 @@ impl Session {
         // A full ring reports its losses only with its next record: make room and let one record arrive before we stop.
         self.source.drain(&mut self.merger);
         self.source.wait(ROUND_MIN, None);
-        let _ = self.source.disable(); // // If this fails, a few more samples arrive than we take.
+        let _ = self.source.disable(); // If this fails, a few more samples arrive than we take.
         self.source.drain(&mut self.merger);
         self.source.cut_batch();
-        self.source.drain(&mut self.merger); // // Takes the record of those losses.
+        self.source.drain(&mut self.merger); // Takes the record of those losses.
         let bursts = self.counting.paths.as_mut().map(Paths::take_last);
         self.take_in(bursts.unwrap_or_default());
         self.drop_watched();

@@ -66,9 +66,9 @@ impl Compacting {
         self.running = Some(std::thread::spawn(move || {
             let compacted = writer.compact(&epoch);
             heap::give_back();
-            heap::give_back_code(); // // It is long until the next flush.
+            heap::give_back_code(); // It is long until the next flush.
             match compacted {
-                Err(DatabaseError::NoSuchEpoch { .. }) => Ok(()), // // It was removed in the meantime.
+                Err(DatabaseError::NoSuchEpoch { .. }) => Ok(()), // It was removed in the meantime.
                 compacted => compacted.map(|_| ()),
             }
         }));

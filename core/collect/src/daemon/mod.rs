@@ -162,7 +162,7 @@ impl<'w> Daemon<'w> {
         let asked = asked_periods(&session);
         session.set_first_periods(&periods(&asked, budget.share()));
         session.start(all_pids, &Tasks::All)?;
-        heap::give_back(); // // What was needed to examine the machine.
+        heap::give_back(); // What was needed to examine the machine.
         heap::give_back_code();
         let schedule = Schedule {
             every: options.rotate_every,
@@ -182,10 +182,10 @@ impl<'w> Daemon<'w> {
             reopening: None,
             paused: false,
             next_look: now,
-            next_giving_back: now + 2 * RETAIN_FIRST, // // After the work of starting is done.
+            next_giving_back: now + 2 * RETAIN_FIRST, // After the work of starting is done.
             next_window: now + options.budget_window,
             next_interrupt: now + INTERRUPT_EVERY,
-            next_retention: now + RETAIN_FIRST, // // Not at once: there is enough to do at the start.
+            next_retention: now + RETAIN_FIRST, // Not at once: there is enough to do at the start.
             next_rotation: now,
             window: Window { start: clocks, own_cpu: own_cpu(), samples: 0, seen: 0 },
             too_large: false,
@@ -233,7 +233,7 @@ impl<'w> Daemon<'w> {
             && let Some(why) = self.rotation.due(self.session.epoch_elapsed(), self.account.disk_bytes)
         {
             self.next_rotation = now + ROTATE_AGAIN;
-            let _ = self.begin_epoch(&why, Next::default(), progress); // // It was reported, and is tried again.
+            let _ = self.begin_epoch(&why, Next::default(), progress); // It was reported, and is tried again.
         }
     }
 
@@ -302,7 +302,7 @@ impl<'w> Daemon<'w> {
         self.account.disk_bytes = self.writer.database().epoch_bytes(&id).unwrap_or(0);
         heap::give_back();
         heap::give_back_code();
-        self.compacting.flushed(self.writer, &id, progress); // // This takes memory of its own.
+        self.compacting.flushed(self.writer, &id, progress); // This takes memory of its own.
     }
 
     fn retain(&mut self, progress: &mut dyn FnMut(Progress)) {
@@ -344,7 +344,7 @@ impl<'w> Daemon<'w> {
         if why != ASKED {
             progress(Progress::Ended(ended));
         }
-        self.next_retention = Instant::now(); // // The new epoch may push others over the limits.
+        self.next_retention = Instant::now(); // The new epoch may push others over the limits.
         progress(Progress::Started(Box::new(self.session.epoch().clone())));
         Ok(())
     }
@@ -418,7 +418,7 @@ impl<'w> Daemon<'w> {
     fn reopen_if_silent(&mut self, progress: &mut dyn FnMut(Progress)) {
         if self.silence.is_silent() && self.reopening.is_none() {
             progress(Progress::Warning("the events fell silent: they are opened again".to_owned()));
-            self.session.close(); // // This comes first: the module's device has one reader.
+            self.session.close(); // This comes first: the module's device has one reader.
             self.session.note("the events fell silent and were closed; no sample is of a later time");
             self.reopening = Some(Reopening { at: Instant::now(), wait: REOPEN_FIRST });
             self.turned();
@@ -443,7 +443,7 @@ impl<'w> Daemon<'w> {
 
     fn reopen(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), CollectError> {
         let mut session = Session::open(setup(&self.options, self.rate, None), &Tasks::All, self.writer)?;
-        let asked = asked_periods(&session); // // The events may be others, if a counter is gone.
+        let asked = asked_periods(&session); // The events may be others, if a counter is gone.
         session.set_first_periods(&periods(&asked, self.budget.share()));
         let started = session.start(all_pids, &Tasks::All);
         if let Err(error) = started.and_then(|()| if self.paused { session.pause() } else { Ok(()) }) {
@@ -471,7 +471,7 @@ impl<'w> Daemon<'w> {
 
     fn finish(mut self, progress: &mut dyn FnMut(Progress)) -> Result<Epoch, CollectError> {
         self.tell();
-        let ended = self.session.finish(); // // This comes first: the rings would overflow while we wait for a compaction.
+        let ended = self.session.finish(); // This comes first: the rings would overflow while we wait for a compaction.
         if let Ok(epoch) = &ended {
             self.compacting.ended(self.writer, &epoch.id, progress);
         }
@@ -495,7 +495,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
         branches: options.branches,
         apart: Apart::for_good(options.by_process.clone()),
         dimensions: options.dimensions,
-        data: false, // // This would read mappings more often than the budget permits.
+        data: false, // This would read mappings more often than the budget permits.
         counting: Counting::default(),
         branch_stacks_hz: 0,
         keep_images_bytes: options.keep_images_bytes,

@@ -38,7 +38,7 @@ impl Supervisor {
                 _ => SocketAddr::from_pathname(&name).ok()?,
             };
             let socket = UnixDatagram::unbound().ok()?;
-            socket.set_nonblocking(true).ok()?; // // If the supervisor hangs, we must not.
+            socket.set_nonblocking(true).ok()?; // If the supervisor hangs, we must not.
             Some((socket, address))
         });
         // Twice as often as the supervisor requires.
@@ -69,7 +69,7 @@ impl Supervisor {
 
     fn send(&self, text: &str) {
         if let Some((socket, address)) = &self.socket {
-            let _ = socket.send_to_addr(text.as_bytes(), address); // // The receiver may be gone.
+            let _ = socket.send_to_addr(text.as_bytes(), address); // The receiver may be gone.
         }
     }
 }

@@ -79,7 +79,7 @@ pub fn retain(database: &Database, limits: Limits, current: &EpochId) -> Result<
         match database.remove(&id) {
             Ok(()) => retained.removed.push(id),
             Err(DatabaseError::EpochBusy { .. }) => retained.busy = true,
-            Err(DatabaseError::NoSuchEpoch { .. }) => {} // // Another process removed it.
+            Err(DatabaseError::NoSuchEpoch { .. }) => {} // Another process removed it.
             Err(error) => return Err(error),
         }
     }

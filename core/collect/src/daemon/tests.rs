@@ -43,7 +43,7 @@ fn check_silence(backend: BackendChoice) {
     let first = daemon.session.epoch().id.clone();
     assert!(samples_of_a_busy_moment(&mut daemon) > 30);
 
-    daemon.session.pause().unwrap(); // // The daemon does not know of this.
+    daemon.session.pause().unwrap(); // The daemon does not know of this.
     assert!(samples_of_a_busy_moment(&mut daemon) < 30);
     daemon.silence = Silence::fallen();
     let works = std::mem::replace(&mut daemon.options.events, vec![Event::named("no-such-event")]);

@@ -82,7 +82,7 @@ impl Session {
         if let Err(error) = self.end_epoch() {
             self.change_periods(&then);
             drop(store);
-            let _ = writer.database().remove(&id); // // An epoch that cannot be removed stays, empty.
+            let _ = writer.database().remove(&id); // An epoch that cannot be removed stays, empty.
             return Err(error);
         }
         (self.store, self.plans) = (store, plans);
@@ -95,9 +95,9 @@ impl Session {
         self.source.set_periods(periods);
         let changed_ns = now_ns();
         if self.source.features().aggregates {
-            return self.take_aggregated(); // // No batch waits, so this cuts one now.
+            return self.take_aggregated(); // No batch waits, so this cuts one now.
         }
-        thread::sleep(MERGE_WINDOW); // // Until then, older records may become visible.
+        thread::sleep(MERGE_WINDOW); // Until then, older records may become visible.
         self.source.drain(&mut self.merger);
         self.apply_until(changed_ns);
     }
@@ -111,7 +111,7 @@ impl Session {
         self.times_at_epoch = self.source.times();
         self.collector.begin_epoch();
         if let Some(at) = self.names_note.take() {
-            self.store.epoch.notes.remove(at); // // This note is about the old epoch.
+            self.store.epoch.notes.remove(at); // This note is about the old epoch.
             let after = [&mut self.stacks_note, &mut self.births_note].into_iter().flatten();
             after.filter(|other| **other > at).for_each(|other| *other -= 1);
         }

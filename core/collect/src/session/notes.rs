@@ -15,7 +15,7 @@ impl Session {
     /// be corrected for, because the instructions that they would have named are not known.
     pub(super) fn note_births(&mut self) {
         let born = self.source.tally().born - self.at_epoch.born;
-        let missing = born * self.plans.len() as u64 / 2; // // On average, half a period of each event is missing.
+        let missing = born * self.plans.len() as u64 / 2; // On average, half a period of each event is missing.
         let share = missing as f64 / (missing + self.samples()).max(1) as f64;
         if share < TOLD_MISSING && self.births_note.is_none() {
             return;

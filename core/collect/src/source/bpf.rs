@@ -327,7 +327,7 @@ impl Source for BpfSource {
         self.perf.tend(warn);
         self.later = self.opened.elapsed() >= LATER;
         for (at, tables) in self.tables.borrow_mut().iter_mut().enumerate() {
-            let is_new = at >= known; // // A CPU that came online.
+            let is_new = at >= known; // A CPU that came online.
             if is_new {
                 tables.keep_apart(&self.apart);
             }

@@ -62,7 +62,7 @@ impl Source for Closed {
             wake.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
         let timeout =
             Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        let _ = poll(&mut polled, Some(&timeout)); // // A signal only ends the wait.
+        let _ = poll(&mut polled, Some(&timeout)); // A signal only ends the wait.
     }
 
     fn drain(&mut self, _merger: &mut Merger<Item>) -> u64 {

@@ -434,7 +434,7 @@ impl Source for KmodSource {
         self.failed.warning.take().into_iter().for_each(&mut *warn);
         self.given_up.warning.take().into_iter().for_each(&mut *warn);
         if self.is_on && self.given_up.is_due(Instant::now()) {
-            let _ = self.device.start(); // // Events that count continue. The next status shows the result.
+            let _ = self.device.start(); // Events that count continue. The next status shows the result.
         }
         self.perf.tend(warn);
     }

@@ -267,7 +267,7 @@ impl PerfSource {
             .collect();
         let timeout =
             Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        let _ = poll(&mut polled, Some(&timeout)); // // A signal only ends the wait.
+        let _ = poll(&mut polled, Some(&timeout)); // A signal only ends the wait.
         let gone: Vec<usize> =
             live().zip(&polled).filter(|(_, p)| is_hung_up(p)).map(|((at, _), _)| at).collect();
         gone.into_iter().for_each(|at| self.cpus[at].hung_up = true);
@@ -364,7 +364,7 @@ impl PerfSource {
     fn parse(&mut self, cpu: CpuId, mut bytes: &[u8], merger: &mut Merger<Item>) {
         while let Some(split) = split_record(bytes) {
             let Ok((record, rest)) = split else {
-                self.malformed += 1; // // It is unknown where the next one starts.
+                self.malformed += 1; // It is unknown where the next one starts.
                 return;
             };
             bytes = rest;
@@ -387,7 +387,7 @@ impl PerfSource {
                         *self.by_cpu.entry((event, cpu)).or_default() += 1;
                     }
                     if matches!(record.body, Body::Lost(_)) && self.tells_lost {
-                        self.asks_lost = true; // // The events know how many each of them lost.
+                        self.asks_lost = true; // The events know how many each of them lost.
                         continue;
                     }
                     if self.threads
@@ -397,7 +397,7 @@ impl PerfSource {
                     }
                     if let Some(mut item) = Item::from_body(event, record.body) {
                         if let Item::Sample(_, sample) = &mut item {
-                            sample.cpu = Some(cpu); // // Each CPU has its ring.
+                            sample.cpu = Some(cpu); // Each CPU has its ring.
                         }
                         merger.push(record.time_ns, item);
                     }
@@ -455,7 +455,7 @@ impl Source for PerfSource {
 
     fn disable(&mut self) -> Result<(), CollectError> {
         self.enabled = false;
-        self.asks_lost = self.tells_lost; // // A full ring reports losses only with a later record.
+        self.asks_lost = self.tells_lost; // A full ring reports losses only with a later record.
         self.each("stop sampling", PerfEvent::disable)
     }
 

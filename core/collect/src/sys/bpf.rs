@@ -162,7 +162,7 @@ impl BpfTables {
         if let Some(loaded) = Self::load_apart(cpus, sizes, events, load) {
             return Ok(loaded);
         }
-        let loaded = load(); // // An error is returned to the caller.
+        let loaded = load(); // An error is returned to the caller.
         give_memory_back();
         loaded
     }
@@ -178,7 +178,7 @@ impl BpfTables {
         let made = apart::made_apart(|| {
             let mut tables = load().ok()?;
             let fds = tables.descriptors(events);
-            std::mem::forget(tables); // // The descriptors must stay open.
+            std::mem::forget(tables); // The descriptors must stay open.
             fds
         })?;
         let mut made = made.into_iter();
@@ -268,7 +268,7 @@ impl BpfTables {
         };
         tables.prepare(registers);
         if registers.entered != 0 {
-            tables.event_program(0)?; // // Returns the kernel's reason if it refuses the program.
+            tables.event_program(0)?; // Returns the kernel's reason if it refuses the program.
         }
         Ok(tables)
     }
@@ -409,7 +409,7 @@ impl BpfTables {
         let Ok(mut buckets) = self.buckets(slot, side) else { return };
         for index in 0..1 << self.sizes.bucket_bits {
             if buckets.read_first_place(index) == 0 {
-                continue; // // New entries push the others back, so the first is free only if all are.
+                continue; // New entries push the others back, so the first is free only if all are.
             }
             buckets.read(index).entries.iter().for_each(|entry| pieces.push(entry.words()));
             buckets.write(index, Bucket::default());
@@ -536,7 +536,7 @@ fn give_memory_back() {
 /// Raises the limit of locked memory: before Linux 5.11 maps count as locked memory.
 fn allow_locked_memory() {
     let all = rustix::process::Rlimit { current: None, maximum: None };
-    let _ = rustix::process::setrlimit(Resource::Memlock, all); // // If it matters and fails, loading returns an error.
+    let _ = rustix::process::setrlimit(Resource::Memlock, all); // If it matters and fails, loading returns an error.
 }
 
 fn map<T: abi::Plain>(program: &Ebpf, name: &str, elements: usize) -> Result<Array<T>, BpfError> {

@@ -104,7 +104,7 @@ impl PerfSource {
             let is_needed = opening.role != Role::BranchStacks;
             self.open_one(opening, None, cpu).or_else(|error| if is_needed { Err(error) } else { Ok(()) })
         });
-        self.openings = openings; // // Also after a failure: there will be another attempt, or another CPU.
+        self.openings = openings; // Also after a failure: there will be another attempt, or another CPU.
         opened?;
         let enable = |s: &Sampler| s.event.enable();
         if self.enabled {
@@ -160,10 +160,10 @@ impl PerfSource {
                     return Err(denied(&error, tasks, task));
                 }
                 Some(Errno::NOSYS) => return Err(denied(&error, tasks, task)),
-                Some(Errno::INVAL) if attributes.lost => attributes.lost = false, // // The newest attribute.
+                Some(Errno::INVAL) if attributes.lost => attributes.lost = false, // The newest attribute.
                 Some(Errno::INVAL | Errno::TOOBIG) if attributes.build_ids => attributes.build_ids = false,
                 Some(Errno::INVAL | Errno::OPNOTSUPP) if attributes.registers => attributes.registers = false,
-                Some(Errno::SRCH) => break, // // This task just ended; the others may be alive.
+                Some(Errno::SRCH) => break, // This task just ended; the others may be alive.
                 Some(e) if is_lacking(e, plan) => {
                     let why =
                         "this machine does not count it (virtual machines often have no PMU)".to_owned();

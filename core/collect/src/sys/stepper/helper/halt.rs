@@ -108,7 +108,7 @@ fn halt_within(pid: Pid, tid: Tid, patience_ns: u64) -> Result<Tracee, Ending> {
             }
             Stop::Signal(s) => {
                 put_back(&tracee, &thread, Some(s));
-                alarm = None; // // The thread is stopped, so the alarm has fired by now or never will.
+                alarm = None; // The thread is stopped, so the alarm has fired by now or never will.
                 if !thread.is_pending(signal) {
                     tracee.detach(s);
                     return Err(Ending::Signal);
@@ -140,7 +140,7 @@ fn take_back(
         tracee.detach(0);
         return Err(refusal);
     }
-    tracee.interrupt(); // // The thread is stopped, so this interrupts nothing of its own.
+    tracee.interrupt(); // The thread is stopped, so this interrupts nothing of its own.
     tracee.resume(0);
     let refusal = match tracee.wait_for(patience_ns) {
         Some(Stop::Ours) => match thread.state() {

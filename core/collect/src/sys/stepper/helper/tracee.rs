@@ -187,7 +187,7 @@ impl Tracee {
 
 fn stop_of(status: i32) -> Stop {
     if !libc::WIFSTOPPED(status) {
-        return Stop::Ended; // // We waited as its tracer; its parent still gets the status.
+        return Stop::Ended; // We waited as its tracer; its parent still gets the status.
     }
     match (status >> 16, libc::WSTOPSIG(status)) {
         (EVENT_STOP, libc::SIGTRAP) => Stop::Ours,
