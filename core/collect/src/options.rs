@@ -37,7 +37,7 @@ pub enum Rate {
     /// One sample per this many occurrences (for `cpu-clock`: nanoseconds).
     Period(u64),
     /// A rate that a machine can bear permanently: 1000 Hz with a timer, DCPI's 62,000 cycles for hardware events (§4.1.1:
-    /// 60 to
+    /// 60 to 64 thousand), but at most `hz_max`.
     Continuous {
         /// Maximum number of samples per second of a busy CPU.
         hz_max: u32,
@@ -61,7 +61,7 @@ pub enum BackendChoice {
 /// Default rate. With a timer it costs below 1% (an interrupt alone takes 2.5 µs on a 2-core VM).
 pub const DEFAULT_RATE: Rate = Rate::Frequency(1000);
 
-/// thousand), but at most `hz_max`.
+/// Branch stacks per second of a busy CPU. In a minute they contain some 450,000 branches, as many as 560 path bursts, which
 /// suffice for good frequencies (docs/measured.md). The cost of one was never measured, for lack of hardware: the kernel
 /// reads about a hundred registers of the processor for it. If that and the interrupt take 20 µs, 250 stacks cost 0.5%. The
 /// collector takes 1 to 4 µs for each (`cargo test --workspace --test recorded_stacks -- --nocapture`, at opt-level 1).

@@ -5,12 +5,12 @@
 //!
 //! The cost of a sample is the time that its interrupt takes from the interrupted program, which no accounting shows. It is
 //! measured on this machine from time to time (`sys::interrupt`), because in a virtual machine it depends on the host's
-//! other load (2.5 µs on one day,
+//! other load (2.5 µs on one day, 13 to 27 µs on another), and is applied to all samples. The other part of the cost is our own
+//! CPU time. The rate is raised slowly on purpose: each change begins an epoch, so the rate must not oscillate.
 
 use std::time::Duration;
 
 /// Lowest share of the requested rate. Below it there is too little to learn for the cost.
-/// slowly on purpose: each change begins an epoch, so the rate must not oscillate.
 const SHARE_MIN: f64 = 1.0 / 64.0;
 /// Share of the budget that the interrupts of the first rate may take.
 pub const INTERRUPTS_SHARE: f64 = 0.5;

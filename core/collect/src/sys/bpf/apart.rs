@@ -37,8 +37,8 @@ impl Drop for Child {
     }
 }
 
-/// Calls `make` in a child process. Returns the descriptors that it created, or `None` if that failed. `make` returns those that
-/// are open in the child.
+/// Calls `make` in a child process. Returns the descriptors that it created, or `None` if that failed. `make` returns those
+/// that are open in the child.
 pub fn made_apart(make: impl FnOnce() -> Option<Vec<RawFd>>) -> Option<Vec<OwnedFd>> {
     let (told, tell) = pipe_with(PipeFlags::CLOEXEC).ok()?;
     let parent = getpid();
@@ -64,8 +64,8 @@ pub fn made_apart(make: impl FnOnce() -> Option<Vec<RawFd>>) -> Option<Vec<Owned
     }
 }
 
-/// Makes the child end with its parent, and closes all its files except the pipe: the locks of a killed parent must be free at
-/// once.
+/// Makes the child end with its parent, and closes all its files except the pipe: the locks of a killed parent must be free
+/// at once.
 fn only_with(parent: Pid, tell: &OwnedFd) {
     let (kept, last) = (tell.as_raw_fd() as libc::c_uint, libc::c_uint::MAX);
     // SAFETY: takes no pointers. Nothing that owns a descriptor of the parent's runs in the child, but for what keeps `tell`.

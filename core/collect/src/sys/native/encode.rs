@@ -188,7 +188,7 @@ impl Named {
                 _ => {}
             }
         }
-        // Registers that only an address names need not be loaded, and the stack pointer must not be.
+        // Loading registers that only an address names is unnecessary but harmless. The stack pointer must not be loaded.
         named.general[Register::RSP.number()] = false;
         let x87 = instruction.mnemonic();
         named.x87 |= instruction.fpu_stack_increment_info().writes_top() || is_x87_control(x87);

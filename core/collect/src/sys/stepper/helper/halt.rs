@@ -40,8 +40,9 @@ use crate::sys::stepper::Ending;
 const ALARM_NS: u64 = 50_000;
 /// Time after which a thread is left alone that runs but does not stop, because it waits for a CPU or stays in the kernel.
 const PATIENCE_NS: u64 = 50_000_000;
-/// Time after which a thread is left alone that was already sent the alarm's signal. It is longer: if the signal came late, while
-/// the thread was entering a system call, and we left before the thread took the signal, the call would end with EINTR.
+/// Time after which a thread is left alone that was already sent the alarm's signal. It is longer: if the signal came late,
+/// while the thread was entering a system call, and we left before the thread took the signal, the call would end with
+/// EINTR.
 const PENDING_NS_MAX: u64 = 5_000_000_000;
 /// A thread younger than this many ticks (1/100 s) may be about to execute a program.
 const AGE_TICKS_MIN: u64 = 3;
