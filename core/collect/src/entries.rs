@@ -81,7 +81,7 @@ const KIND_PROCESS: u64 = 1;
 const KIND_EXECUTABLE: u64 = 2;
 const KIND_KERNEL: u64 = 3;
 
-/// Decodes the entries of the kernel and hands them out in pieces of [`PIECE`]. Entries whose places must be looked up in a
+/// Decodes the entries of the kernel and hands them out in pieces of `PIECE`. Entries whose places must be looked up in a
 /// process come last, sorted by process: the mappings of thousands of processes fit in no cache.
 pub struct Pieces<'e> {
     each: &'e mut dyn FnMut(&[Entry]),

@@ -5,8 +5,8 @@
 //!
 //! The cost of a sample is the time that its interrupt takes from the interrupted program, which no accounting shows. It is
 //! measured on this machine from time to time (`sys::interrupt`), because in a virtual machine it depends on the host's
-//! other load (2.5 µs on one day, 13 to 27 µs on another), and is applied to all samples. The other part of the cost is our own
-//! CPU time. The rate is raised slowly on purpose: each change begins an epoch, so the rate must not oscillate.
+//! other load (2.5 µs on one day, 13 to 27 µs on another), and is applied to all samples. The other part of the cost is our
+//! own CPU time. The rate is raised slowly on purpose: each change begins an epoch, so the rate must not oscillate.
 
 use std::time::Duration;
 

@@ -56,8 +56,8 @@ const ROTATE_AGAIN: Duration = Duration::from_secs(60);
 const INTERRUPT_ASSUMED: Duration = Duration::from_nanos(2500);
 /// Interval between two measurements of that cost. A measurement takes about 20 ms.
 const INTERRUPT_EVERY: Duration = Duration::from_secs(600);
-/// An epoch may take at most this fraction of the size limit of all epochs. Otherwise retention could not remove the oldest
-/// ones.
+/// The size limit of all epochs is divided by this number to get that of a single one. Without that limit, retention could
+/// not remove the oldest ones.
 const EPOCHS_KEPT_MIN: u64 = 8;
 
 /// The reason of an epoch that began on request.

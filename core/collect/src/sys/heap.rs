@@ -39,7 +39,7 @@ pub fn give_back() {
     };
 }
 
-/// Unmaps the pages of code and constants that are mapped. Those in use come back by themselves from the page cache.
+/// Releases the pages of code and constants that are in memory. Those in use come back by themselves from the page cache.
 /// Starting up, loading BPF programs and compressing use code that is not needed for long afterwards.
 pub fn give_back_code() {
     /// # Safety

@@ -239,8 +239,8 @@ fn threads_that_are_born_meanwhile_are_told() {
     assert_eq!(open(&|look| look % 2 == 0).unwrap(), (1, 2 * OPENINGS_MAX));
 }
 
-/// What a machine without LBR or BRBE answers is what the kernel answers for a timer: it samples no branches with one. What is
-/// sampled goes on as it was, and only that.
+/// A machine without LBR or BRBE answers as the kernel answers for a timer, with which it samples no branches. Sampling then
+/// continues unchanged, without branch stacks.
 #[test]
 fn without_branch_stacks_sampling_goes_on() {
     let test = "without_branch_stacks_sampling_goes_on";
@@ -267,8 +267,8 @@ fn without_branch_stacks_sampling_goes_on() {
     assert_eq!(source.take_malformed(), 0);
 }
 
-/// Where the kernel gives stacks, what is opened beside the samples is told from them by its id alone. (The event of this test
-/// gives none: the machine may have no LBR.)
+/// If the kernel provides stacks, the records of their event are distinguished from samples by the event's id alone. (The
+/// event of this test provides none: the machine may have no LBR.)
 #[test]
 fn records_of_the_event_for_branches_are_stacks() {
     let test = "records_of_the_event_for_branches_are_stacks";
