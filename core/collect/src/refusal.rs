@@ -1,7 +1,7 @@
 //! Explains why the kernel refused to let us sample, and what would help. It never suggests what is already the case.
 //!
 //! Enters: the error, and our rights. Leaves: one line. Never here: a guess where a fact can be read; advice that is already
-//! followed, or that cannot help (root is not told to become root).
+//! followed, or that cannot help (such as advising root to become root).
 //!
 //! The kernel's own checks (kernel/events/core.c, `perf_event_open`) refuse with EACCES. EPERM comes from checks before them
 //! (a seccomp filter, as in containers) or after them (a security module, lockdown).
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     const ROOT: u64 = (1 << 41) - 1;
-    /// As container runtimes have it by default.
+    /// The capabilities that container runtimes grant by default.
     const CONTAINER: u64 = 0xa804_25fb;
 
     fn rights(user: u32, capabilities: u64, paranoid: i32) -> Rights {

@@ -29,7 +29,7 @@ pub struct Keeping {
     seen: FxHashSet<ImageId>,
     waiting: VecDeque<(ImageId, File)>,
     running: Option<JoinHandle<Result<Kept, DatabaseError>>>,
-    /// The first failure since the last query.
+    /// A failure since the last query, if there was one.
     failed: Option<String>,
 }
 

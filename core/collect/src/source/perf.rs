@@ -561,8 +561,8 @@ fn sampled(plans: &[Plan]) -> impl Iterator<Item = (Role, Plan)> {
     (0..).zip(plans).map(|(index, plan)| (Role::Sampled(EventIndex(index)), plan.clone()))
 }
 
-/// Returns a function that lists the online CPUs. If the list cannot be opened, it cannot be read later either, and the
-/// function returns no changes.
+/// Returns a function that lists the online CPUs. If the list cannot be kept open, it cannot be read later either: the
+/// function then returns errors, and CPUs that come or go are not noticed.
 fn list_cpus() -> ListCpus {
     match OnlineCpus::open() {
         Ok(online) => Box::new(move || online.list()),
