@@ -1,7 +1,8 @@
-//! Talking to the daemon: a Unix socket in the database's folder, one JSON request and one JSON answer, each a line.
+//! Control of the daemon through a Unix socket in the database's folder: one JSON request and one JSON answer, one line
+//! each.
 //!
-//! Enters: requests of other processes of the same user (the socket is for its owner alone). Leaves: their answers,
-//! which the daemon's loop gives. Never here: what a request does.
+//! Enters: requests of other processes of the same user (only the owner may use the socket). Leaves: their answers, which
+//! the daemon's loop computes. Never here: what a request does.
 
 use std::{
     collections::BTreeMap,
@@ -32,22 +33,22 @@ use crate::{CollectError, Stop};
 
 const SOCKET: &str = "daemon.sock";
 const LINE_BYTES_MAX: u64 = 1 << 20;
-/// A client that says nothing for so long is let go.
+/// Time after which a client that sends nothing is disconnected.
 const CLIENT_PATIENCE: Duration = Duration::from_secs(2);
-/// The daemon answers between two rounds; storing a large epoch's end may take its time.
+/// Time limit of an answer. The daemon answers between two rounds, and storing the end of a large epoch takes time.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Too many open files, say: not tried again at once.
+/// Delay after an error of `accept`, such as too many open files.
 const AFTER_ERROR: Duration = Duration::from_millis(100);
 
-/// What a daemon does and has done.
+/// The daemon's state and statistics.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
-    /// Its process.
+    /// The daemon's process.
     pub pid: Pid,
-    /// `perf`.
+    /// Name of the backend, such as `perf`.
     pub backend: String,
-    /// The epoch that it collects.
+    /// The epoch that it is collecting.
     pub epoch: EpochId,
     /// When that epoch started.
     pub epoch_start: Timestamp,
@@ -55,18 +56,18 @@ pub struct Status {
     pub elapsed_s: f64,
     /// Samples per second in this epoch, over all CPUs.
     pub samples_per_second: f64,
-    /// Periods and tallies of this epoch, what is not stored yet included.
+    /// Periods and tallies of this epoch, including what is not stored yet.
     pub events: BTreeMap<Event, EventRecord>,
-    /// Of all samples, the share under `unknown`.
+    /// Share of all samples that are under `unknown`.
     pub unknown_share: f64,
-    /// Of all samples, the share that an image was found for.
+    /// Share of all samples whose image was found.
     #[serde(default)]
     pub resolved_share: f64,
-    /// Processes tracked.
+    /// Number of processes in memory.
     pub processes: usize,
-    /// Images tracked.
+    /// Number of images in memory.
     pub images: usize,
-    /// Entries that wait to be stored.
+    /// Number of entries that wait to be stored.
     pub entries: usize,
     /// Resident memory, in bytes.
     pub memory_bytes: u64,
@@ -82,53 +83,53 @@ pub struct Status {
     pub notes: Vec<String>,
 }
 
-/// What a daemon can be asked.
+/// A request to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// What it does.
+    /// Return the status.
     Status,
-    /// Store what was counted.
+    /// Store the counts.
     Flush,
     /// End the epoch and begin another.
     NewEpoch {
-        /// Its name.
+        /// Name of the new epoch.
         #[serde(default)]
         name: Option<String>,
     },
-    /// Stop sampling until [`Request::Resume`]; the epoch goes on. So that what sampling costs can be measured by
-    /// turning it off and on while a victim runs (`npm run bench:collect`).
+    /// Stop sampling until [`Request::Resume`]; the epoch continues. The cost of sampling can be measured by turning it off
+    /// and on while another program runs (`npm run bench:collect`).
     Pause,
-    /// Sample again.
+    /// Resume sampling.
     Resume,
 }
 
-/// What it answers.
+/// An answer of the daemon.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "answer", rename_all = "kebab-case")]
 pub enum Answer {
-    /// To [`Request::Status`].
+    /// The answer to [`Request::Status`].
     Status(Box<Status>),
-    /// It is stored: samples in the epoch so far.
+    /// The counts were stored.
     Flushed {
-        /// How many.
+        /// Number of samples in the epoch so far.
         samples: u64,
     },
-    /// To [`Request::Pause`] and [`Request::Resume`]: it is so.
+    /// The answer to [`Request::Pause`] and [`Request::Resume`]: it was done.
     Done,
-    /// It has begun.
+    /// The new epoch has begun.
     Epoch {
-        /// Its id.
+        /// The id of the new epoch.
         id: EpochId,
     },
-    /// It went wrong.
+    /// The request failed.
     Failed {
-        /// Why, in one line.
+        /// The reason, in one line.
         why: String,
     },
 }
 
-/// What the daemon that collects into this database does and has done.
+/// Returns the status of the daemon that collects into this database.
 pub fn status(database: &Database) -> Result<Status, CollectError> {
     match ask(database, &Request::Status)? {
         Answer::Status(status) => Ok(*status),
@@ -136,7 +137,7 @@ pub fn status(database: &Database) -> Result<Status, CollectError> {
     }
 }
 
-/// Has the daemon store what it has counted; the samples of its epoch, all durable now.
+/// Makes the daemon store its counts. Returns the number of samples of its epoch, all of which are durable now.
 pub fn flush(database: &Database) -> Result<u64, CollectError> {
     match ask(database, &Request::Flush)? {
         Answer::Flushed { samples } => Ok(samples),
@@ -144,7 +145,7 @@ pub fn flush(database: &Database) -> Result<u64, CollectError> {
     }
 }
 
-/// Has the daemon end its epoch and begin another one; its id.
+/// Makes the daemon end its epoch and begin another one. Returns the new epoch's id.
 pub fn new_epoch(database: &Database, name: Option<&str>) -> Result<EpochId, CollectError> {
     match ask(database, &Request::NewEpoch { name: name.map(str::to_owned) })? {
         Answer::Epoch { id } => Ok(id),
@@ -152,7 +153,7 @@ pub fn new_epoch(database: &Database, name: Option<&str>) -> Result<EpochId, Col
     }
 }
 
-/// Has the daemon stop sampling, or sample again; its epoch goes on.
+/// Makes the daemon stop sampling, or resume it. Its epoch continues.
 pub fn set_sampling(database: &Database, on: bool) -> Result<(), CollectError> {
     match ask(database, if on { &Request::Resume } else { &Request::Pause })? {
         Answer::Done => Ok(()),
@@ -191,7 +192,7 @@ fn failed(socket: &Path, why: String) -> CollectError {
     CollectError::Daemon { socket: socket.to_owned(), why }
 }
 
-/// A socket's path may have 107 bytes only; through an open folder any folder will do.
+/// Returns a short path to the socket: a socket's path may have only 107 bytes, so it goes through the open folder.
 fn short_path(folder: &File, name: &str) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}/{name}", folder.as_raw_fd()))
 }
@@ -208,9 +209,9 @@ fn read_line(stream: &UnixStream) -> io::Result<String> {
     if line.ends_with('\n') { Ok(line) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
-/// The daemon's end of the socket; gone when dropped.
+/// The daemon's end of the socket. It is removed when dropped.
 pub struct ControlServer {
-    /// There until we are dropped.
+    /// `Some` until this value is dropped.
     requests: Option<Receiver<(Request, Sender<Answer>)>>,
     asked: Option<Arc<OwnedFd>>,
     stop: Stop,
@@ -222,18 +223,18 @@ pub struct ControlServer {
 /// Requests on their way to the daemon's loop.
 struct Waiting {
     sender: Sender<(Request, Sender<Answer>)>,
-    /// An eventfd that tells of them.
+    /// An eventfd that becomes readable when requests wait.
     asked: Option<Arc<OwnedFd>>,
 }
 
 impl ControlServer {
-    /// Listens. The caller holds the database's lock, so a socket that is there already is a dead daemon's.
+    /// Starts to listen. The caller holds the database's lock, so an existing socket belongs to a dead daemon.
     pub fn listen(database: &Database) -> Result<Self, CollectError> {
         let socket = database.path().join(SOCKET);
         let listener = bind(database.path(), &socket)
             .map_err(|source| CollectError::System { action: "listen for `dwell status`", source })?;
         let (sender, requests) = channel();
-        // Without it requests are answered a little later.
+        // Without the eventfd requests are answered slightly later.
         let asked = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Arc::new);
         let waiting = Waiting { sender, asked: asked.clone() };
         let stop = Stop::new();
@@ -245,18 +246,18 @@ impl ControlServer {
         Ok(ControlServer { requests: Some(requests), asked, stop, thread, folder, socket })
     }
 
-    /// Can be read while requests wait for [`ControlServer::answer`].
+    /// Returns a descriptor that is readable while requests wait for [`ControlServer::answer`].
     pub fn asked(&self) -> Option<BorrowedFd<'_>> {
         self.asked.as_deref().map(AsFd::as_fd)
     }
 
-    /// Answers the requests that wait.
+    /// Answers all waiting requests.
     pub fn answer(&self, mut answer: impl FnMut(Request) -> Answer) {
         if let Some(asked) = &self.asked {
-            let _ = rustix::io::read(asked, &mut [0; 8]); // Before they are taken: who comes later asks again.
+            let _ = rustix::io::read(asked, &mut [0; 8]); // Before they are taken: later requests set it again.
         }
         for (request, reply) in self.requests.iter().flat_map(Receiver::try_iter) {
-            let _ = reply.send(answer(request)); // Whoever asked may be gone.
+            let _ = reply.send(answer(request)); // The client may be gone.
         }
     }
 }
@@ -264,8 +265,8 @@ impl ControlServer {
 impl Drop for ControlServer {
     fn drop(&mut self) {
         self.stop.stop();
-        self.requests = None; // With it go the requests that wait, or the thread would wait for their answers.
-        // It waits for a client. Where none can come, not even we, it is left waiting.
+        self.requests = None; // This drops the waiting requests. Otherwise the thread would wait for their answers.
+        // The thread waits for a client. If not even we can connect, it is left waiting.
         let woken = File::open(&self.folder).and_then(|f| UnixStream::connect(short_path(&f, SOCKET)));
         if woken.is_ok() {
             self.thread.take().map(JoinHandle::join);
@@ -274,7 +275,7 @@ impl Drop for ControlServer {
     }
 }
 
-/// Bound aside, closed to others, then moved into its place.
+/// Binds a socket under another name, restricts its permissions, and then renames it.
 fn bind(folder: &Path, socket: &Path) -> io::Result<UnixListener> {
     let aside = "daemon.sock.new";
     let _ = fs::remove_file(folder.join(aside));
@@ -288,7 +289,7 @@ fn serve(listener: &UnixListener, requests: &Waiting, stop: &Stop) {
     while !stop.is_asked() {
         match listener.accept() {
             Ok(_) if stop.is_asked() => {}
-            Ok((stream, _)) => drop(serve_one(stream, requests)), // A bad client is its own problem.
+            Ok((stream, _)) => drop(serve_one(stream, requests)), // A broken client does not concern us.
             Err(_) => std::thread::sleep(AFTER_ERROR),
         }
     }
@@ -311,7 +312,7 @@ fn pass_on(request: Request, requests: &Waiting) -> Answer {
         return gone();
     }
     if let Some(asked) = &requests.asked {
-        let _ = rustix::io::write(asked, &1_u64.to_ne_bytes()); // It only fails when it is readable for long.
+        let _ = rustix::io::write(asked, &1_u64.to_ne_bytes()); // It only fails if it is readable anyway.
     }
     match answer.recv_timeout(ANSWER_PATIENCE) {
         Ok(answer) => answer,
@@ -326,7 +327,7 @@ mod tests {
 
     use super::*;
 
-    /// A listener with `answer` behind it while `client` runs.
+    /// Runs `client` while a server answers with `answer`.
     fn with_server(answer: impl Fn(Request) -> Answer, client: impl FnOnce(&Database) + Send + 'static) {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
@@ -400,7 +401,7 @@ mod tests {
         let database = Database::open(folder.path()).unwrap();
         let server = ControlServer::listen(&database).unwrap();
         let client = std::thread::spawn(move || flush(&database));
-        std::thread::sleep(Duration::from_millis(300)); // By now its request waits; else it finds no daemon.
+        std::thread::sleep(Duration::from_millis(300)); // Its request waits by now; otherwise it finds no daemon.
         let start = Instant::now();
         drop(server);
         assert!(start.elapsed() < CLIENT_PATIENCE * 2, "{:?}", start.elapsed());
@@ -412,7 +413,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
         assert!(matches!(status(&database), Err(CollectError::NoDaemon(_))));
-        drop(UnixListener::bind(folder.path().join(SOCKET)).unwrap()); // a stale one
+        drop(UnixListener::bind(folder.path().join(SOCKET)).unwrap()); // a stale socket
         assert!(matches!(status(&database), Err(CollectError::NoDaemon(_))));
     }
 }

@@ -1,84 +1,88 @@
-//! Samples that the kernel aggregated: what a table of counts hands out.
+//! Entries: samples that the kernel aggregated in a table of counts.
 //!
-//! Enters: decoded records of the kernel module or of the BPF program. Leaves: plain values. Never here: whose image a
-//! place is in (that is [`crate::collector`]'s), the layout of the table (that is `kmod/sample_table.h`'s).
+//! Enters: decoded records of the kernel module or of the BPF program. Leaves: plain values. Never here: finding the image
+//! of a place (see [`crate::collector`]), the layout of the table (see `kmod/sample_table.h`).
 
 use dwell_attribution::Interval;
 use dwell_profile::{CountedEvent, CpuId, EventIndex, Pid};
 
-/// So many samples of one event at one place, all of them within the [`Interval`] that they are handed out for.
+/// The number of samples of one event at one place. All of them lie within the [`Interval`] of the batch that contains the
+/// entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
-    /// Where.
+    /// The sampled place.
     pub place: Place,
-    /// The process that ran; for a place by executable, the first of those that were sampled there. 0: the idle task.
+    /// The process that ran. For a place by executable, the first of the processes that were sampled there. 0: the idle
+    /// task.
     pub pid: Pid,
-    /// The event.
+    /// The event that was sampled.
     pub event: CountedEvent,
     /// The CPU, where it is known.
     pub cpu: Option<CpuId>,
-    /// Samples, at least one.
+    /// Number of samples, at least one.
     pub count: u64,
 }
 
-/// A place, as far as the kernel can tell it cheaply.
+/// A sampled place, in the form that the kernel can compute cheaply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Place {
-    /// In the text of a process's executable.
+    /// The text of a process's executable.
     Executable {
-        /// An opaque mix of the executable's inode, generation and device.
+        /// An opaque hash of the executable's inode, generation and device.
         id: u64,
-        /// Bytes after `mm->start_code`.
+        /// Offset in bytes from `mm->start_code`.
         offset: u64,
     },
-    /// Elsewhere in a process.
+    /// Any other place in a process.
     Process {
         /// The virtual address.
         pc: u64,
-        /// The low 32 bits of the `id` of its executable, which tell apart what one pid executed one after the other;
-        /// 0 where there is none.
+        /// The low 32 bits of the `id` of its executable; 0 where there is none. They distinguish the programs that one
+        /// process executed one after the other.
         executable: u32,
     },
-    /// In the kernel.
+    /// The kernel.
     Kernel {
         /// The virtual address.
         pc: u64,
-        /// The executable of the process that ran, if it was one; the kernel's own threads have none.
+        /// The executable of the process that ran. `None` for the kernel's own threads.
         executable: Option<u64>,
     },
 }
 
-/// Entries that wait to be taken.
+/// Describes entries that wait to be taken from a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// When their samples were taken.
+    /// The time during which their samples were taken.
     pub interval: Interval,
-    /// Whether no entries are to come any more of samples up to the interval's end.
+    /// Whether this is the last batch with samples up to the end of the interval.
     pub ends: bool,
 }
 
-/// An entry as the kernel keeps it: its key, and its place with event and count.
+/// An entry as the kernel stores it: a word with its key, and a word with place, event and count.
 pub type Words = [u64; 2];
 
-/// Entries that are handed out at once.
+/// Number of entries that are handed out in one call.
 const PIECE: usize = 512;
 
-/// The layout of `struct dwell_entry` (kmod/sample_table.h), from the top: kind, tag, process; address, event, count.
+/// The layout of `struct dwell_entry` (kmod/sample_table.h), from the highest bits: kind, tag, process; address, event,
+/// count.
 const PID_BITS: u32 = 22;
 const TAG_BITS: u32 = 40;
 const COUNT_BITS: u32 = 12;
 const EVENT_BITS: u32 = 4;
 const ADDRESS_BITS: u32 = 48;
-/// Set in the tag of every executable.
+/// A bit that is set in the tag of every executable.
 const TAG_EXECUTABLE: u64 = 1 << (TAG_BITS - 1);
-/// In the place of an event: DWELL_EVENT_ENTERED (core/collect/bpf/collect.bpf.h). No backend with tables samples so many events.
+/// Stands in the field of the event: DWELL_EVENT_ENTERED (core/collect/bpf/collect.bpf.h). No backend with tables samples so
+/// many events.
 const EVENT_ENTERED: u8 = 15;
 const KIND_PROCESS: u64 = 1;
 const KIND_EXECUTABLE: u64 = 2;
 const KIND_KERNEL: u64 = 3;
 
-/// Hands out what the kernel keeps, decoded piece by piece: entries whose places are to be looked for in a process last, each
-/// process's together. The mappings of thousands of processes are in no cache.
+/// Decodes the entries of the kernel and hands them out in pieces of `PIECE`. Entries whose places must be looked up in a
+/// process come last, sorted by process: the mappings of thousands of processes fit in no cache.
 pub struct Pieces<'e> {
     each: &'e mut dyn FnMut(&[Entry]),
     cpu: Option<CpuId>,
@@ -87,12 +91,12 @@ pub struct Pieces<'e> {
 }
 
 impl<'e> Pieces<'e> {
-    /// Of this CPU.
+    /// Creates a decoder for the entries of one CPU.
     pub fn new(cpu: Option<CpuId>, each: &'e mut dyn FnMut(&[Entry])) -> Self {
         Pieces { each, cpu, piece: Vec::with_capacity(PIECE), in_processes: Vec::new() }
     }
 
-    /// Takes an entry in; free ones are left out.
+    /// Adds an entry; free ones are skipped.
     pub fn push(&mut self, words: Words) {
         if words[0] >> (PID_BITS + TAG_BITS) == KIND_PROCESS {
             self.in_processes.push(words);
@@ -101,7 +105,7 @@ impl<'e> Pieces<'e> {
         }
     }
 
-    /// Hands out what is left.
+    /// Hands out the remaining entries.
     pub fn finish(mut self) {
         let mut in_processes = std::mem::take(&mut self.in_processes);
         in_processes.sort_unstable_by_key(|[key, _]| key & ((1 << PID_BITS) - 1));
@@ -122,7 +126,7 @@ impl<'e> Pieces<'e> {
 }
 
 impl Entry {
-    /// Of the two words that the kernel keeps; `None` of a free entry, and of what no kernel writes.
+    /// Decodes the two words that the kernel stores. Returns `None` for a free entry, and for words that no kernel writes.
     pub fn from_words([key, place]: Words) -> Option<Entry> {
         let count = place & ((1 << COUNT_BITS) - 1);
         let event = match (place >> COUNT_BITS & ((1 << EVENT_BITS) - 1)) as u8 {

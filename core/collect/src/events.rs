@@ -1,31 +1,31 @@
-//! The events by name, and the periods that rates mean.
+//! The table of events, and the periods that correspond to sampling rates.
 //!
-//! Enters: names as perf spells them, a rate, the measured clock. Leaves: what to open. Never here: opening it.
+//! Enters: names as perf spells them, a rate, the measured clock. Leaves: plans of what to open. Never here: opening events.
 
 use dwell_profile::{Event, Unit};
 use perf_event_open_sys::bindings as abi;
 
 use crate::{CollectError, options::Rate, sys::event::Counter};
 
-/// An event to sample.
+/// An event to sample, with its period.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Its name.
+    /// The event's name.
     pub event: Event,
-    /// What to open.
+    /// The kernel's number of the event.
     pub counter: Counter,
     /// The unit of its period.
     pub unit: Unit,
     /// Mean occurrences between two samples.
     pub period: u64,
-    /// Samples per second of a busy CPU that this comes to, at most.
+    /// The resulting number of samples per second of a busy CPU, at most.
     pub rate_hz: f64,
-    /// How precisely the processor is asked to tell what it sampled: `precise_ip`.
+    /// The requested precision of a sample's instruction: `precise_ip`.
     pub precise: u8,
 }
 
 impl Plan {
-    /// An event that never occurs, for the records that come with any event.
+    /// Returns a plan for an event that never occurs. It carries the records that come with any event.
     pub fn side_band() -> Self {
         let config = u64::from(abi::PERF_COUNT_SW_DUMMY);
         let counter = Counter { kind: abi::PERF_TYPE_SOFTWARE, config };
@@ -33,17 +33,18 @@ impl Plan {
         Plan { event, counter, unit: Unit::Events, period: 1, rate_hz: 0.0, precise: 0 }
     }
 
-    /// The same, so many times more seldom.
+    /// Returns this plan with a period that is `times` as long.
     pub fn rarer(self, times: u64) -> Self {
         Plan { period: self.period.saturating_mul(times), rate_hz: self.rate_hz / times as f64, ..self }
     }
 
-    /// Samples per second of a busy CPU, at most, with another period.
+    /// Returns the number of samples per second of a busy CPU, at most, that another period would give.
     pub fn rate_hz_at(&self, period: u64) -> f64 {
         self.rate_hz * self.period as f64 / period.max(1) as f64
     }
 
-    /// Whether its samples come by an interrupt, of a counter or a clock; page faults and the like are where they happen.
+    /// Returns whether the samples come from interrupts of a counter or a clock. Page faults and similar events are sampled
+    /// where they happen, without an interrupt.
     pub fn interrupts(&self) -> bool {
         let Counter { kind, config } = self.counter;
         let clocks = [abi::PERF_COUNT_SW_CPU_CLOCK, abi::PERF_COUNT_SW_TASK_CLOCK];
@@ -57,7 +58,7 @@ struct Known {
     kind: u32,
     config: u32,
     unit: Unit,
-    /// Typical cycles between two occurrences: what turns a rate into a period. 0: the period is 1.
+    /// Typical number of cycles between two occurrences, which converts a rate to a period. 0: the period is 1.
     cycles_apart: u64,
 }
 
@@ -69,7 +70,7 @@ const fn software(name: &'static str, config: u32, unit: Unit) -> Known {
     Known { name, kind: abi::PERF_TYPE_SOFTWARE, config, unit, cycles_apart: 0 }
 }
 
-/// Loads that missed in a cache or TLB: perf packs which, what for and how it ended into three bytes.
+/// Loads that missed in a cache or TLB. perf encodes the cache, the operation and the result in three bytes.
 const fn load_misses(name: &'static str, cache: u32, cycles_apart: u64) -> Known {
     let (load, missed) = (abi::PERF_COUNT_HW_CACHE_OP_READ, abi::PERF_COUNT_HW_CACHE_RESULT_MISS);
     let config = cache | load << 8 | missed << 16;
@@ -102,19 +103,19 @@ const KNOWN: [Known; 23] = [
     software("alignment-faults", abi::PERF_COUNT_SW_ALIGNMENT_FAULTS, Unit::Events),
 ];
 
-/// Where no clock could be measured.
+/// The core clock that is assumed where none could be measured.
 const CLOCK_HZ_ASSUMED: f64 = 2e9;
-/// The kernel rounds shorter timers up.
+/// Shortest period of a timer: the kernel rounds shorter ones up.
 const TIMER_PERIOD_NS_MIN: u64 = 10_000;
 const FREQUENCY_MAX: u32 = 100_000;
 const NANOSECONDS: f64 = 1e9;
 
-/// The names that [`plan`] knows.
+/// Returns the names that [`plan`] accepts.
 pub fn known_names() -> Vec<&'static str> {
     KNOWN.iter().map(|k| k.name).collect()
 }
 
-/// How to sample an event at a rate; `clock_hz` as measured.
+/// Returns the plan for sampling an event at a rate. `clock_hz` is the measured core clock.
 pub fn plan(event: &Event, rate: Rate, clock_hz: Option<f64>) -> Result<Plan, CollectError> {
     let Some(known) = KNOWN.iter().find(|k| k.name == event.name()) else {
         let (name, why) = (event.name().to_owned(), "it is not one that dwell knows".to_owned());
@@ -122,7 +123,7 @@ pub fn plan(event: &Event, rate: Rate, clock_hz: Option<f64>) -> Result<Plan, Co
     };
     let per_second = match (known.unit, known.cycles_apart) {
         (Unit::Nanoseconds, _) => NANOSECONDS,
-        (_, 0) => 1.0, // Page faults and such: every single one, unless a period is given.
+        (_, 0) => 1.0, // Page faults etc.: sample each one, unless a period is given.
         (_, apart) => clock_hz.unwrap_or(CLOCK_HZ_ASSUMED) / apart as f64,
     };
     let period = match rate {
@@ -133,7 +134,7 @@ pub fn plan(event: &Event, rate: Rate, clock_hz: Option<f64>) -> Result<Plan, Co
         let expected = format!("a period of at least {TIMER_PERIOD_NS_MIN} ns");
         return Err(CollectError::BadRate { asked: format!("{} every {period} ns", known.name), expected });
     }
-    // One name for one event in the database.
+    // Each event has one name in the database.
     let event = match known.name {
         "cpu-cycles" => Event::CYCLES,
         "branch-instructions" => Event::named("branches"),
@@ -161,17 +162,18 @@ fn period_of(rate: Rate, per_second: f64) -> Result<u64, CollectError> {
     }
 }
 
-/// DCPI §4.1.1: periods from 60 to 64 thousand cycles.
+/// The period that DCPI used (§4.1.1: 60 to 64 thousand cycles).
 const CONTINUOUS_CYCLES: u64 = 62_000;
-/// A timer's interrupt costs more than a counter's, and a clock of a few GHz would make 62,000 cycles 50 kHz.
+/// The rate of a timer. Its interrupt costs more than a counter's, and at a clock of a few GHz 62,000 cycles would be 50
+/// kHz.
 const CONTINUOUS_TIMER_HZ: u32 = 1000;
 
-/// What [`Rate::Continuous`] means for an event that comes so often.
+/// Returns the period of [`Rate::Continuous`] for an event that occurs `per_second` times a second.
 fn continuous_period(known: &Known, per_second: f64, hz_max: u32) -> u64 {
     let slowest = (per_second / f64::from(hz_max.max(1))).ceil() as u64;
     let wanted = match (known.unit, known.cycles_apart) {
         (Unit::Nanoseconds, _) => (per_second / f64::from(CONTINUOUS_TIMER_HZ)) as u64,
-        (_, 0) => return 1, // Page faults and such: every single one.
+        (_, 0) => return 1, // Page faults etc.: sample each one.
         (_, apart) => CONTINUOUS_CYCLES / apart,
     };
     wanted.max(slowest).max(1)
@@ -226,7 +228,7 @@ mod tests {
         "#]]
         .assert_eq(&told);
     }
-    /// As perf opens them (`perf stat -vv -e NAME`).
+    /// The expected numbers are those that perf uses (`perf stat -vv -e NAME`).
     #[test]
     fn caches_are_numbered_as_perf_does() {
         let counter = |name| plan(&Event::named(name), Rate::Period(1), None).expect("known").counter;

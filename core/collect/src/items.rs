@@ -1,7 +1,7 @@
-//! Records that outlive their rings: what of them matters to the collector, owned.
+//! Owned copies of kernel records, without the fields that the collector does not need.
 //!
-//! Enters: parsed records that borrow from a ring's bytes. Leaves: the same without what nobody needs (mappings of
-//! data, threads, unknown types). Never here: state.
+//! Enters: parsed records that borrow from a ring's bytes. Leaves: owned values that outlive the ring; records that nobody
+//! needs (mappings of data, threads, unknown types) are left out. Never here: state.
 
 use dwell_attribution::Target;
 use dwell_profile::{EventIndex, Pid, Tid};
@@ -16,79 +16,79 @@ use crate::{
 pub enum Item {
     /// A sample of the event with this index.
     Sample(EventIndex, Sample),
-    /// The registers of a sample of this event that was counted in the kernel: it tells a branch's direction and counts
-    /// nothing.
+    /// The registers of a sample of this event. The sample itself was counted in the kernel, so this item is not counted; it
+    /// only shows which way a branch went.
     Registers(EventIndex, Sample),
-    /// The last branches of a thread: they count no sample.
+    /// The last branches of a thread. They count as no sample.
     Branches(Box<RawStack>),
-    /// Anything else; rare, so kept aside.
+    /// Any other record. These are rare, so they are boxed.
     Side(Box<Side>),
-    /// A thread was followed, or began to be single-stepped.
+    /// A burst: the thread was emulated, or single-stepping of it began.
     Burst(Box<RawBurst>),
-    /// A watchpoint disturbed a process: its samples until then show that.
+    /// A watchpoint disturbed a process. Its samples up to `until_ns` contain the disturbance.
     Watched {
         /// The process.
         pid: Pid,
-        /// Until when.
+        /// End of the disturbance: CLOCK_MONOTONIC in ns.
         until_ns: u64,
     },
-    /// A thread's executions of a few places were counted.
+    /// The executions of a few places by one thread were counted.
     Window(Box<RawWindow>),
-    /// The exits of a loop that a thread was in were watched.
+    /// The exits of a loop were watched while a thread was in the loop.
     Exits(Box<RawExits>),
 }
 
 /// Branches that a thread took.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawStack {
-    /// Its process.
+    /// The process of the thread.
     pub pid: Pid,
-    /// From where to where, the latest first.
+    /// Source and target address of each branch, the latest first.
     pub branches: Vec<(u64, u64)>,
 }
 
-/// Executions that breakpoints counted in a stretch of a thread's time.
+/// Executions that hardware breakpoints counted during an interval of a thread's time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawWindow {
-    /// Its process.
+    /// The process of the thread.
     pub pid: Pid,
     /// The thread.
     pub tid: Tid,
-    /// Samples of it until then show the counting.
+    /// Samples of the thread up to this time contain the cost of counting.
     pub until_ns: u64,
-    /// By address.
+    /// Pairs of an address and its number of executions.
     pub counts: Vec<(u64, u64)>,
 }
 
-/// How often a thread left a loop in a stretch of its time.
+/// How often a thread left a loop during an interval of its time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawExits {
-    /// Its process.
+    /// The process of the thread.
     pub pid: Pid,
     /// The thread.
     pub tid: Tid,
-    /// The counter that the loop has.
+    /// The counter that the loop steps.
     pub counter: crate::counts::pairs::CounterId,
-    /// From when …
+    /// Start of the interval.
     pub since_ns: u64,
-    /// … until when its samples show the watching.
+    /// End of the interval: samples up to this time contain the cost of watching.
     pub until_ns: u64,
-    /// How long the thread ran meanwhile.
+    /// How long the thread ran during the interval, in ns.
     pub running_ns: u64,
-    /// How often control reached an exit.
+    /// How often control reached an exit of the loop.
     pub executions: u64,
 }
 
-/// What a thread did while it was single-stepped, or would do.
+/// The instructions that a thread executed while it was single-stepped, or would execute by emulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawBurst {
-    /// Its process.
+    /// The process of the thread.
     pub pid: Pid,
     /// The thread.
     pub tid: Tid,
-    /// Samples of it until then show the stepping. 0: it stood still.
+    /// Samples of the thread up to this time contain the cost of stepping. 0: the thread was emulated while it stood still.
     pub stepped_until_ns: u64,
-    /// Where it was before each step, and after the last.
+    /// The program counter before each step and after the last one.
     pub pcs: Vec<u64>,
 }
 
@@ -97,84 +97,84 @@ pub struct RawBurst {
 pub enum Side {
     /// Executable memory was mapped.
     Map {
-        /// Whose.
+        /// The process.
         pid: Pid,
         /// First virtual address.
         start: u64,
         /// Bytes.
         length: u64,
-        /// Offset of the first byte in the target.
+        /// Offset of the first byte in the target's file.
         file_offset: u64,
         /// What was mapped.
         target: Target,
     },
     /// A process executes a program.
     Exec {
-        /// It.
+        /// The process.
         pid: Pid,
         /// Its new name.
         comm: String,
     },
-    /// What a process executes since its last [`Side::Exec`], as entries name it.
+    /// The executable that a process runs since its last [`Side::Exec`], in the form in which entries name it.
     Executable {
-        /// It.
+        /// The process.
         pid: Pid,
         /// [`crate::entries::Place::Executable`]'s `id`.
         id: u64,
     },
-    /// A task took a name.
+    /// A task changed its name.
     Comm {
-        /// Its process.
+        /// The process of the task.
         pid: Pid,
-        /// Its thread.
+        /// The thread of the task.
         tid: Tid,
         /// The name.
         comm: String,
     },
-    /// A thread was born, a process's first included; told where thread names are kept.
+    /// A thread began, the first one of a process included. Only recorded where thread names are kept.
     BeginThread {
-        /// It.
+        /// The new thread.
         tid: Tid,
-        /// The process that made it, its own where it is not the first.
+        /// The process that created it. It differs from the thread's own process only for the first thread of a process.
         parent_pid: Pid,
-        /// The thread that made it.
+        /// The thread that created it.
         parent_tid: Tid,
     },
-    /// A thread ended; told where thread names are kept.
+    /// A thread ended. Only recorded where thread names are kept.
     EndThread {
-        /// It.
+        /// The thread.
         tid: Tid,
     },
-    /// A process was born.
+    /// A process was created.
     Fork {
-        /// It.
+        /// The new process.
         pid: Pid,
-        /// Its parent.
+        /// Its parent process.
         parent_pid: Pid,
     },
-    /// A process's first thread ended.
+    /// The first thread of a process ended.
     Exit {
-        /// It.
+        /// The process.
         pid: Pid,
     },
     /// Samples, or records of any kind, are missing.
     Lost {
-        /// The event that says so.
+        /// The event whose records are missing, where it is known.
         event: Option<EventIndex>,
-        /// How many.
+        /// Number of missing records.
         records: u64,
-        /// Why.
+        /// Why they are missing.
         cause: LossCause,
     },
     /// The kernel throttled an event.
     Throttle {
-        /// It.
+        /// The throttled event, where it is known.
         event: Option<EventIndex>,
     },
 }
 
 impl Side {
-    /// The process that it tells something of.
+    /// Returns the process that this record is about, if it is about one.
     pub fn pid(&self) -> Option<Pid> {
         match self {
             Side::Map { pid, .. }
@@ -191,7 +191,7 @@ impl Side {
 }
 
 impl Item {
-    /// The part of a record that matters here.
+    /// Returns the part of a record that the collector needs, or `None` if it needs nothing of it.
     pub fn from_body(event: Option<EventIndex>, body: Body<'_>) -> Option<Item> {
         let side = match body {
             Body::Sample(sample) => return Some(Item::Sample(event?, sample)),
@@ -221,7 +221,7 @@ impl Item {
 }
 
 impl Item {
-    /// What a record tells of threads, which matters where their names are kept.
+    /// Returns what a record reports about threads. This is needed only where thread names are kept.
     pub fn of_thread(body: &Body<'_>) -> Option<Item> {
         let side = match *body {
             Body::Fork { tid, parent_pid, parent_tid, .. } => {

@@ -1,4 +1,4 @@
-//! Causes of losses: every sample that is missing is counted under one of them.
+//! Causes of losses: every missing sample is counted under one of them.
 
 /// Why samples are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -7,15 +7,15 @@ pub enum LossCause {
     RingFull,
     /// The kernel's buffers of evicted entries were full.
     BuffersFull,
-    /// A sample interrupted the handling of another one: only an NMI can, and only the kernel module sees it. Likewise an
-    /// interrupt of its timer that came without registers, which nobody has seen yet.
+    /// A sample interrupted the handling of another one: only an NMI can do that, and only the kernel module detects it.
+    /// Also counts interrupts of the module's timer that came without registers, which have never been observed.
     Nested,
-    /// The kernel module's device failed; how many samples that took is not known.
+    /// The kernel module's device failed. The number of samples that this cost is not known.
     DeviceFailed,
 }
 
 impl LossCause {
-    /// As status and epoch.json name it.
+    /// Returns the name, as used in status and epoch.json.
     pub fn name(self) -> &'static str {
         match self {
             LossCause::RingFull => "ring-full",

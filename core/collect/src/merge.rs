@@ -1,15 +1,15 @@
-//! The CPUs' streams, merged by time within a bounded window.
+//! Merges the CPUs' streams of records by time within a bounded window.
 //!
-//! Enters: each CPU's records, in its own order. Leaves: all records up to a horizon, ordered by time. A record is
-//! stamped before it becomes visible in its ring, so a horizon a little in the past leaves nothing behind; what comes
-//! later still (a virtual CPU that was paused between the two) is handed out at once and counted.
+//! Enters: each CPU's records, in its own order. Leaves: all records up to a horizon, ordered by time. A record is stamped
+//! before it becomes visible in its ring, so a horizon slightly in the past misses nothing. A record that arrives even later
+//! (because a virtual CPU was paused between the two) is handed out at once and counted as late.
 
-/// Something that happened at a time.
+/// An item with its time.
 #[derive(Debug)]
 pub struct Timed<T> {
     /// CLOCK_MONOTONIC in ns.
     pub time_ns: u64,
-    /// What.
+    /// The item.
     pub item: T,
 }
 
@@ -18,9 +18,9 @@ pub struct Timed<T> {
 pub struct Merger<T> {
     pending: Vec<Timed<T>>,
     horizon_ns: u64,
-    /// Items that came after their turn.
+    /// Number of items that arrived after their turn.
     pub late: u64,
-    /// By how much at most.
+    /// Largest delay of a late item, in ns.
     pub late_ns_max: u64,
 }
 
@@ -31,16 +31,16 @@ impl<T> Default for Merger<T> {
 }
 
 impl<T> Merger<T> {
-    /// Takes an item in.
+    /// Adds an item.
     pub fn push(&mut self, time_ns: u64, item: T) {
-        // The last horizon is the end of time, and everything must be before it.
+        // The last horizon is the end of time, and every item must lie before it.
         let time_ns = time_ns.min(u64::MAX - 1);
         self.late += u64::from(time_ns < self.horizon_ns);
         self.late_ns_max = self.late_ns_max.max(self.horizon_ns.saturating_sub(time_ns));
         self.pending.push(Timed { time_ns, item });
     }
 
-    /// Hands out everything before the horizon. A stable sort of a few ascending runs is close to linear.
+    /// Hands out all items before the horizon. A stable sort of a few ascending runs takes nearly linear time.
     pub fn take_until(&mut self, horizon_ns: u64, mut each: impl FnMut(Timed<T>)) {
         self.horizon_ns = self.horizon_ns.max(horizon_ns);
         self.pending.sort_by_key(|t| t.time_ns);

@@ -1,22 +1,22 @@
-//! What to collect, as the caller asks for it.
+//! The options of a collection, as the caller sets them.
 
 use std::{ffi::OsString, time::Duration};
 
 use dwell_profile::{DimensionSet, Epoch, EpochId, Event, Pid, Scope, name_to_text};
 
-/// Whose code is sampled.
+/// The processes whose code is sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Every CPU, whatever it runs.
+    /// Every CPU, with everything that it runs.
     System,
-    /// These processes, their threads, and their descendants, born or to be born.
+    /// These processes with their threads and all descendants, present and future.
     Processes(Vec<Pid>),
     /// A command and its descendants, from its exec on.
     Command(Vec<OsString>),
 }
 
 impl Target {
-    /// As the epoch records it.
+    /// Returns the scope as the epoch records it.
     pub fn scope(&self) -> Scope {
         match self {
             Target::System => Scope::System,
@@ -28,89 +28,92 @@ impl Target {
     }
 }
 
-/// How often.
+/// A sampling rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rate {
-    /// About this many samples per second of a busy CPU. For `cycles` and `instructions` it becomes a period through
-    /// the measured clock, for rarer events through a typical distance between them.
+    /// About this many samples per second of a busy CPU. For `cycles` and `instructions` the measured clock converts it to a
+    /// period, for rarer events a typical distance between two occurrences.
     Frequency(u32),
-    /// One sample per this many occurrences (of `cpu-clock`: nanoseconds).
+    /// One sample per this many occurrences (for `cpu-clock`: nanoseconds).
     Period(u64),
-    /// What a machine can bear for good: with a timer 1000 Hz, for hardware events DCPI's 62,000 cycles (§4.1.1: 60 to
-    /// 64 thousand), but no more than so many samples per second of a busy CPU.
+    /// A rate that a machine can bear permanently: 1000 Hz with a timer, DCPI's 62,000 cycles for hardware events (§4.1.1:
+    /// 60 to 64 thousand), but at most `hz_max`.
     Continuous {
-        /// That many.
+        /// Maximum number of samples per second of a busy CPU.
         hz_max: u32,
     },
 }
 
-/// Which backend is to sample.
+/// The backend that is to sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendChoice {
-    /// The best that works here.
+    /// The best backend that works on this machine.
     #[default]
     Auto,
-    /// The kernel module, or nothing.
+    /// The kernel module; an error if it does not work.
     Kmod,
-    /// BPF, or nothing.
+    /// BPF; an error if it does not work.
     Bpf,
-    /// Ring buffers, or nothing.
+    /// Ring buffers; an error if they do not work.
     Perf,
 }
 
-/// Default rate: below 1% of overhead with a timer (a bare interrupt costs 2.5 µs on a 2-core VM).
+/// Default rate. With a timer it costs below 1% (an interrupt alone takes 2.5 µs on a 2-core VM).
 pub const DEFAULT_RATE: Rate = Rate::Frequency(1000);
 
-/// Stacks of branches per second of a busy CPU. In a minute they have some 450,000 branches, as many as 560 path bursts, which make
-/// frequencies good (docs/measured.md). What one costs was never measured, for want of hardware: the kernel reads some hundred
-/// registers of the processor for it; if that and the interrupt take 20 µs, 250 are 0.5%. The collector takes 1 to 4 µs for each (`cargo test --workspace --test recorded_stacks -- --nocapture`, at opt-level 1).
+/// Branch stacks per second of a busy CPU. In a minute they contain some 450,000 branches, as many as 560 path bursts, which
+/// suffice for good frequencies (docs/measured.md). The cost of one was never measured, for lack of hardware: the kernel
+/// reads about a hundred registers of the processor for it. If that and the interrupt take 20 µs, 250 stacks cost 0.5%. The
+/// collector takes 1 to 4 µs for each (`cargo test --workspace --test recorded_stacks -- --nocapture`, at opt-level 1).
 pub const DEFAULT_BRANCH_STACKS_HZ: u32 = 250;
 
 /// Percent of the target's CPU time that counting executions by words in memory may cost.
 pub const ODOMETERS_PERCENT: f64 = 0.5;
 
-/// How `record` collects.
+/// The options of `record`.
 #[derive(Clone, Debug)]
 pub struct RecordOptions {
-    /// Whose code.
+    /// The processes to sample.
     pub target: Target,
-    /// Who samples.
+    /// The backend that is to sample.
     pub backend: BackendChoice,
-    /// Which events; none: `cycles` and, more seldom, `instructions` where the machine counts them, else `cpu-clock`.
+    /// The events to sample. If empty: `cycles` and, less often, `instructions` where the machine counts them, otherwise
+    /// `cpu-clock`.
     pub events: Vec<Event>,
-    /// How often.
+    /// The sampling rate.
     pub rate: Rate,
-    /// The epoch's name.
+    /// The name of the epoch.
     pub name: Option<String>,
-    /// Stop after that time, a command included; `None`: when the command or the processes end, or on
+    /// Stop after this time, even if the command still runs. `None`: stop when the command or the processes end, or on
     /// [`crate::Stop`].
     pub duration: Option<Duration>,
-    /// Store what was counted at least so often; a collector that is killed loses no more than that.
+    /// Longest time between two stores of the counts. A collector that is killed loses no more than that.
     pub flush_every: Duration,
-    /// Tell branch directions from sampled registers.
+    /// Find branch directions from sampled registers.
     pub branches: bool,
-    /// Applications of which each process is an instance of its own.
+    /// Applications whose processes are recorded as separate instances.
     pub by_process: Vec<String>,
-    /// What is kept of each sample beside its place.
+    /// The dimensions that are kept of each sample beside its place.
     pub dimensions: DimensionSet,
-    /// Count what data sampled instructions refer to.
+    /// Count which data the sampled instructions refer to.
     pub data: bool,
-    /// Percent of the target's CPU time that stopping and following its threads may cost, for path bursts; 0: none.
+    /// Percent of the target's CPU time that stopping and emulating its threads may cost, for path bursts; 0: no bursts.
     pub paths_percent: f64,
     /// Percent of the target's CPU time that counting executions by hardware breakpoints may cost, for counted windows; 0:
-    /// none.
+    /// no windows.
     pub windows_percent: f64,
     /// Percent of the target's CPU time that counting executions by words in memory may cost; 0: none are read.
     pub odometers_percent: f64,
-    /// Windows only stand in for bursts: they are counted where threads cannot be followed, and no thread is single-stepped.
+    /// Use windows only as a replacement for bursts: they are counted where threads cannot be emulated, and no thread is
+    /// single-stepped.
     pub windows_stand_in: bool,
-    /// Stacks of branches (LBR, BRBE) per second of a busy CPU, where hardware events are sampled through rings and the
-    /// processor keeps them; 0: none.
+    /// Branch stacks (LBR, BRBE) per second of a busy CPU, where hardware events are sampled through rings and the processor
+    /// supports them; 0: none.
     pub branch_stacks_hz: u32,
 }
 
 impl RecordOptions {
-    /// The defaults for a target.
+    /// Returns the default options for a target.
     pub fn new(target: Target) -> Self {
         RecordOptions {
             target,
@@ -133,43 +136,44 @@ impl RecordOptions {
     }
 }
 
-/// How `daemon` collects: the whole machine, for good.
+/// The options of `daemon`, which collects the whole machine permanently.
 #[derive(Clone, Debug)]
 pub struct DaemonOptions {
-    /// Who samples.
+    /// The backend that is to sample.
     pub backend: BackendChoice,
-    /// Which events; none: `cycles` and, more seldom, `instructions` where the machine counts them, else `cpu-clock`.
+    /// The events to sample. If empty: `cycles` and, less often, `instructions` where the machine counts them, otherwise
+    /// `cpu-clock`.
     pub events: Vec<Event>,
-    /// How often; `None`: [`Rate::Continuous`], as far as the budget allows.
+    /// The sampling rate. `None`: [`Rate::Continuous`], as far as the budget permits.
     pub rate: Option<Rate>,
-    /// The first epoch's name.
+    /// The name of the first epoch.
     pub name: Option<String>,
-    /// Store what was counted at least so often.
+    /// Longest time between two stores of the counts.
     pub flush_every: Duration,
-    /// Tell branch directions from sampled registers.
+    /// Find branch directions from sampled registers.
     pub branches: bool,
-    /// Applications of which each process is an instance of its own.
+    /// Applications whose processes are recorded as separate instances.
     pub by_process: Vec<String>,
-    /// What is kept of each sample beside its place.
+    /// The dimensions that are kept of each sample beside its place.
     pub dimensions: DimensionSet,
-    /// Percent of each CPU that sampling may cost; beyond, the rate is lowered. 0: whatever it costs.
+    /// Percent of each CPU that sampling may cost. If it costs more, the rate is lowered. 0: no limit.
     pub budget_percent: f64,
-    /// What the cost is measured over before it is judged.
+    /// Length of the window over which the cost is measured before it is judged.
     pub budget_window: Duration,
-    /// A new epoch begins so often; `None`: only when asked for.
+    /// Interval after which a new epoch begins. `None`: only on request.
     pub rotate_every: Option<Duration>,
-    /// A new epoch begins when an image whose path contains one of these was built anew.
+    /// A new epoch begins when an image was rebuilt whose path contains one of these strings.
     pub rotate_on_rebuild: Vec<String>,
-    /// Epochs that ended longer ago are removed, unless they were named; `None`: none for its age.
+    /// Age after its end at which an epoch is removed, unless it has a name. `None`: no limit.
     pub keep_age: Option<Duration>,
-    /// The oldest epochs are removed when all take more, in bytes, unless they were named; `None`: any size.
+    /// Size in bytes of all epochs above which the oldest epochs are removed, unless they have names. `None`: no limit.
     pub keep_bytes: Option<u64>,
-    /// Sampled images are copied aside, so that profiles outlive rebuilds, up to so many bytes; `None`: those alone that no
-    /// path leads to.
+    /// Sampled images are copied into the database, up to this many bytes, so that profiles outlive rebuilds. `None`: only
+    /// images that no path leads to are copied.
     pub keep_images_bytes: Option<u64>,
-    /// Entries in memory that make us store before it is time.
+    /// Number of entries in memory that triggers storing before it is due.
     pub entries_max: usize,
-    /// Entries that are kept while the database refuses them.
+    /// Number of entries that are kept while the database refuses them.
     pub unstored_max: usize,
 }
 
@@ -180,7 +184,7 @@ impl Default for DaemonOptions {
             events: Vec::new(),
             rate: None,
             name: None,
-            flush_every: Duration::from_secs(300), // As DCPI's daemon; the longer, the more the kernel aggregates.
+            flush_every: Duration::from_secs(300), // As in DCPI's daemon. The longer, the more the kernel aggregates.
             branches: true,
             by_process: Vec::new(),
             dimensions: DimensionSet::NONE,
@@ -197,38 +201,38 @@ impl Default for DaemonOptions {
     }
 }
 
-/// What a collector tells while it runs.
+/// A report of a collector about its progress.
 #[derive(Clone, Debug)]
 pub enum Progress {
-    /// Sampling goes on; the epoch tells events, periods and notes.
+    /// Sampling has started. The epoch contains events, periods and notes.
     Started(Box<Epoch>),
-    /// About once a second.
+    /// Sent about once a second.
     Running {
-        /// Since the start.
+        /// Time since the start.
         elapsed: Duration,
         /// Samples counted so far.
         samples: u64,
         /// Samples lost so far.
         lost: u64,
     },
-    /// An epoch ended by itself, and the next one began. One that someone asked to end is his to care for.
+    /// The daemon ended an epoch by itself, and the next one began. Epochs that end on request are not reported.
     Ended(EpochId),
-    /// What was counted is on disk.
+    /// The counts were written to disk.
     Flushed {
         /// Samples stored in the epoch so far.
         samples: u64,
     },
-    /// Something the user should know now; it is no failure yet.
+    /// A problem that the user should know now. It is not a failure yet.
     Warning(String),
 }
 
-/// What `record` did.
+/// The result of `record`.
 #[derive(Debug)]
 pub struct Recorded {
-    /// The epoch, as stored.
+    /// The epoch as stored.
     pub epoch: Epoch,
-    /// The command's status, if there was a command and it ended.
+    /// The command's exit status, if there was a command and it ended.
     pub exit: Option<std::process::ExitStatus>,
-    /// Whether [`crate::Stop`] ended it.
+    /// Whether [`crate::Stop`] ended the collection.
     pub interrupted: bool,
 }

@@ -1,35 +1,36 @@
-//! Randomized periods (DCPI §4.1.1): a fixed period falls in step with loops of commensurate length.
+//! Randomized periods (DCPI §4.1.1): a fixed period synchronizes with loops of commensurate length.
 //!
-//! Enters: an event's mean period, and how far it got since its period was last written. Leaves: the next period.
-//! Each sample counts one, none is weighted: what must hold is that on average a sample stands for the documented
-//! period. Two things pull that mean away and are put right here:
+//! Enters: an event's mean period, and how far it got since its period was last written. Leaves: the next period. Each
+//! sample counts one, without a weight, so a sample must represent the documented period on average. Two effects shift that
+//! average and are corrected here:
 //!
-//! - Samples per unit of work go with 1/period, so it is the *rate* that is drawn evenly around its mean.
-//! - Writing the period (PERF_EVENT_IOC_PERIOD) throws away the progress towards the next sample, half a period on
-//!   average; spread over the `n` periods since the last writing, the rate must be higher by 1/(2n).
+//! - The number of samples per unit of work is proportional to 1/period, so the *rate* is drawn evenly around its mean, not
+//!   the period.
+//! - Writing the period (PERF_EVENT_IOC_PERIOD) discards the progress towards the next sample, half a period on average.
+//!   Spread over the `n` periods since the last write, the rate must be higher by 1/(2n).
 //!
-//! So an event is rewritten only after some periods have passed, and the drawn rate makes up for the loss.
+//! So an event is rewritten only after some periods have passed, and the drawn rate compensates for the loss.
 //!
-//! A run of a second or two sees but a handful of draws, whose mean strays: four of them by 3.6% (one standard
-//! deviation). Hence they come in pairs that mirror each other at the mean rate (antithetic variates, Hammersley and
-//! Morton 1956): whatever a pair covers whole has the documented rate.
+//! A run of one or two seconds has only a handful of draws, whose mean deviates: that of four draws by 3.6% (one standard
+//! deviation). So draws come in pairs that are symmetric about the mean rate (antithetic variates, Hammersley and Morton
+//! 1956): an interval that contains complete pairs has exactly the documented rate.
 //!
-//! Events that children and threads inherit (all but those of the whole machine) are another matter. The kernel gives a
-//! child the period that its ancestor's event has when the child is born, and no way to rewrite the child's: a
-//! long-lived child keeps one draw, and so do all that are born after the first task has ended. Therefore what is drawn
-//! for inheritance lies close to the mean, so that samples × period is right within [`SPREAD_INHERITED`] for each task;
-//! it makes up for no loss, which would be the first task's only; and it is rewritten so rarely that this loss, at most
-//! half a sample each time, is below 0.2% of the samples. They are opened with the documented period itself.
+//! Events that children and threads inherit (all except those of the whole machine) are different. The kernel gives a child
+//! the period that its ancestor's event has when the child is created, and offers no way to rewrite the child's period: a
+//! long-lived child keeps one draw, and so do all that are created after the first task has ended. Therefore the draws of
+//! inherited events lie close to the mean, so that samples × period is right within [`SPREAD_INHERITED`] for each task. They
+//! do not compensate for the loss, which would occur in the first task only. They are written so rarely that this loss, at
+//! most half a sample each time, is below 0.2% of the samples. Such events are opened with the documented period itself.
 
 use crate::random::Random;
 
-/// Periods that must pass before the next writing.
+/// Number of periods that must pass before the next write.
 pub const PERIODS_BETWEEN: f64 = 24.0;
-/// The same for an event that is inherited, over all who inherit it.
+/// The same number for an inherited event, counted over all tasks that inherited it.
 const PERIODS_BETWEEN_INHERITED: f64 = 256.0;
-/// Rates are drawn from mean × (1 ± this).
+/// Rates are drawn from mean × (1 ± this value).
 const SPREAD: f64 = 0.125;
-/// The same for an event that is inherited.
+/// The same spread for an inherited event.
 const SPREAD_INHERITED: f64 = 0.02;
 
 /// Draws an event's periods.
@@ -38,33 +39,34 @@ pub struct RandomPeriod {
     mean: u64,
     inherited: bool,
     random: Random,
-    /// The second of a pair: where between the lowest rate (0) and the highest (1).
+    /// The second draw of a pair: its position between the lowest rate (0) and the highest (1).
     mirrored: Option<f64>,
 }
 
 impl RandomPeriod {
-    /// For an event of this mean period.
+    /// Creates a sequence of periods with this mean.
     pub fn new(mean: u64, inherited: bool, seed: u64) -> Self {
         RandomPeriod { mean, inherited, random: Random::new(seed), mirrored: None }
     }
 
-    /// Another mean from now on.
+    /// Sets another mean from now on.
     pub fn set_mean(&mut self, mean: u64) {
         self.mean = mean;
     }
 
-    /// The period to open the event with.
+    /// Returns the period to open the event with.
     pub fn first(&mut self) -> u64 {
         if self.inherited { self.mean } else { self.next(PERIODS_BETWEEN) }
     }
 
-    /// Whether to write another one after `passed` periods with the last one. A period of 1 has no room for chance.
+    /// Returns whether to write another period after `passed` periods with the last one. A period of 1 leaves no room for
+    /// randomness.
     pub fn is_due(&self, passed: f64) -> bool {
         let between = if self.inherited { PERIODS_BETWEEN_INHERITED } else { PERIODS_BETWEEN };
         passed >= between && self.mean > 1
     }
 
-    /// The next period, after `passed` periods (of the mean length) with the last one.
+    /// Returns the next period, after `passed` periods (of the mean length) with the last one.
     pub fn next(&mut self, passed: f64) -> u64 {
         let (spread, made_up) =
             if self.inherited { (SPREAD_INHERITED, 0.0) } else { (SPREAD, 1.0 / (2.0 * passed.max(1.0))) };
@@ -72,7 +74,7 @@ impl RandomPeriod {
         ((self.mean as f64 / (evenly + made_up)).round() as u64).max(1)
     }
 
-    /// From 0 to 1; of two draws, the second is as far below the middle as the first was above.
+    /// Returns a number from 0 to 1. The second draw of a pair lies as far below the middle as the first lies above it.
     fn draw(&mut self) -> f64 {
         if let Some(second) = self.mirrored.take() {
             return second;
@@ -89,8 +91,8 @@ mod tests {
 
     const MEAN: u64 = 200_000;
 
-    /// Simulates an event whose period is rewritten at random moments, as the kernel does it: by how much the mean
-    /// period that its samples stand for is off.
+    /// Simulates an event whose period is rewritten at random moments, as the kernel does it. Returns the relative error of
+    /// the mean period that its samples represent.
     fn mean_off(inherited: bool, interval_periods: f64) -> f64 {
         let mut random = RandomPeriod::new(MEAN, inherited, 0xd311);
         let (mut work, mut samples) = (0.0, 0.0);
@@ -116,7 +118,7 @@ mod tests {
     #[test]
     fn a_pair_has_the_documented_rate() {
         let mut random = RandomPeriod::new(MEAN, false, 11);
-        let periods_passed = 1e9; // Nothing to make up for.
+        let periods_passed = 1e9; // No loss to compensate.
         let mut drawn: Vec<f64> =
             (0..1000).map(|_| MEAN as f64 / random.next(periods_passed) as f64 - 1.0).collect();
         assert!(drawn.chunks(2).all(|pair| (pair[0] + pair[1]).abs() < 1e-4), "{drawn:?}");

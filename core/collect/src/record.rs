@@ -1,4 +1,4 @@
-//! `dwell record`: one epoch from one run.
+//! `dwell record`: collects one epoch in one run.
 
 use std::{
     process::{Child, ExitStatus},
@@ -20,18 +20,18 @@ use crate::{
     sys::command::PausedCommand,
 };
 
-/// How long a command may go on after it was told to end.
+/// Time that a command may continue after it was signalled to end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// The account and the clocks are looked at so often.
+/// Interval between two updates of the account and checks of the clocks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// While the database refuses, a full memory must not make us try again every round, but soon.
+/// Delay before a full memory is stored again while the database refuses: not in each round, but soon.
 const RETRY: Duration = Duration::from_secs(3);
 
-/// Collects one epoch: until the command or the processes end, the time is over, or `stop` is asked for. What was
-/// collected is stored every [`RecordOptions::flush_every`], so that a killed collector loses no more than that; a
-/// database that refuses is told once (as a warning), tried again each time, and an error only at the end.
+/// Collects one epoch, until the command or the processes end, the duration has passed, or `stop` is set. The counts are
+/// stored every [`RecordOptions::flush_every`], so that a killed collector loses no more than that. If the database refuses,
+/// this is reported once (as a warning) and each store is a new attempt; it is an error only at the end.
 pub fn record(
     options: RecordOptions,
     writer: &Writer,
@@ -113,7 +113,7 @@ fn open_command(
     }
 }
 
-/// What the collection waits for.
+/// The condition that the collection waits for.
 enum Running {
     System,
     Processes(Vec<Pid>),
@@ -121,7 +121,7 @@ enum Running {
 }
 
 impl Running {
-    /// Whether there is nothing left to sample.
+    /// Returns whether there is nothing left to sample.
     fn has_ended(&mut self) -> bool {
         match self {
             Running::System => false,
@@ -133,7 +133,8 @@ impl Running {
         }
     }
 
-    /// Asks a command to end as well; whether to wait no longer for it. A command that stays is left to itself.
+    /// Signals a command to end as well. Returns whether to stop waiting for it. A command that does not end is left
+    /// running.
     fn interrupt(&mut self, stop: &Stop) -> bool {
         let Running::Command { child, told_to_end, .. } = self else { return true };
         let told = *told_to_end.get_or_insert_with(|| {
@@ -151,7 +152,7 @@ impl Running {
     }
 }
 
-/// Rounds until the end; whether it was `stop` that ended it.
+/// Runs rounds until the end. Returns whether `stop` ended them.
 fn run(
     session: &mut Session,
     running: &mut Running,
@@ -166,7 +167,7 @@ fn run(
     loop {
         let left =
             options.duration.map_or(Duration::MAX, |duration| duration.saturating_sub(start.elapsed()));
-        session.round(left.min(LOOK_EVERY), None, progress); // Somebody may be looking at the progress.
+        session.round(left.min(LOOK_EVERY), None, progress); // Somebody may be watching the progress.
         if Instant::now() >= next_look {
             next_look = Instant::now() + LOOK_EVERY;
             account.look_at(&mut clocks);
@@ -181,12 +182,12 @@ fn run(
                 return true;
             }
         } else if options.duration.is_some_and(|d| start.elapsed() >= d) {
-            return false; // A command goes on, as processes do.
+            return false; // The command continues, as processes do.
         }
     }
 }
 
-/// Stores at intervals, and tells of a failure once.
+/// Stores at intervals, and reports a failure once.
 pub struct Flushing {
     every: Duration,
     next: Instant,
@@ -195,20 +196,20 @@ pub struct Flushing {
 }
 
 impl Flushing {
-    /// The first one after an interval.
+    /// Creates a schedule whose first store comes after one interval.
     pub fn new(every: Duration) -> Self {
         let now = Instant::now();
         Flushing { every, next: now + every, next_if_full: now, failing: false }
     }
 
-    /// Whether it is time to store, or memory is full.
+    /// Returns whether it is time to store, or memory is full.
     pub fn is_due(&self, session: &Session) -> bool {
         let now = Instant::now();
         now >= self.next || session.is_full() && now >= self.next_if_full
     }
 
-    /// Stores if it is due; whether it did. A full memory leaves the kernel its tables: emptied
-    /// before they are of use, they would aggregate little, and fill the memory all the sooner.
+    /// Stores if it is due. Returns whether it did. If it is due only because memory is full, the kernel keeps its tables:
+    /// tables that are emptied too early aggregate little, and would fill the memory even faster.
     pub fn when_due(&mut self, session: &mut Session, progress: &mut dyn FnMut(Progress)) -> bool {
         let now = Instant::now();
         if now >= self.next {

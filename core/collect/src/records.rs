@@ -1,12 +1,13 @@
-//! The kernel's records, parsed: bytes of a ring buffer → validated values.
+//! Parser of the kernel's perf records: from the bytes of a ring buffer to validated values.
 //!
-//! Enters: the bytes of one `perf_event_header` and what follows it, as `perf_event_open(2)` lays them out for the
-//! sample type that `sys::event` asks for (IDENTIFIER | TIME, of samples that are written IP | TID, sometimes REGS_USER, of
-//! the event for them BRANCH_STACK; `sample_id_all`), or for none at all.
-//! Leaves: [`Record`]s. Never here: a panic, whatever the bytes are; state.
+//! Enters: the bytes of one `perf_event_header` and its body, as `perf_event_open(2)` lays them out for the sample type that
+//! `sys::event` requests (IDENTIFIER | TIME; for samples that are written to the ring IP | TID, sometimes REGS_USER, and
+//! BRANCH_STACK for the event of branch stacks; `sample_id_all`), or for events without any sample type. Leaves:
+//! [`Record`]s. Never here: a panic, whatever the bytes are; state.
 //!
-//! Whether a sample carries registers is seen from its length, so that no other record need be known. Whether it carries
-//! branches the caller knows, by the event: without any it looks like one without registers.
+//! The length of a sample shows whether it carries registers, so no other record needs to be known. Whether it carries
+//! branches depends on the event, which the caller knows: a sample with an empty branch stack looks like one without
+//! registers.
 
 use dwell_attribution::FileTag;
 use dwell_profile::{BranchEntry, CpuId, Pid, Tid};
@@ -16,60 +17,60 @@ use crate::branch::{REGISTER_COUNT, Registers};
 
 /// Bytes of `perf_event_header`: type (u32), misc (u16), size (u16).
 pub const HEADER_BYTES: usize = 8;
-/// Bytes of the trailer that `sample_id_all` appends: time, identifier. Before it may be pid and tid of the writer, after all
-/// of the body: what matters of them is in there.
+/// Bytes of the trailer that `sample_id_all` appends: time and identifier. The writer's pid and tid may precede it, behind
+/// the body. They are skipped, since the bodies contain those that we need.
 const TRAILER_BYTES: usize = 16;
-/// Bytes of a record of losses behind the header: identifier, number. The whole record of an event whose records have no
-/// trailer.
+/// Bytes of a record of losses behind its header: identifier and number. An event without `sample_id_all` writes no trailer,
+/// so this is its whole record.
 const LOST_BYTES: usize = 16;
 
-/// A record and when it was written.
+/// A parsed record, with its time and the event that wrote it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// CLOCK_MONOTONIC in ns; 0 of losses that say none.
+    /// CLOCK_MONOTONIC in ns. 0 for records of losses that carry no time.
     pub time_ns: u64,
-    /// The id of the event that wrote it.
+    /// The id of the event that wrote the record.
     pub event_id: u64,
-    /// What it says.
+    /// The content of the record.
     pub body: Body<'a>,
 }
 
-/// What a record says.
+/// The content of a record, by its type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
     /// An instruction was sampled.
     Sample(Sample),
-    /// The last branches of a thread.
+    /// The last taken branches of a thread.
     Branches(BranchStack<'a>),
     /// Executable memory was mapped.
     Mmap(Mmap<'a>),
-    /// A task got a name; `exec` if by executing a program.
+    /// A task got a new name, by executing a program if `exec` is set.
     Comm {
-        /// Its process.
+        /// The process of the task.
         pid: Pid,
-        /// Its thread.
+        /// The thread of the task.
         tid: Tid,
-        /// Whether it is a new program.
+        /// Whether the task executed a new program.
         exec: bool,
-        /// The name's bytes.
+        /// The bytes of the name.
         comm: &'a [u8],
     },
-    /// A task was born.
+    /// A task was created.
     Fork {
-        /// Its process.
+        /// Process of the new task.
         pid: Pid,
-        /// Its parent's process; the same if a thread was born.
+        /// Process of its parent. Equal to `pid` if the new task is a thread.
         parent_pid: Pid,
-        /// Its thread.
+        /// Thread of the new task.
         tid: Tid,
-        /// The thread that made it.
+        /// The thread that created it.
         parent_tid: Tid,
     },
     /// A task ended.
     Exit {
-        /// Its process.
+        /// Process of the task.
         pid: Pid,
-        /// Its thread.
+        /// Thread of the task.
         tid: Tid,
     },
     /// The ring was full: this many records are missing.
@@ -78,26 +79,27 @@ pub enum Body<'a> {
     LostSamples(u64),
     /// The kernel stopped the event for the rest of a timer tick.
     Throttle,
-    /// The kernel let it go on.
+    /// The kernel resumed a throttled event.
     Unthrottle,
-    /// Another type, of which nothing is known here.
+    /// A record of another type. The parser ignores its content.
     Other(u32),
 }
 
 /// A sampled instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// In which mode the processor was.
+    /// The mode that the processor was in.
     pub mode: Mode,
-    /// The sampled instruction's virtual address.
+    /// The virtual address of the sampled instruction.
     pub pc: u64,
-    /// The process that ran, `u32::MAX` if it was past its end.
+    /// The process that ran. `u32::MAX` if the task was past its end.
     pub pid: Pid,
-    /// The thread.
+    /// The thread that ran.
     pub tid: Tid,
     /// The CPU, where it is known.
     pub cpu: Option<CpuId>,
-    /// The user's registers, where they were sampled and the task had any. Apart: records are moved when they are sorted.
+    /// The user-mode registers, where they were sampled and the task had any. They are boxed because records are moved when
+    /// they are sorted.
     pub registers: Option<Box<Registers>>,
 }
 
@@ -106,12 +108,12 @@ pub struct Sample {
 pub struct BranchStack<'a> {
     /// The process that ran.
     pub pid: Pid,
-    /// Entries as the kernel wrote them.
+    /// The entries as the kernel wrote them.
     entries: &'a [u8],
 }
 
 impl BranchStack<'_> {
-    /// Those that were executed, from where to where, the latest first.
+    /// Iterates over the source and target addresses of the branches that were executed, the latest first.
     pub fn taken(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let entries = self.entries.chunks_exact(BranchEntry::BYTES).map_while(|entry| {
             let mut fields = Fields(entry);
@@ -121,81 +123,81 @@ impl BranchStack<'_> {
     }
 }
 
-/// The processor's mode.
+/// The processor's mode when the sample was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// User.
+    /// User mode.
     User,
-    /// Kernel.
+    /// Kernel mode.
     Kernel,
-    /// Hypervisor.
+    /// Hypervisor mode.
     Hypervisor,
-    /// A guest's kernel.
+    /// Kernel mode of a guest.
     GuestKernel,
-    /// A guest's user.
+    /// User mode of a guest.
     GuestUser,
-    /// The event could not tell.
+    /// The mode is not known.
     Unknown,
 }
 
 /// An executable mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mmap<'a> {
-    /// Whose.
+    /// The process.
     pub pid: Pid,
-    /// First virtual address.
+    /// First virtual address of the mapping.
     pub start: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
-    /// Offset of the first byte in the file.
+    /// Offset in the file of the mapping's first byte.
     pub file_offset: u64,
-    /// Whether code may run in it.
+    /// Whether the mapping is executable.
     pub executable: bool,
-    /// What was mapped.
+    /// The file that was mapped.
     pub file: FileTag<'a>,
     /// The path as the process sees it, or `//anon`, `[vdso]`, ….
     pub path: &'a [u8],
 }
 
-/// Why bytes are no record.
+/// Why bytes could not be parsed as a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
-    /// Not even a header, or its size does not fit the bytes.
+    /// There are fewer bytes than a header has, or the size in the header does not fit the bytes.
     #[error("a record of {given} bytes says that it has {claimed}")]
     Size {
-        /// Bytes there are.
+        /// Number of bytes given.
         given: usize,
-        /// Bytes its header tells.
+        /// Number of bytes that the header claims.
         claimed: usize,
     },
-    /// Shorter than its type needs.
+    /// The record is shorter than its type requires.
     #[error("a record of type {kind} is too short: {given} bytes")]
     Short {
-        /// Its type.
+        /// The record's type.
         kind: u32,
-        /// Bytes there are.
+        /// Number of bytes given.
         given: usize,
     },
-    /// A sample with another number of registers than was asked for.
+    /// A sample carries another number of registers than was requested.
     #[error("a sample carries {bytes} bytes of registers")]
     Registers {
-        /// Bytes after the fixed fields.
+        /// Number of bytes after the fixed fields.
         bytes: usize,
     },
-    /// A sample whose branches do not fill it.
+    /// The branches of a sample do not fill it exactly.
     #[error("a sample carries {bytes} bytes of branches and says that they are {claimed}")]
     Branches {
-        /// Bytes of entries.
+        /// Number of bytes of branch entries.
         bytes: usize,
-        /// How many it tells.
+        /// Number of entries that the sample claims.
         claimed: u64,
     },
 }
 
-/// A record's bytes, and those after it.
+/// The bytes of the first record, and the bytes after it.
 pub type Split<'a> = Result<(&'a [u8], &'a [u8]), RecordError>;
 
-/// The bytes of the record at the start of `stream`, by its header; `None` at the end.
+/// Splits the first record off `stream`, by the size in its header. Returns `None` at the end of the stream.
 pub fn split_record(stream: &[u8]) -> Option<Split<'_>> {
     if stream.is_empty() {
         return None;
@@ -210,7 +212,8 @@ pub fn parse_record(bytes: &[u8]) -> Result<Record<'_>, RecordError> {
     parse_record_of(bytes, |_| false)
 }
 
-/// The same; samples of events that `has_branches` knows by their ids carry branches and no registers.
+/// Parses one whole record, header included. Samples of events for whose id `has_branches` returns true carry branches and
+/// no registers.
 pub fn parse_record_of(
     bytes: &[u8],
     has_branches: impl FnOnce(u64) -> bool,
@@ -275,7 +278,7 @@ fn parse_registers(mut fields: Fields<'_>) -> Result<Option<Box<Registers>>, Rec
     let bad = RecordError::Registers { bytes: fields.0.len() };
     match (fields.u64(), fields.0.len()) {
         (None, 0) => Ok(None),                            // not sampled
-        (Some(0), 0) => Ok(None),                         // a kernel thread has none
+        (Some(0), 0) => Ok(None),                         // kernel threads have no user-mode registers
         (Some(1), length) if length % 8 == 0 => Ok(None), // 32-bit code: not interpreted
         (Some(2), length) if length == 8 * REGISTER_COUNT => {
             let mut values = [0; REGISTER_COUNT];
@@ -316,7 +319,8 @@ fn parse_body(kind: u32, misc: u16, mut fields: Fields<'_>) -> Option<Body<'_>> 
     })
 }
 
-/// The older form, which tells neither file nor protection; code unless it is marked as data.
+/// Parses the older form of a mapping (PERF_RECORD_MMAP), which contains neither the file's identity nor the protection. It
+/// is taken for code unless it is marked as data.
 fn parse_mmap<'a>(f: &mut Fields<'a>, misc: u16) -> Option<Mmap<'a>> {
     let (pid, _tid, start, length, file_offset) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?, f.u64()?);
     let executable = u32::from(misc) & abi::PERF_RECORD_MISC_MMAP_DATA == 0;
@@ -359,7 +363,7 @@ impl Mode {
     }
 }
 
-/// Bytes, read field by field; `None` past their end.
+/// A reader of bytes, field by field. It returns `None` past their end.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {
@@ -381,7 +385,7 @@ impl<'a> Fields<'a> {
         self.0.split_first_chunk().map(|(b, rest)| (self.0 = rest, u64::from_ne_bytes(*b)).1)
     }
 
-    /// What is left, up to the first zero byte.
+    /// Returns the remaining bytes up to the first zero byte.
     fn text(&mut self) -> &'a [u8] {
         let end = self.0.iter().position(|b| *b == 0).unwrap_or(self.0.len());
         &self.0[..end]

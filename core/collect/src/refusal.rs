@@ -1,24 +1,24 @@
-//! Why the kernel refused to let us sample, and what would help: never what holds already.
+//! Explains why the kernel refused to let us sample, and what would help. It never suggests what is already the case.
 //!
-//! Enters: the error, and what is known of our rights. Leaves: one line. Never here: a guess where a fact can be read; advice that
-//! is followed already, or that cannot help (a root user's is not to become root).
+//! Enters: the error, and our rights. Leaves: one line. Never here: a guess where a fact can be read; advice that is already
+//! followed, or that cannot help (such as advising root to become root).
 //!
-//! The kernel's own checks (kernel/events/core.c, `perf_event_open`) refuse by EACCES. EPERM comes from before them (a seccomp
-//! filter, as containers have) or behind (a security module, lockdown).
+//! The kernel's own checks (kernel/events/core.c, `perf_event_open`) refuse with EACCES. EPERM comes from checks before them
+//! (a seccomp filter, as in containers) or after them (a security module, lockdown).
 
 use std::{fs, io, os::unix::fs::MetadataExt};
 
 use dwell_profile::Pid;
 use rustix::io::Errno;
 
-/// What was to be sampled.
+/// The target of sampling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// All that runs.
+    /// The whole machine.
     Machine,
     /// A command that we start.
     Command,
-    /// A process that runs.
+    /// A running process.
     Process(Pid),
 }
 
@@ -27,29 +27,29 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
 
-/// What the kernel decides by.
+/// The facts that the kernel decides by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rights {
-    /// Our effective user.
+    /// Our effective user id.
     pub user: u32,
-    /// Effective capabilities, as /proc/self/status has them.
+    /// Effective capabilities, a bit for each, as in /proc/self/status.
     pub capabilities: u64,
-    /// Whether a seccomp filter holds for us.
+    /// Whether a seccomp filter is installed for us.
     pub is_filtered: bool,
-    /// Whether nothing that we execute can gain rights.
+    /// Whether programs that we execute cannot gain rights.
     pub no_new_privileges: bool,
-    /// Whether our capabilities are those of a user namespace only.
+    /// Whether our capabilities are valid in a user namespace only.
     pub in_user_namespace: bool,
     /// kernel.perf_event_paranoid.
     pub paranoid: Option<i32>,
-    /// The kernel's lockdown, where there is one.
+    /// The kernel's lockdown mode, where there is one.
     pub lockdown: Option<String>,
-    /// The user of the process that is wanted.
+    /// The user of the process that is to be sampled.
     pub target_user: Option<u32>,
 }
 
 impl Rights {
-    /// As they are.
+    /// Reads the current rights.
     pub fn now(wanted: Wanted) -> Self {
         let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
         let read = |path: &str| fs::read_to_string(path).ok().map(|text| text.trim().to_owned());
@@ -66,7 +66,7 @@ impl Rights {
         }
     }
 
-    /// What /proc/self/status tells.
+    /// Parses the rights in /proc/self/status.
     fn in_status(status: &str) -> Self {
         let field =
             |name: &str| status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
@@ -92,7 +92,7 @@ impl Rights {
         self.has(CAP_PERFMON) || self.has(CAP_SYS_ADMIN)
     }
 
-    /// How to get a capability.
+    /// Describes how to get a capability.
     fn how_to_get(&self, capability: &str) -> String {
         let name = capability.trim_start_matches("CAP_");
         if self.in_user_namespace {
@@ -108,7 +108,7 @@ impl Rights {
         }
     }
 
-    /// Which of the capabilities that sampling by BPF needs we do not have.
+    /// Returns the capabilities that sampling by BPF needs and that we lack.
     pub fn lacking_for_bpf(&self) -> Vec<&'static str> {
         let needed = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")];
         let lacks = |(capability, _): &(u32, &str)| !self.has(*capability) && !self.has(CAP_SYS_ADMIN);
@@ -120,7 +120,7 @@ const FILTERED: &str = "a seccomp filter, as containers have, forbids perf_event
 const ALLOW_CALL: &str = "allow that call: in a container `--cap-add PERFMON`, or `--security-opt seccomp=PROFILE` with a profile \
                           that allows it; in a systemd unit `SystemCallFilter=perf_event_open`";
 
-/// Why the kernel refused an event, and what to do, in one line.
+/// Explains why the kernel refused an event, and what to do, in one line.
 pub fn explain(error: &io::Error, wanted: Wanted, rights: &Rights) -> String {
     let mut reasons: Vec<String> = Vec::new();
     let mut remedies: Vec<String> = Vec::new();
@@ -163,10 +163,10 @@ fn lacks(rights: &Rights, capability: &str) -> String {
     }
 }
 
-/// What is left when our rights suffice.
+/// Explains a refusal that our rights cannot explain: returns the reason and what to do.
 fn behind_the_checks(error: &io::Error, wanted: Wanted, rights: &Rights) -> (String, String) {
     if rights.is_filtered {
-        return (FILTERED.to_owned(), ALLOW_CALL.to_owned()); // A filter may answer what it likes.
+        return (FILTERED.to_owned(), ALLOW_CALL.to_owned()); // A filter may return any error.
     }
     if Errno::from_io_error(error) == Some(Errno::NOSYS) {
         let reason = "this kernel has no perf events".to_owned();
@@ -187,12 +187,12 @@ fn behind_the_checks(error: &io::Error, wanted: Wanted, rights: &Rights) -> (Str
     (reason, "look at the kernel's log or the audit log".to_owned())
 }
 
-/// Whether a uid_map is the initial namespace's.
+/// Returns whether a uid_map is that of the initial namespace.
 fn is_initial(uid_map: &str) -> bool {
     uid_map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
-/// `none [integrity] confidentiality`: what is chosen, if that restricts us.
+/// Returns the chosen mode in a text such as `none [integrity] confidentiality`, if it restricts us.
 fn chosen_lockdown(text: &str) -> Option<String> {
     let chosen = text.split('[').nth(1)?.split(']').next()?;
     (chosen == "confidentiality").then(|| chosen.to_owned())
@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     const ROOT: u64 = (1 << 41) - 1;
-    /// As container runtimes have it by default.
+    /// The capabilities that container runtimes grant by default.
     const CONTAINER: u64 = 0xa804_25fb;
 
     fn rights(user: u32, capabilities: u64, paranoid: i32) -> Rights {

@@ -1,7 +1,7 @@
 //! A running collection: source, collector and an epoch of the database, driven round by round.
 //!
-//! One function of the caller (`record`, `daemon`) owns the control flow; each round drains the source, counts what is
-//! old enough, lets the source tend to itself and, when it is time, stores.
+//! One function of the caller (`record`, `daemon`) owns the control flow. Each round drains the source, counts the records
+//! that are old enough, lets the source do its periodic maintenance and, when it is due, stores.
 
 use std::{
     os::fd::BorrowedFd,
@@ -46,51 +46,52 @@ use crate::{
 };
 use dwell_attribution::{Apart, Interval};
 
-/// How long after its time stamp a record may become visible in its ring.
+/// The longest time between a record's time stamp and the moment at which the record becomes visible in its ring.
 const MERGE_WINDOW: Duration = Duration::from_millis(5);
-/// Entries in memory that make us store before it is time: about 4 MB.
+/// Number of entries in memory that triggers storing before it is due: about 4 MB.
 pub const ENTRIES_MAX: usize = 1 << 18;
-/// Entries that are kept while the database refuses them: about 400 MB.
+/// Number of entries that are kept while the database refuses them: about 400 MB.
 pub const UNSTORED_MAX: usize = 1 << 22;
-/// Progress is told so often.
+/// Interval between two progress reports.
 const SECOND: Duration = Duration::from_secs(1);
-/// The core clock is measured so often: it takes a while of spinning.
+/// Interval between two measurements of the core clock. A measurement spins for a while.
 const MEASURE_EVERY: Duration = Duration::from_secs(10);
-/// Where processes end by the thousand, or modules of the kernel come and go, its tables are taken no more often than that, so
-/// that these are forgotten.
+/// Shortest interval between two batches that are cut only so that ended processes and unloaded kernel modules can be
+/// forgotten. It matters where processes end by the thousand, or modules are often loaded and unloaded.
 const FORGET_EVERY: Duration = Duration::from_secs(4);
-/// After losses, processes are looked at again no more often than that.
+/// Shortest interval between two scans of all processes after losses.
 const REFRESH_EVERY: Duration = Duration::from_secs(2);
 
-/// What a session collects.
+/// The settings of a session.
 pub struct Setup {
-    /// As the epoch records it.
+    /// The scope, as the epoch records it.
     pub scope: Scope,
-    /// Who is to sample.
+    /// The backend that was requested.
     pub backend: BackendChoice,
-    /// The events asked for; none: the best there is.
+    /// The events that were requested. If empty, the best events of this machine are used.
     pub events: Vec<Event>,
-    /// How often.
+    /// The sampling rate.
     pub rate: Rate,
-    /// The epoch's name.
+    /// The name of the epoch.
     pub name: Option<String>,
-    /// Sample registers.
+    /// Whether to sample registers.
     pub branches: bool,
     /// Which executions are kept apart.
     pub apart: Apart,
-    /// What is kept of each sample beside its place.
+    /// The dimensions that are kept of each sample beside its place.
     pub dimensions: DimensionSet,
-    /// Count what data sampled instructions refer to.
+    /// Whether to count which data the sampled instructions refer to.
     pub data: bool,
-    /// What finds out executions beside samples.
+    /// The methods that measure executions beside sampling.
     pub counting: Counting,
-    /// Stacks of branches per second of a busy CPU; 0: none.
+    /// Branch stacks per second of a busy CPU; 0: none.
     pub branch_stacks_hz: u32,
-    /// Sampled images are copied aside, up to so many bytes; `None`: those alone that no path leads to.
+    /// Sampled images are copied into the database, up to this many bytes. `None`: only images that no path leads to are
+    /// copied.
     pub keep_images_bytes: Option<u64>,
-    /// Entries in memory that make us store before it is time.
+    /// Number of entries in memory that triggers storing before it is due.
     pub entries_max: usize,
-    /// Entries that are kept while the database refuses them. Beyond, samples are lost, and counted so.
+    /// Number of entries that are kept while the database refuses them. Further samples are lost, and counted as lost.
     pub unstored_max: usize,
 }
 
@@ -98,20 +99,20 @@ pub struct Setup {
 pub struct Session {
     source: Box<dyn Source>,
     malformed: u64,
-    /// What the source had told when the epoch began.
+    /// The source's tally when the epoch began.
     at_epoch: SourceTally,
-    /// For how long its events had counted by then; nothing at first.
+    /// How long each event had counted when the epoch began; empty at first.
     times_at_epoch: Vec<EventTimes>,
     collector: Collector<LinuxHost>,
     merger: Merger<Item>,
     plans: Vec<Plan>,
     clock: MeasuredClock,
     counting: Counting,
-    /// Which of the epoch's notes tells of branch stacks.
+    /// Index of the epoch's note about branch stacks.
     stacks_note: Option<usize>,
-    /// Which of them tells of samples that are missing where tasks were born.
+    /// Index of the note about samples that are missing because new tasks were created.
     births_note: Option<usize>,
-    /// Which of them tells of generated code whose names are not certain.
+    /// Index of the note about generated code whose names are uncertain.
     names_note: Option<usize>,
     store: Store,
     keeping: Keeping,
@@ -122,7 +123,7 @@ pub struct Session {
     next_measurement: Instant,
     next_refresh: Instant,
     next_forgetting: Instant,
-    /// Whether what the kernel had aggregated was taken before.
+    /// Whether the kernel's aggregated entries have ever been taken.
     was_cut: bool,
     entries_max: usize,
     unstored_max: usize,
@@ -145,7 +146,7 @@ impl Session {
         };
         let mut chosen = open_source(&wish, tasks)?;
         if matches!(tasks, Tasks::All) {
-            heap::give_back_code(); // What opening took: reading the kernel's symbols is where a daemon's memory is at its most.
+            heap::give_back_code(); // A daemon's memory peaks while opening reads the kernel's symbols.
         }
         let host = LinuxHost::new();
         add_notes(&mut chosen, &host, setup.branches, matches!(tasks, Tasks::All));
@@ -200,8 +201,8 @@ impl Session {
         Ok(session)
     }
 
-    /// Takes in the processes that run already and starts sampling. Who is born, executes or maps meanwhile is told by the
-    /// side band; of the whole machine no sample is taken before all are known.
+    /// Records the processes that already run, then starts sampling. The side band reports processes that are created,
+    /// execute or map meanwhile. If the whole machine is sampled, sampling starts only after all processes are known.
     pub fn start(&mut self, pids: impl FnOnce() -> Vec<Pid>, tasks: &Tasks) -> Result<(), CollectError> {
         let is_quiet = matches!(tasks, Tasks::All);
         if is_quiet {
@@ -213,20 +214,20 @@ impl Session {
         if is_quiet { self.source.enable() } else { Ok(()) }
     }
 
-    /// Stops sampling for a while. Where the side band rides on the sampling events it stops with them, so what was
-    /// missed is looked up afterwards.
+    /// Pauses sampling. If the side band comes from the sampling events it pauses with them, so [`Session::resume`] looks up
+    /// what was missed.
     pub fn pause(&mut self) -> Result<(), CollectError> {
         self.source.disable()
     }
 
-    /// Samples again.
+    /// Resumes sampling after [`Session::pause`].
     pub fn resume(&mut self) -> Result<(), CollectError> {
         self.source.enable()?;
         self.collector.refresh(all_pids(), now_ns());
         Ok(())
     }
 
-    /// Waits for records, no longer than `left` and until `wake` can be read, and counts them.
+    /// Waits for records, for `left` at most or until `wake` becomes readable, and counts them.
     pub fn round(
         &mut self,
         left: Duration,
@@ -254,8 +255,8 @@ impl Session {
         self.collector.name_code_when_due();
         self.offer_thread();
         if Instant::now() >= self.next_refresh && self.collector.take_gaps() {
-            // Mappings and exits may be among what was lost. Reading all of /proc is dear, and losses come when the
-            // machine is busy.
+            // Mappings and exits may be among the lost records. Scanning all of /proc is expensive, and losses occur when
+            // the machine is busy.
             self.collector.refresh(all_pids(), now_ns());
             self.next_refresh = Instant::now() + REFRESH_EVERY;
         }
@@ -272,7 +273,7 @@ impl Session {
         }
     }
 
-    /// Puts bursts among the records; up to when these are complete as far as bursts are concerned.
+    /// Adds bursts to the records. Returns the time before which the records contain all bursts.
     fn take_in(&mut self, bursts: Vec<(u64, RawBurst)>) -> u64 {
         for (begin_ns, burst) in bursts {
             self.merger.push(begin_ns, Item::Burst(Box::new(burst)));
@@ -280,9 +281,9 @@ impl Session {
         self.counting.paths.as_ref().and_then(Paths::since_ns).unwrap_or(u64::MAX)
     }
 
-    /// The target's CPU time as its samples tell.
+    /// Estimates the target's CPU time from its samples.
     fn cpu_ns(&self) -> f64 {
-        /// Where it was not measured; only the budget depends on it.
+        /// The clock that is assumed where none was measured. Only the budget depends on it.
         const CLOCK_HZ: f64 = 3e9;
         let Some((plan, tally)) = self.tallies().find(|(p, _)| p.event.is_time()) else { return 0.0 };
         let period_ns = match plan.unit {
@@ -292,8 +293,8 @@ impl Session {
         period_ns * tally.samples as f64
     }
 
-    /// Applies records up to a time, and batches of entries in their turn: after the records of their interval, before
-    /// any later one.
+    /// Applies records up to a time, and batches of entries in order of time: a batch follows the records of its interval
+    /// and precedes all later ones.
     fn apply_until(&mut self, horizon_ns: u64) {
         while let Some(batch) = self.source.batch().filter(|b| b.interval.until_ns < horizon_ns) {
             self.apply_records(batch.interval.until_ns + 1);
@@ -305,8 +306,8 @@ impl Session {
         self.apply_records(horizon_ns);
     }
 
-    /// Counts a batch. It may have many times the entries that memory is meant to hold, so it is stored as it comes; what
-    /// the database refuses is told by the next [`Session::flush`].
+    /// Counts a batch. A batch may have many times the entries that memory should hold, so it is stored piece by piece. If
+    /// the database refuses some, the next [`Session::flush`] returns the error.
     fn take_batch(&mut self, interval: Interval) {
         let (collector, store, entries_max) = (&mut self.collector, &mut self.store, self.entries_max);
         self.source.hand_out(&mut |entries| {
@@ -322,7 +323,8 @@ impl Session {
         self.merger.take_until(horizon_ns, |timed| collector.apply(timed.time_ns, timed.item));
     }
 
-    /// Counts what the kernel has aggregated so far; takes a few milliseconds, for the records of that time to come.
+    /// Counts the entries that the kernel has aggregated so far. This takes a few milliseconds, because the side-band
+    /// records of that time must arrive first.
     pub fn take_aggregated(&mut self) {
         if !self.source.features().aggregates {
             return;
@@ -341,29 +343,30 @@ impl Session {
         }
     }
 
-    /// The same if it was never done before.
+    /// Calls [`Session::take_aggregated`] if the kernel's entries have never been taken.
     pub fn take_aggregated_first(&mut self) {
         if !self.was_cut {
             self.take_aggregated();
         }
     }
 
-    /// Whether so much is in memory that it should be stored now.
+    /// Returns whether so many entries are in memory that they should be stored now.
     pub fn is_full(&self) -> bool {
         self.collector.entries() >= self.entries_max || self.collector.has_many_executions()
     }
 
-    /// Stores what was counted. On an error it is kept, to be stored with the next call.
+    /// Stores the counts, including those that the kernel has aggregated. After an error they are kept, and the next call
+    /// stores them.
     pub fn flush(&mut self) -> Result<(), DatabaseError> {
         self.take_aggregated();
         self.store_counted()
     }
 
-    /// The same without what the kernel has aggregated since.
+    /// Stores the counts without those that the kernel has aggregated since the last batch.
     pub fn store_counted(&mut self) -> Result<(), DatabaseError> {
         let batch = self.collector.take();
         for record in &batch.images {
-            self.keeping.met(record, || self.collector.file(&record.id)); // Which may be closed a moment later.
+            self.keeping.met(record, || self.collector.file(&record.id)); // The file may be closed soon.
         }
         self.collector.reap(now_ns());
         let stored = self.store.put(batch);
@@ -379,11 +382,11 @@ impl Session {
         self.store.running_shares = self.running_shares();
         self.malformed += self.source.take_malformed();
         self.refresh_account();
-        stored?; // Else the tallies would tell of samples that are not there.
+        stored?; // On an error the tallies must not include samples that were not stored.
         self.store.write_epoch(&self.plans, self.collector.tallies(), self.malformed, &self.clock)
     }
 
-    /// Stops sampling, counts what is still on its way, stores it and ends the epoch.
+    /// Stops sampling, counts the samples that are still on their way, stores them and ends the epoch.
     pub fn finish(mut self) -> Result<Epoch, CollectError> {
         self.close();
         self.store_counted().map_err(|source| self.not_stored(source))?;
@@ -392,15 +395,16 @@ impl Session {
         self.end_epoch()
     }
 
-    /// Stops sampling, counts what is still on its way, and lets go of the kernel's events. The epoch goes on without samples.
+    /// Stops sampling, counts the samples that are still on their way, and closes the kernel's events. The epoch continues
+    /// without samples.
     pub fn close(&mut self) {
-        // A full ring tells what it lost with its next record only: make room, and let one come, before we stop.
+        // A full ring reports its losses only with its next record: make room and let one record arrive before we stop.
         self.source.drain(&mut self.merger);
         self.source.wait(ROUND_MIN, None);
-        let _ = self.source.disable(); // Where it fails, a few more samples come in than we take.
+        let _ = self.source.disable(); // If this fails, a few more samples arrive than we take.
         self.source.drain(&mut self.merger);
         self.source.cut_batch();
-        self.source.drain(&mut self.merger); // Tells what that lost.
+        self.source.drain(&mut self.merger); // Takes the record of those losses.
         let bursts = self.counting.paths.as_mut().map(Paths::take_last);
         self.take_in(bursts.unwrap_or_default());
         self.drop_watched();
@@ -410,19 +414,19 @@ impl Session {
         self.source = Box::new(Closed::of(&mut *self.source));
     }
 
-    /// Has the epoch tell something of itself.
+    /// Adds a note to the epoch.
     pub fn note(&mut self, text: &str) {
         self.store.epoch.notes.push(text.to_owned());
     }
 
-    /// Ends without an epoch: nothing was sampled. What cannot be removed stays as an empty epoch.
+    /// Ends the session and removes its epoch, because nothing was sampled. An epoch that cannot be removed stays, empty.
     pub fn discard(self) {
         let (writer, id) = (self.store.writer(), self.store.epoch.id.clone());
         drop(self);
         let _ = writer.database().remove(&id);
     }
 
-    /// With what was counted so far: see [`Session::take_aggregated`].
+    /// Ends the epoch with what was counted so far: see [`Session::take_aggregated`].
     fn end_epoch(&mut self) -> Result<Epoch, CollectError> {
         self.clock.measure();
         self.store_counted().map_err(|source| self.not_stored(source))?;
@@ -434,17 +438,17 @@ impl Session {
         CollectError::NotStored { samples, epoch, source }
     }
 
-    /// The epoch as last stored.
+    /// Returns the epoch as last stored.
     pub fn epoch(&self) -> &Epoch {
         &self.store.epoch
     }
 
-    /// Tallies of the epoch so far, by event.
+    /// Returns the tallies of the epoch so far, by event.
     pub fn tallies(&self) -> impl Iterator<Item = (&Plan, Tally)> {
         self.plans.iter().zip(self.collector.tallies().iter().copied())
     }
 
-    /// Samples counted in the epoch so far.
+    /// Returns the number of samples counted in the epoch so far.
     pub fn samples(&self) -> u64 {
         self.collector.tallies().iter().map(|t| t.samples).sum()
     }
@@ -453,30 +457,30 @@ impl Session {
         self.collector.tallies().iter().map(|t| t.lost).sum()
     }
 
-    /// Processes, images and entries in memory.
+    /// Returns the numbers of processes, images and entries in memory.
     pub fn tracked(&self) -> (usize, usize, usize) {
         let (processes, images) = self.collector.tracked();
         (processes, images, self.collector.entries() + self.store.entries())
     }
 
-    /// Our own share of one CPU since the start.
+    /// Returns this process's share of one CPU since the start.
     pub fn own_cpu_share(&self) -> f64 {
         let used = process_cpu_time().saturating_sub(self.cpu_at_start);
         used.as_secs_f64() / self.started.elapsed().as_secs_f64().max(1e-9)
     }
 
-    /// How long the epoch has been going on.
+    /// Returns how long the epoch has lasted.
     pub fn epoch_elapsed(&self) -> Duration {
         self.epoch_started.elapsed()
     }
 
-    /// How long it has been running.
+    /// Returns how long the session has been running.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 }
 
-/// What the user should know of how it is sampled.
+/// Adds notes about the conditions of sampling that the user should know.
 fn add_notes(chosen: &mut Chosen, host: &LinuxHost, branches: bool, is_whole_machine: bool) {
     let features = chosen.source.features();
     if features.user_only {
@@ -502,7 +506,7 @@ fn add_notes(chosen: &mut Chosen, host: &LinuxHost, branches: bool, is_whole_mac
     }
 }
 
-/// Tells of branch stacks where a processor might have them; which note it is, if they come.
+/// Adds a note about branch stacks where a processor may support them. Returns its index if stacks will be sampled.
 fn note_branch_stacks(chosen: &mut Chosen, hz: u32) -> Option<usize> {
     if chosen.source.features().branch_stacks {
         chosen
@@ -553,7 +557,7 @@ fn new_epoch(
     }
 }
 
-/// CPU time of this process.
+/// Returns the CPU time that this process has used.
 fn process_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

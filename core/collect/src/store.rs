@@ -1,7 +1,7 @@
-//! An epoch on its way to the database: what was counted and is not on disk yet.
+//! An epoch on its way to the database: the counts that are not on disk yet.
 //!
-//! Enters: batches of counts, tallies. Leaves: segments and `epoch.json`. While the database refuses, counts are kept
-//! up to a bound; beyond, samples are lost and counted so. Never here: where counts come from.
+//! Enters: batches of counts, tallies. Leaves: segments and `epoch.json`. While the database refuses, counts are kept up to
+//! a bound; further samples are lost, and counted as lost. Never here: where counts come from.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,38 +18,39 @@ use crate::{
     machine::MeasuredClock,
 };
 
-/// Path bursts that are kept while the database refuses them; each is a few KB, and none is worth more than samples.
+/// Maximum number of path bursts that are kept while the database refuses them. Each takes a few KB, and none is worth more
+/// than samples.
 const PATHS_MAX: usize = 1 << 12;
-/// Execution counts that are kept while the database refuses them.
+/// Maximum number of execution counts that are kept while the database refuses them.
 const EXECUTIONS_MAX: usize = 1 << 16;
 
-/// An epoch on disk, and what is not there yet.
+/// An epoch on disk, and the counts that are not there yet.
 pub struct Store {
     writer: EpochWriter,
-    /// The epoch as last written, and as it will be next.
+    /// The epoch's record, as last written plus changes for the next write.
     pub epoch: Epoch,
     counts: Counts,
     images: BTreeMap<ImageId, ImageRecord>,
     paths: Vec<PathBurst>,
     executions: Vec<ExecutionCount>,
-    /// Images of the segments that were written, without their symbols, until somebody takes them.
+    /// Images of the written segments, without their symbols, until the caller takes them.
     written: BTreeMap<ImageId, ImageRecord>,
     unstored_max: usize,
-    /// CLOCK_BOOTTIME at the epoch's start: what its end is reckoned by, as the wall clock may be set meanwhile.
+    /// CLOCK_BOOTTIME at the epoch's start. The end is computed from it, because the wall clock may be set in the meantime.
     began_boot_ns: u64,
-    /// How often the database refused.
+    /// How often the database refused to store.
     pub failures: u64,
-    /// Of the time that events were to count, the share that they did, in the order of the plans, as last asked for.
+    /// For each plan, the share of its enabled time that the event counted, at the last query.
     pub running_shares: Vec<Option<f64>>,
-    /// Samples by event that were given up, since the database had refused them for too long.
+    /// Samples by event that were dropped because the database had refused them for too long.
     dropped: BTreeMap<Event, u64>,
 }
 
 impl Store {
     /// Begins the epoch on disk.
     ///
-    /// While the database refuses, up to `unstored_max` entries are kept, and one batch; beyond, samples are lost, and
-    /// counted so.
+    /// While the database refuses, up to `unstored_max` entries are kept, and one batch. Further samples are lost, and
+    /// counted as lost.
     pub fn begin(writer: &Writer, epoch: Epoch, unstored_max: usize) -> Result<Self, DatabaseError> {
         Ok(Store {
             writer: writer.begin(epoch.clone())?,
@@ -67,7 +68,7 @@ impl Store {
         })
     }
 
-    /// Stores what was counted. What the database refuses is kept, up to the bound, and tried again with the next call.
+    /// Stores a batch. If the database refuses, the batch is kept, up to the bound, and the next call tries again.
     pub fn put(&mut self, batch: Batch) -> Result<(), DatabaseError> {
         ImageRecord::absorb_all(&mut self.images, batch.images);
         self.paths.extend(batch.paths);
@@ -79,7 +80,7 @@ impl Store {
         stored
     }
 
-    /// Of what was refused before, and these.
+    /// Keeps these rows, in addition to those that were refused before, up to the bound.
     fn keep(&mut self, rows: &Rows) {
         for (key, count) in rows.counts() {
             if self.counts.len() >= self.unstored_max && !self.counts.contains_key(&key) {
@@ -97,12 +98,12 @@ impl Store {
         }
         if self.counts.is_empty() {
             let stored = self.writer.append_runs(&images, rows.dimensions(), |sink| rows.hand_out(sink));
-            // The bound is for what was refused: one batch is kept whatever its size.
+            // The bound applies to what was refused before: one batch is kept whatever its size.
             stored.inspect_err(|_| self.counts = rows.counts())?;
         } else {
             self.keep(rows);
             self.writer.append(&self.counts, &images)?;
-            self.counts = Counts::default(); // With its memory: it is seldom needed.
+            self.counts = Counts::default(); // Frees its memory, which is rarely needed.
         }
         self.images.clear();
         let bare = images.into_iter().map(|r| (r.id.clone(), ImageRecord { symbols: Vec::new(), ..r }));
@@ -133,7 +134,8 @@ impl Store {
         written
     }
 
-    /// Periods and tallies by event; `malformed` records count as losses of the first.
+    /// Returns periods and tallies by event. The number `malformed` of unparsable records counts as losses of the first
+    /// event.
     pub fn records(&self, plans: &[Plan], tallies: &[Tally], malformed: u64) -> BTreeMap<Event, EventRecord> {
         let pairs = plans.iter().zip(tallies).enumerate();
         let record = |(at, (plan, tally)): (usize, (&Plan, &Tally))| {
@@ -165,27 +167,27 @@ impl Store {
         Ok(self.epoch.clone())
     }
 
-    /// Samples that are not on disk.
+    /// Returns the number of samples that are not on disk.
     pub fn unstored_samples(&self) -> u64 {
         self.counts.iter().filter(|(key, _)| !key.event.is_derived()).map(|(_, count)| count).sum()
     }
 
-    /// Samples that were given up, since the database had refused them for too long.
+    /// Returns the number of samples that were dropped because the database had refused them for too long.
     pub fn dropped_samples(&self) -> u64 {
         self.dropped.iter().filter(|(event, _)| !event.is_derived()).map(|(_, count)| count).sum()
     }
 
-    /// The images of what was written since the last call, without symbols.
+    /// Returns the images that were written since the last call, without symbols.
     pub fn take_written(&mut self) -> Vec<ImageRecord> {
         std::mem::take(&mut self.written).into_values().collect()
     }
 
-    /// Entries that are not on disk.
+    /// Returns the number of entries that are not on disk.
     pub fn entries(&self) -> usize {
         self.counts.len()
     }
 
-    /// The right to write.
+    /// Returns the permission to write.
     pub fn writer(&self) -> Writer {
         self.writer.writer()
     }
@@ -209,7 +211,7 @@ pub(crate) mod tests {
         Batch { rows: rows(offsets.map(|offset| (texts.clone(), offset, 1))), ..Batch::default() }
     }
 
-    /// Of this machine, with nothing in it.
+    /// Returns an empty epoch of this machine.
     pub(crate) fn epoch() -> Epoch {
         let start = Timestamp::now();
         let (scope, backend) = (Scope::System, "bpf".to_owned());

@@ -1,6 +1,6 @@
-//! A collector's account of itself: what it did and cost in an epoch, and since it started.
+//! The collector's account of itself: its statistics and its cost, in an epoch and since the start.
 //!
-//! Enters: what the session, the budget and the clocks tell. Leaves: a [`CollectorRecord`], for `epoch.json` and for
+//! Enters: the state of the session, the budget and the clocks. Leaves: a [`CollectorRecord`], for `epoch.json` and for
 //! `dwell status`. Never here: decisions.
 
 use std::{fs, time::Duration};
@@ -15,14 +15,15 @@ use crate::{
 
 use super::budget::Budget;
 
-/// What is counted since the start, and where the epoch began in it.
+/// Counters since the start, and their values at the start of the epoch.
 #[derive(Debug)]
 pub struct Account {
-    /// What CPU time is a share of. Counting them anew each time takes longer than all else here.
+    /// Number of CPUs, the base of all shares of CPU time. It is kept, since counting them takes longer than the rest of
+    /// this file.
     cpus: usize,
-    /// What the machine slept in the epoch.
+    /// How long the machine slept during the epoch, in ns.
     pub slept_ns: u64,
-    /// The epoch's files, as last looked at.
+    /// Size of the epoch's files at the last check.
     pub disk_bytes: u64,
     /// How often silent events were opened again.
     pub reopened: u64,
@@ -33,16 +34,17 @@ pub struct Account {
     paused_since: Option<Clocks>,
     paused_ns: u64,
     cpu_at_start: (Duration, Duration),
-    /// Samples, lost ones included, of the epochs before.
+    /// Samples of the earlier epochs, including lost ones.
     samples_before: u64,
-    /// The cost of each window of the epoch, added up, and how many.
+    /// Sum of the costs of the epoch's windows, and their number.
     costs: (f64, u32),
-    /// What the interrupts of so many of the epoch's samples took, each as an interrupt was measured then.
+    /// Sum of the time that interrupts took in the epoch, each at the cost measured at that time, and the number of samples
+    /// that it covers.
     interrupts: (Duration, u64),
 }
 
 impl Account {
-    /// From now on.
+    /// Begins an account now.
     pub fn new(began: &str, now: Clocks) -> Self {
         Account {
             cpus: std::thread::available_parallelism().map_or(1, usize::from),
@@ -62,20 +64,20 @@ impl Account {
         }
     }
 
-    /// The wall clock was set.
+    /// Records that the wall clock was set.
     pub fn stepped(&mut self, step_ns: i64) {
         self.steps += 1;
         self.step_ns = self.step_ns.saturating_add(step_ns);
     }
 
-    /// Looks whether the clocks jumped.
+    /// Checks whether the clocks jumped.
     pub fn look_at(&mut self, clocks: &mut ClockWatch) {
         let jump = clocks.look(Clocks::now());
         self.slept_ns += jump.slept_ns.unwrap_or(0);
         jump.step_ns.into_iter().for_each(|step_ns| self.stepped(step_ns));
     }
 
-    /// The budget has judged a window.
+    /// Records that the budget has judged a window.
     pub fn end_window(&mut self, session: &Session, budget: &Budget) {
         self.costs.0 += budget.cost();
         self.costs.1 += 1;
@@ -87,7 +89,7 @@ impl Account {
         (took + budget.interrupts(counted.saturating_sub(samples)), counted)
     }
 
-    /// Sampling stops or goes on.
+    /// Records that sampling pauses or continues.
     pub fn paused(&mut self, paused: bool, now: Clocks) {
         if let Some(since) = self.paused_since.take() {
             self.paused_ns += now.awake_since(&since).as_nanos() as u64;
@@ -95,19 +97,20 @@ impl Account {
         self.paused_since = paused.then_some(now);
     }
 
-    /// Samples of the epoch, lost ones included: their interrupts were paid for. What the kernel aggregated counts from
-    /// when it was sampled, not from when it is handed out, seconds later: else the events would seem to have fallen silent.
+    /// Returns the samples of the epoch, including lost ones, since their interrupts had a cost. Samples that the kernel
+    /// aggregates count from the moment at which they were taken, not from when they are handed out seconds later. Otherwise
+    /// the events would seem to be silent.
     pub fn counted(&self, session: &Session) -> u64 {
         let handed_out = session.records().values().map(|r| r.samples + r.lost).sum();
         session.samples_by_cpu().values().flatten().sum::<u64>().max(handed_out)
     }
 
-    /// The same since the start.
+    /// Returns the number of samples since the start, counted as in [`Account::counted`].
     pub fn samples_ever(&self, session: &Session) -> u64 {
         self.samples_before + self.counted(session)
     }
 
-    /// An epoch ended, with so many samples; the next one began.
+    /// Records that an epoch with this many samples ended and the next one began.
     pub fn begin_epoch(&mut self, why: &str, counted: u64) {
         let now = Clocks::now();
         self.paused(self.paused_since.is_some(), now);
@@ -119,7 +122,7 @@ impl Account {
         };
     }
 
-    /// The account of the epoch.
+    /// Returns the account of the epoch.
     pub fn record(&self, session: &Session, budget: &Budget) -> CollectorRecord {
         let cost = if self.costs.1 > 0 { self.costs.0 / f64::from(self.costs.1) } else { budget.cost() };
         CollectorRecord {
@@ -133,7 +136,7 @@ impl Account {
         }
     }
 
-    /// The same of a collector without a budget, which measures no interrupts: its cost is its own CPU time alone.
+    /// Returns the account of a collector without a budget. It measures no interrupts, so its cost is its own CPU time only.
     pub fn record_of_a_run(&self, session: &Session) -> CollectorRecord {
         let (user, kernel) = usage::cpu_time();
         let (memory_bytes, memory_bytes_max) = resident_bytes();
@@ -179,7 +182,7 @@ impl Account {
     }
 }
 
-/// Resident memory of this process in bytes: now, and the most that it ever was, as the kernel counts both.
+/// Returns the resident memory of this process in bytes, now and at its peak, as the kernel counts both.
 fn resident_bytes() -> (u64, u64) {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let field = |name: &str| {
@@ -190,7 +193,7 @@ fn resident_bytes() -> (u64, u64) {
     (now, field("VmHWM:").max(now))
 }
 
-/// Resident memory now, in bytes.
+/// Returns the current resident memory in bytes.
 pub fn memory_bytes() -> u64 {
     resident_bytes().0
 }

@@ -1,38 +1,39 @@
-//! What sampling may cost, and the rate that keeps within it.
+//! The budget: what sampling may cost, and the rate that keeps the cost within it.
 //!
-//! Enters: what was measured over a window (CPU time of ours, samples). Leaves: the cost per CPU, and now and then
-//! another share of the asked rate. Never here: clocks, events.
+//! Enters: measurements over a window (our CPU time, samples). Leaves: the cost per CPU, and from time to time another share
+//! of the requested rate. Never here: clocks, events.
 //!
-//! The cost of a sample is what its interrupt takes of whoever was interrupted, which no accounting of ours shows: it
-//! is measured on this machine now and then (`sys::interrupt`), since a virtual one's depends on what else its host does
-//! (2.5 µs one day, 13 to 27 another), and stands for all. The rest is our own CPU time. The law is deliberately lazy
-//! upwards: each change begins an epoch, so the rate must not swing.
+//! The cost of a sample is the time that its interrupt takes from the interrupted program, which no accounting shows. It is
+//! measured on this machine from time to time (`sys::interrupt`), because in a virtual machine it depends on the host's
+//! other load (2.5 µs on one day, 13 to 27 µs on another), and is applied to all samples. The other part of the cost is our
+//! own CPU time. The rate is raised slowly on purpose: each change begins an epoch, so the rate must not oscillate.
 
 use std::time::Duration;
 
-/// The lowest share of the asked rate: below, there is too little to learn for the trouble.
+/// Lowest share of the requested rate. Below it there is too little to learn for the cost.
 const SHARE_MIN: f64 = 1.0 / 64.0;
-/// Of the budget, what the interrupts of the first rate may take.
+/// Share of the budget that the interrupts of the first rate may take.
 pub const INTERRUPTS_SHARE: f64 = 0.5;
-/// A lowered rate aims at that part of the budget.
+/// Share of the budget that a lowered rate aims at.
 const AIM: f64 = 0.75;
-/// A rate is lowered by a quarter at least, and at most to a quarter: a moment's storm is no reason for more.
+/// Factor by which a rate is lowered at once: by a quarter at least, and to a quarter at most, since a short storm justifies
+/// no more.
 const LOWERED_TO: std::ops::RangeInclusive<f64> = 0.25..=0.75;
-/// A cost so many times the budget is answered after one window, lesser ones after [`PATIENCE`].
+/// A cost of this many budgets lowers the rate after one window, a lower cost after [`PATIENCE`] windows.
 const ALARM: f64 = 2.0;
 const PATIENCE: u32 = 2;
-/// Windows of low cost before the rate is raised; doubled when it had to be lowered again that soon.
+/// Number of windows of low cost before the rate is raised. It is doubled if the rate had to be lowered again that soon.
 const CALM_MIN: u32 = 30;
 const CALM_MAX: u32 = 360;
 
-/// A window of time, as measured.
+/// The measurements of a window of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// How long it was.
+    /// Length of the window.
     pub elapsed: Duration,
-    /// CPU time of ours in it, user and kernel.
+    /// Our CPU time in the window, in user mode and in the kernel.
     pub own_cpu: Duration,
-    /// Samples in it, lost ones included: their interrupts were paid for.
+    /// Samples in the window, including lost ones, since their interrupts had a cost.
     pub samples: u64,
 }
 
@@ -50,12 +51,13 @@ pub struct Budget {
     since_raised: u32,
     /// How often the rate was lowered.
     pub lowered: u64,
-    /// How often it was raised.
+    /// How often the rate was raised.
     pub raised: u64,
 }
 
 impl Budget {
-    /// `budget` is a share of each of `cpus`, `interrupt` what one sample takes of whoever it interrupts.
+    /// Creates a budget of the share `budget` of each of `cpus`. `interrupt` is the time that one sample takes from the
+    /// interrupted program.
     pub fn new(budget: f64, cpus: usize, interrupt: Duration) -> Self {
         Budget {
             budget,
@@ -72,7 +74,8 @@ impl Budget {
         }
     }
 
-    /// What to begin with of a rate that nobody insists on, in samples per second of a busy CPU. Without a budget all of it.
+    /// Sets the first share of `rate_hz` (samples per second of a busy CPU), a rate that the user did not request. Without a
+    /// budget the share is 1.
     pub fn begin(&mut self, rate_hz: f64) {
         if self.budget > 0.0 {
             let affordable_hz = INTERRUPTS_SHARE * self.budget / self.interrupt.as_secs_f64().max(1e-9);
@@ -80,39 +83,39 @@ impl Budget {
         }
     }
 
-    /// What an interrupt was measured to take. One measurement is no more than half the truth.
+    /// Adds a measurement of the cost of an interrupt. Each one counts half, the earlier ones the other half.
     pub fn measured(&mut self, interrupt: Duration) {
         self.interrupt = (self.interrupt + interrupt) / 2;
     }
 
-    /// The part of the asked rate that is in force.
+    /// Returns the share of the requested rate that is in force.
     pub fn share(&self) -> f64 {
         self.share
     }
 
-    /// What is allowed, as a share of each CPU.
+    /// Returns the budget, as a share of each CPU.
     pub fn allowed(&self) -> f64 {
         self.budget
     }
 
-    /// What the last window cost, as a share of each CPU.
+    /// Returns the cost of the last window, as a share of each CPU.
     pub fn cost(&self) -> f64 {
         self.cost
     }
 
-    /// What the interrupts of so many samples take, as far as is known now.
+    /// Returns the time that the interrupts of this many samples take, by the current estimate.
     pub fn interrupts(&self, samples: u64) -> Duration {
         Duration::from_secs_f64(self.interrupt.as_secs_f64() * samples as f64)
     }
 
-    /// What a window cost, as a share of each CPU.
+    /// Returns the cost of a window, as a share of each CPU.
     pub fn cost_of(&self, load: &Load) -> f64 {
         let spent = load.own_cpu + self.interrupts(load.samples);
         spent.as_secs_f64() / (load.elapsed.as_secs_f64().max(1e-9) * self.cpus)
     }
 
-    /// Takes a window in; the share of the asked rate to go on with, where that is another one. It is in force only
-    /// once [`Budget::adopt`] says so: where no epoch can be begun for it, the old one goes on.
+    /// Judges a window. Returns another share of the requested rate if the rate should change. It takes effect only with
+    /// [`Budget::adopt`]: if no epoch can begin for it, the old share remains.
     pub fn judge(&mut self, load: &Load) -> Option<f64> {
         self.cost = self.cost_of(load);
         self.since_raised = self.since_raised.saturating_add(1);
@@ -125,13 +128,13 @@ impl Budget {
         }
         self.over = 0;
         let higher = (self.share * 2.0).min(1.0);
-        // All of the cost taken as proportional: what does not grow with the rate makes this only more careful.
+        // All of the cost is taken as proportional to the rate. If a part is not, this is only more cautious.
         let expected = self.cost * higher / self.share;
         self.calm = if higher > self.share && expected < AIM * self.budget { self.calm + 1 } else { 0 };
         (self.calm >= self.calm_needed).then_some(higher)
     }
 
-    /// The share is in force from now on.
+    /// Puts a share into effect.
     pub fn adopt(&mut self, share: f64) {
         if share < self.share {
             self.lowered += 1;
@@ -153,13 +156,14 @@ mod tests {
 
     const WINDOW: Duration = Duration::from_secs(10);
 
-    /// A machine of two CPUs that is sampled at 2000 Hz in all; what else we cost follows a script, in ms per window.
+    /// Simulates a machine of two CPUs that is sampled at 2000 Hz in total. Our other cost follows a script, in ms per
+    /// window.
     fn simulate(script: impl IntoIterator<Item = u64>) -> (Budget, String) {
         let mut budget = Budget::new(0.01, 2, Duration::from_nanos(2500));
         let mut told = String::new();
         for (window, own_ms) in script.into_iter().enumerate() {
             let samples = (20_000.0 * budget.share()) as u64;
-            // Half of what we do is for samples.
+            // Half of our work depends on the samples.
             let own_ms = own_ms as f64 * (0.5 + 0.5 * budget.share());
             let own_cpu = Duration::from_secs_f64(own_ms / 1e3);
             if let Some(share) = budget.judge(&Load { elapsed: WINDOW, own_cpu, samples }) {
@@ -223,7 +227,7 @@ mod tests {
         assert!((budget.share() - 0.25).abs() < 1e-9, "half of the budget are 250 interrupts");
         let mut told = String::new();
         for window in 0..700 {
-            // A measurement every ten minutes: the host is busy for a while, then it is not.
+            // A measurement every ten minutes: the host is busy at first, later it is not.
             if window % 60 == 59 {
                 budget.measured(Duration::from_nanos(if window < 240 { 60_000 } else { 2500 }));
             }
@@ -251,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_rash_rise_makes_the_next_one_wait() {
-        // Dear whenever the rate is above a half.
+        // The cost is high whenever the share is above a half.
         let mut budget = Budget::new(0.01, 2, Duration::from_nanos(2500));
         let mut changes = 0;
         for _ in 0..3600 {

@@ -1,4 +1,4 @@
-//! Puts an epoch's segments together now and then, on a thread of its own: the rings must be drained meanwhile.
+//! Compacts an epoch's segments from time to time, on a separate thread, because the rings must be drained in the meantime.
 
 use std::{
     collections::VecDeque,
@@ -10,16 +10,18 @@ use dwell_profile::{DatabaseError, EpochId, Writer};
 
 use crate::{options::Progress, sys::heap};
 
-/// Segments are put together after so many flushes, or after that time if there were several.
+/// Number of flushes after which segments are compacted. They are also compacted after [`COMPACT_EVERY`] if there were
+/// several.
 const FLUSHES_PER_COMPACTION: u32 = 16;
 const COMPACT_EVERY: Duration = Duration::from_secs(1200);
-/// Ended epochs that wait their turn; beyond, the oldest stays as it is, which costs only room.
+/// Maximum number of ended epochs that wait for compaction. If there are more, the oldest is not compacted, which only costs
+/// space.
 const WAITING_MAX: usize = 16;
 
-/// One compaction at a time.
+/// Runs compactions, one at a time.
 pub struct Compacting {
     flushes: u32,
-    /// When the last one was asked for.
+    /// Time at which the last compaction was requested.
     since: Instant,
     waiting: VecDeque<EpochId>,
     running: Option<JoinHandle<Result<(), DatabaseError>>>,
@@ -32,7 +34,7 @@ impl Default for Compacting {
 }
 
 impl Compacting {
-    /// The current epoch got another segment.
+    /// Records that the current epoch got another segment.
     pub fn flushed(&mut self, writer: &Writer, epoch: &EpochId, progress: &mut dyn FnMut(Progress)) {
         self.flushes += 1;
         let is_time = self.flushes > 1 && self.since.elapsed() >= COMPACT_EVERY;
@@ -43,7 +45,7 @@ impl Compacting {
         self.go_on(writer, progress);
     }
 
-    /// An epoch ended: it will get no further segment.
+    /// Records that an epoch ended, so it will get no further segment.
     pub fn ended(&mut self, writer: &Writer, epoch: &EpochId, progress: &mut dyn FnMut(Progress)) {
         if self.waiting.len() >= WAITING_MAX {
             self.waiting.pop_front();
@@ -66,13 +68,13 @@ impl Compacting {
             heap::give_back();
             heap::give_back_code(); // It is long until the next flush.
             match compacted {
-                Err(DatabaseError::NoSuchEpoch { .. }) => Ok(()), // It was removed meanwhile.
+                Err(DatabaseError::NoSuchEpoch { .. }) => Ok(()), // It was removed in the meantime.
                 compacted => compacted.map(|_| ()),
             }
         }));
     }
 
-    /// Waits for what runs; what waits is left.
+    /// Waits for the running compaction. Waiting ones are not started.
     pub fn wait(&mut self, progress: &mut dyn FnMut(Progress)) {
         self.join(progress);
     }

@@ -1,8 +1,8 @@
-//! `dwell daemon`: collects the whole machine for good, in the foreground under a supervisor.
+//! `dwell daemon`: collects the whole machine permanently, in the foreground under a supervisor.
 //!
-//! Enters: what to collect and what that may cost; requests. Leaves: epochs. What it does beside sampling, each in a
-//! file of its own: the cost is held within a [`budget`], epochs [`rotate`], old ones are removed ([`retain`]), the
-//! events are watched for [`silence`], and an [`account`] of all that is kept. Never here: how samples are taken.
+//! Enters: what to collect and at what cost; requests. Leaves: epochs. Each of its tasks beside sampling has a file of its
+//! own: it keeps the cost within a [`budget`], begins new epochs ([`rotate`]), removes old ones ([`retain`]), watches the
+//! events for [`silence`], and keeps an [`account`] of all this. Never here: how samples are taken.
 
 pub(crate) mod account;
 mod budget;
@@ -38,31 +38,34 @@ use crate::{
     sys::{event::Counter, heap, interrupt, usage},
 };
 
-/// Clocks are looked at so often.
+/// Interval between two checks of the clocks.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Memory that is not in use is given back so often, and after storing; before, it is looked at how much that is.
+/// Interval between two returns of unused memory to the system. It is also returned after storing; the amount is checked
+/// first.
 const GIVE_BACK_EVERY: Duration = Duration::from_secs(60);
-/// What is past its limits is removed so often, whenever an epoch begins, and soon again where someone was at an epoch.
+/// Intervals between removals of epochs that exceed the limits. They are also removed whenever an epoch begins, and again
+/// soon if an epoch was in use.
 const RETAIN_FIRST: Duration = Duration::from_secs(5);
 const RETAIN_EVERY: Duration = Duration::from_secs(3600);
-/// Events that fell silent are opened again after that time, then after twice that, …
+/// Delays before silent events are opened again: the first one; each next one is twice as long; the last one.
 const REOPEN_FIRST: Duration = Duration::from_secs(1);
 const REOPEN_LAST: Duration = Duration::from_secs(300);
-/// An epoch that could not begin is tried again after that time.
+/// Delay after which an epoch that could not begin is tried again.
 const ROTATE_AGAIN: Duration = Duration::from_secs(60);
-/// What an interrupt takes where it cannot be measured: as on a 2-core VM whose host was quiet.
+/// Cost of an interrupt that is assumed where it cannot be measured: the value of a 2-core VM on a quiet host.
 const INTERRUPT_ASSUMED: Duration = Duration::from_nanos(2500);
-/// It is measured again so often, which takes some 20 ms.
+/// Interval between two measurements of that cost. A measurement takes about 20 ms.
 const INTERRUPT_EVERY: Duration = Duration::from_secs(600);
-/// An epoch may take this part of what all may, or retention could not remove the oldest.
+/// The size limit of all epochs is divided by this number to get that of a single one. Without that limit, retention could
+/// not remove the oldest ones.
 const EPOCHS_KEPT_MIN: u64 = 8;
 
-/// Why an epoch began that someone asked for.
+/// The reason of an epoch that began on request.
 const ASKED: &str = "asked";
 
-/// Collects until `stop` is asked for; then stores what was counted and ends the epoch, which is returned. Meanwhile
-/// [`crate::status`], [`crate::flush`] and [`crate::new_epoch`] talk to it, and `renew` has it begin a new epoch. A
-/// second daemon for one database on one host is refused by the writer's lock.
+/// Collects until `stop` is set; then stores the counts, ends the epoch and returns it. In the meantime [`crate::status`],
+/// [`crate::flush`] and [`crate::new_epoch`] talk to the daemon, and `renew` makes it begin a new epoch. The writer's lock
+/// refuses a second daemon for the same database on the same host.
 pub fn daemon(
     options: DaemonOptions,
     writer: &Writer,
@@ -99,9 +102,9 @@ struct Daemon<'w> {
     options: DaemonOptions,
     writer: &'w Writer,
     session: Session,
-    /// The rate asked for.
+    /// The requested rate.
     rate: Rate,
-    /// Its periods by event: what the budget's share is of.
+    /// The periods of the requested rate, by event. The budget's share refers to them.
     asked: Vec<u64>,
     flushing: Flushing,
     compacting: Compacting,
@@ -110,7 +113,7 @@ struct Daemon<'w> {
     account: Account,
     clocks: ClockWatch,
     silence: Silence,
-    /// While the events are closed: when they are to be opened again.
+    /// The next attempt to open the events, while they are closed.
     reopening: Option<Reopening>,
     paused: bool,
     next_look: Instant,
@@ -123,14 +126,14 @@ struct Daemon<'w> {
     too_large: bool,
 }
 
-/// The next try to open the events, and how long to wait after it.
+/// The next attempt to open the events, and the delay after it.
 #[derive(Clone, Copy, Debug)]
 struct Reopening {
     at: Instant,
     wait: Duration,
 }
 
-/// Where the budget's window began.
+/// Start of the budget's window.
 #[derive(Clone, Copy)]
 struct Window {
     start: Clocks,
@@ -148,7 +151,8 @@ impl<'w> Daemon<'w> {
         let interrupt = measure_interrupt().unwrap_or(INTERRUPT_ASSUMED);
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let mut budget = Budget::new(options.budget_percent / 100.0, cpus, interrupt);
-        // Of hardware events rather too much: the budget's share of it follows what an interrupt takes.
+        // For hardware events the lower cost is used, which may give too high a rate: the budget's share then follows the
+        // measured cost.
         let hz_max = rate_within(&options, interrupt.min(INTERRUPT_ASSUMED));
         let rate = options.rate.unwrap_or(Rate::Continuous { hz_max });
         let mut session = Session::open(setup(&options, rate, options.name.clone()), &Tasks::All, writer)?;
@@ -158,7 +162,7 @@ impl<'w> Daemon<'w> {
         let asked = asked_periods(&session);
         session.set_first_periods(&periods(&asked, budget.share()));
         session.start(all_pids, &Tasks::All)?;
-        heap::give_back(); // Of all that was needed to find out about the machine.
+        heap::give_back(); // What was needed to examine the machine.
         heap::give_back_code();
         let schedule = Schedule {
             every: options.rotate_every,
@@ -178,7 +182,7 @@ impl<'w> Daemon<'w> {
             reopening: None,
             paused: false,
             next_look: now,
-            next_giving_back: now + 2 * RETAIN_FIRST, // When what starting needs is done.
+            next_giving_back: now + 2 * RETAIN_FIRST, // After the work of starting is done.
             next_window: now + options.budget_window,
             next_interrupt: now + INTERRUPT_EVERY,
             next_retention: now + RETAIN_FIRST, // Not at once: there is enough to do at the start.
@@ -195,7 +199,7 @@ impl<'w> Daemon<'w> {
         Ok(daemon)
     }
 
-    /// What is to be done beside sampling, each when it is time.
+    /// Performs the tasks beside sampling that are due.
     fn tend(&mut self, progress: &mut dyn FnMut(Progress)) {
         let now = Instant::now();
         if now >= self.next_look {
@@ -229,7 +233,7 @@ impl<'w> Daemon<'w> {
             && let Some(why) = self.rotation.due(self.session.epoch_elapsed(), self.account.disk_bytes)
         {
             self.next_rotation = now + ROTATE_AGAIN;
-            let _ = self.begin_epoch(&why, Next::default(), progress); // Told; tried again.
+            let _ = self.begin_epoch(&why, Next::default(), progress); // It was reported, and is tried again.
         }
     }
 
@@ -237,7 +241,7 @@ impl<'w> Daemon<'w> {
         !self.paused && self.reopening.is_none()
     }
 
-    /// Sampling has just stopped or begun: the account says so, and the budget's window begins anew.
+    /// Records in the account that sampling has just stopped or begun, and begins a new window of the budget.
     fn turned(&mut self) {
         let (now, samples) = (Clocks::now(), self.account.samples_ever(&self.session));
         self.account.paused(!self.is_sampling(), now);
@@ -247,7 +251,7 @@ impl<'w> Daemon<'w> {
         self.silence = Silence::default();
     }
 
-    /// Brings the account of the epoch up to date.
+    /// Updates the account of the epoch.
     fn tell(&mut self) {
         let record = self.account.record(&self.session, &self.budget);
         self.session.set_account(record);
@@ -258,12 +262,12 @@ impl<'w> Daemon<'w> {
         self.account.slept_ns += jump.slept_ns.unwrap_or(0);
         let Some(step_ns) = jump.step_ns else { return };
         self.account.stepped(step_ns);
-        // What comes now belongs to another time of the day; an epoch tells one start and one end.
+        // Later samples belong to another time of the day, but an epoch has only one start and one end.
         let why = format!("clock: set by {:+.1} s", step_ns as f64 / 1e9);
         let _ = self.begin_epoch(&why, Next::default(), progress);
     }
 
-    /// Holds what the last window cost against the budget.
+    /// Compares the cost of the last window with the budget.
     fn judge(&mut self, progress: &mut dyn FnMut(Progress)) {
         let (now, samples) = (Clocks::now(), self.account.samples_ever(&self.session));
         let load = Load {
@@ -290,7 +294,7 @@ impl<'w> Daemon<'w> {
         }
     }
 
-    /// After something was stored.
+    /// Does the work that follows a store.
     fn flushed(&mut self, progress: &mut dyn FnMut(Progress)) {
         let id = self.session.epoch().id.clone();
         let written = self.session.take_written();
@@ -298,7 +302,7 @@ impl<'w> Daemon<'w> {
         self.account.disk_bytes = self.writer.database().epoch_bytes(&id).unwrap_or(0);
         heap::give_back();
         heap::give_back_code();
-        self.compacting.flushed(self.writer, &id, progress); // Which takes memory of its own.
+        self.compacting.flushed(self.writer, &id, progress); // This takes memory of its own.
     }
 
     fn retain(&mut self, progress: &mut dyn FnMut(Progress)) {
@@ -319,7 +323,7 @@ impl<'w> Daemon<'w> {
         }
     }
 
-    /// Ends the epoch and begins the next. Where that fails it is told, and the epoch goes on.
+    /// Ends the epoch and begins the next. A failure is reported, and the old epoch continues.
     fn begin_epoch(
         &mut self,
         why: &str,
@@ -340,7 +344,7 @@ impl<'w> Daemon<'w> {
         if why != ASKED {
             progress(Progress::Ended(ended));
         }
-        self.next_retention = Instant::now(); // There is one more that may be too old or too much.
+        self.next_retention = Instant::now(); // The new epoch may push others over the limits.
         progress(Progress::Started(Box::new(self.session.epoch().clone())));
         Ok(())
     }
@@ -378,8 +382,8 @@ impl<'w> Daemon<'w> {
     }
 
     fn status(&mut self) -> Status {
-        // Else no share is known to be resolved until the first flush. Not each time, or who watches would keep the
-        // kernel from aggregating.
+        // Without this, no share of resolved samples is known before the first flush. It is not done each time: a user who
+        // watches the status would keep the kernel from aggregating.
         self.session.take_aggregated_first();
         let events = self.session.records_now();
         let epoch = self.session.epoch();
@@ -409,12 +413,12 @@ impl<'w> Daemon<'w> {
         }
     }
 
-    /// Where the events do not fire any more although the machine is busy (revoked, their backend gone), closes them and
-    /// opens others, in an epoch of their own. Until that works all but sampling goes on.
+    /// If the events no longer fire although the machine is busy (they were revoked, or their backend is gone), closes them
+    /// and opens others, in a new epoch. Until that succeeds, everything except sampling continues.
     fn reopen_if_silent(&mut self, progress: &mut dyn FnMut(Progress)) {
         if self.silence.is_silent() && self.reopening.is_none() {
             progress(Progress::Warning("the events fell silent: they are opened again".to_owned()));
-            self.session.close(); // First: the module's device has one reader.
+            self.session.close(); // This comes first: the module's device has one reader.
             self.session.note("the events fell silent and were closed; no sample is of a later time");
             self.reopening = Some(Reopening { at: Instant::now(), wait: REOPEN_FIRST });
             self.turned();
@@ -439,7 +443,7 @@ impl<'w> Daemon<'w> {
 
     fn reopen(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), CollectError> {
         let mut session = Session::open(setup(&self.options, self.rate, None), &Tasks::All, self.writer)?;
-        let asked = asked_periods(&session); // Of other events perhaps, where a counter went.
+        let asked = asked_periods(&session); // The events may be others, if a counter is gone.
         session.set_first_periods(&periods(&asked, self.budget.share()));
         let started = session.start(all_pids, &Tasks::All);
         if let Err(error) = started.and_then(|()| if self.paused { session.pause() } else { Ok(()) }) {
@@ -451,7 +455,7 @@ impl<'w> Daemon<'w> {
         let old = std::mem::replace(&mut self.session, session);
         let ended = old.epoch().id.clone();
         if let Err(error) = old.finish() {
-            // What it had stored is there; where the rest cannot be, nobody can help it.
+            // What was stored before remains. The rest is lost if it cannot be stored.
             progress(Progress::Warning(error.to_string()));
         }
         self.asked = asked;
@@ -467,7 +471,7 @@ impl<'w> Daemon<'w> {
 
     fn finish(mut self, progress: &mut dyn FnMut(Progress)) -> Result<Epoch, CollectError> {
         self.tell();
-        let ended = self.session.finish(); // First: the rings overflow while a compaction is waited for.
+        let ended = self.session.finish(); // This comes first: the rings would overflow while we wait for a compaction.
         if let Ok(epoch) = &ended {
             self.compacting.ended(self.writer, &epoch.id, progress);
         }
@@ -476,7 +480,7 @@ impl<'w> Daemon<'w> {
     }
 }
 
-/// Of a session that was just opened.
+/// Returns the requested periods of a session that was just opened.
 fn asked_periods(session: &Session) -> Vec<u64> {
     session.tallies().map(|(plan, _)| plan.period).collect()
 }
@@ -491,7 +495,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
         branches: options.branches,
         apart: Apart::for_good(options.by_process.clone()),
         dimensions: options.dimensions,
-        data: false, // It would read mappings more often than the budget allows.
+        data: false, // This would read mappings more often than the budget permits.
         counting: Counting::default(),
         branch_stacks_hz: 0,
         keep_images_bytes: options.keep_images_bytes,
@@ -500,7 +504,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
     }
 }
 
-/// Samples per second of a busy CPU whose interrupts take no more than their part of the budget.
+/// Returns the samples per second of a busy CPU whose interrupts take no more than their part of the budget.
 fn rate_within(options: &DaemonOptions, interrupt: Duration) -> u32 {
     const ANY: f64 = 100_000.0;
     if options.budget_percent <= 0.0 {
@@ -510,12 +514,12 @@ fn rate_within(options: &DaemonOptions, interrupt: Duration) -> u32 {
     (share / interrupt.as_secs_f64().max(1e-9)).clamp(1.0, ANY) as u32
 }
 
-/// The periods that give this share of the asked rate.
+/// Returns the periods that give this share of the requested rate.
 fn periods(asked: &[u64], share: f64) -> Vec<u64> {
     asked.iter().map(|period| (*period as f64 / share).round() as u64).collect()
 }
 
-/// Of the timer: what a counter's interrupt takes is no more.
+/// Measures the interrupt of the timer. A counter's interrupt costs no more.
 fn measure_interrupt() -> Option<Duration> {
     const PERIOD_NS: u64 = 100_000;
     interrupt::measure(Counter::CPU_CLOCK, PERIOD_NS)

@@ -1,6 +1,6 @@
-//! What a supervisor wants to hear, by systemd's protocol (sd_notify(3)): that we are ready, alive, ending.
+//! Reports to the supervisor, by systemd's protocol (sd_notify(3)), that we are ready, alive or stopping.
 //!
-//! Enters: `NOTIFY_SOCKET` and `WATCHDOG_USEC`. Leaves: datagrams. Without a supervisor nothing is sent.
+//! Enters: `NOTIFY_SOCKET` and `WATCHDOG_USEC`. Leaves: datagrams. Nothing is sent without a supervisor.
 
 use std::{
     env,
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The supervisor, if there is one.
+/// A connection to the supervisor, if there is one.
 #[derive(Debug)]
 pub struct Supervisor {
     socket: Option<(UnixDatagram, SocketAddr)>,
@@ -24,7 +24,7 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// As the environment names it.
+    /// Connects to the supervisor that the environment names.
     pub fn from_environment() -> Self {
         let timeout = env::var("WATCHDOG_USEC").ok().and_then(|v| v.parse().ok()).map(Duration::from_micros);
         let for_us = env::var("WATCHDOG_PID").map_or(true, |pid| pid == std::process::id().to_string());
@@ -38,38 +38,38 @@ impl Supervisor {
                 _ => SocketAddr::from_pathname(&name).ok()?,
             };
             let socket = UnixDatagram::unbound().ok()?;
-            socket.set_nonblocking(true).ok()?; // A supervisor that hangs must not hang us.
+            socket.set_nonblocking(true).ok()?; // If the supervisor hangs, we must not.
             Some((socket, address))
         });
-        // Twice as often as it must be.
+        // Twice as often as the supervisor requires.
         Supervisor { socket, alive_every: timeout.map(|t| t / 2), next: Instant::now() }
     }
 
-    /// We sample.
+    /// Reports that sampling has begun.
     pub fn ready(&self) {
         self.send("READY=1");
     }
 
-    /// What we do now, in a line.
+    /// Reports the current activity, in one line.
     pub fn status(&self, text: &str) {
         self.send(&format!("STATUS={}", text.replace('\n', " ")));
     }
 
-    /// Still alive; sent as often as was asked for.
+    /// Reports that we are alive, as often as the supervisor requires.
     pub fn alive(&mut self) {
         let Some(every) = self.alive_every.filter(|_| Instant::now() >= self.next) else { return };
         self.next = Instant::now() + every;
         self.send("WATCHDOG=1");
     }
 
-    /// The end has been asked for.
+    /// Reports that the end was requested.
     pub fn stopping(&self) {
         self.send("STOPPING=1");
     }
 
     fn send(&self, text: &str) {
         if let Some((socket, address)) = &self.socket {
-            let _ = socket.send_to_addr(text.as_bytes(), address); // Whoever listens may be gone.
+            let _ = socket.send_to_addr(text.as_bytes(), address); // The receiver may be gone.
         }
     }
 }

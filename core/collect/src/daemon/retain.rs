@@ -1,43 +1,43 @@
-//! Retention: which epochs go, by age and by size.
+//! Retention: which epochs are removed, by age and by size.
 //!
-//! Enters: the epochs there are, with their sizes. Leaves: those to remove, oldest first. Only epochs that a daemon of
-//! this host collected, that have ended and that nobody named: a name says that someone wants to keep it. Named ones
-//! count for the size, however. Never here: removing.
+//! Enters: the existing epochs, with their sizes. Leaves: those to remove, oldest first. Only epochs are removed that a
+//! daemon of this host collected, that have ended and that have no name: a name means that somebody wants to keep the epoch.
+//! The sizes of named epochs count nevertheless. Never here: removing.
 
 use std::time::Duration;
 
 use dwell_profile::{Database, DatabaseError, Epoch, EpochId, Scope};
 use jiff::Timestamp;
 
-/// What may stay.
+/// Limits of what may stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Epochs that ended longer ago go; `None`: none for its age.
+    /// Age after its end at which an epoch is removed. `None`: no limit.
     pub age: Option<Duration>,
-    /// The oldest go until all epochs take no more, in bytes; `None`: any size.
+    /// Size in bytes of all epochs above which the oldest ones are removed. `None`: no limit.
     pub bytes: Option<u64>,
 }
 
-/// An epoch, as far as it matters here.
+/// An epoch, reduced to what retention needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its id.
+    /// The id of the epoch.
     pub id: EpochId,
-    /// When it ended, or began where no end is known.
+    /// When it ended, or when it began if its end is not known.
     pub end: Timestamp,
-    /// Its files, in bytes.
+    /// Size of its files in bytes.
     pub bytes: u64,
     /// Whether retention may remove it.
     pub ours: bool,
 }
 
-/// The epochs to remove, oldest first; the flag tells that those which must stay take more than the limit.
+/// Returns the epochs to remove, oldest first, and whether the remaining ones still exceed the size limit.
 pub fn to_remove(mut epochs: Vec<Candidate>, limits: Limits, now: Timestamp) -> (Vec<EpochId>, bool) {
     epochs.sort_by_key(|e| (e.end, e.id.clone()));
     let mut total: u64 = epochs.iter().map(|e| e.bytes).sum();
     let mut removed = Vec::new();
     for epoch in epochs.iter().filter(|e| e.ours) {
-        // A clock that was set back makes epochs of the future; they are not old.
+        // If the clock was set back, some epochs lie in the future. They are not old.
         let age = Duration::try_from(now.duration_since(epoch.end)).unwrap_or_default();
         let too_old = limits.age.is_some_and(|max| age > max);
         let too_much = limits.bytes.is_some_and(|max| total > max);
@@ -49,18 +49,18 @@ pub fn to_remove(mut epochs: Vec<Candidate>, limits: Limits, now: Timestamp) -> 
     (removed, limits.bytes.is_some_and(|max| total > max))
 }
 
-/// What retention did.
+/// The result of retention.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Retained {
-    /// The epochs that went.
+    /// The removed epochs.
     pub removed: Vec<EpochId>,
-    /// What stays takes more than the limit: named epochs, the current one, other hosts'.
+    /// Whether the remaining epochs exceed the size limit: named ones, the current one, those of other hosts.
     pub still_too_large: bool,
-    /// Someone was at an epoch that should go, most often our own compaction of the one that just ended.
+    /// Whether an epoch that should be removed was in use, most often by our own compaction of the epoch that just ended.
     pub busy: bool,
 }
 
-/// Removes what is past the limits. `current` stays.
+/// Removes the epochs that exceed the limits, except `current`.
 pub fn retain(database: &Database, limits: Limits, current: &EpochId) -> Result<Retained, DatabaseError> {
     if limits == Limits::default() {
         return Ok(Retained::default());
@@ -79,7 +79,7 @@ pub fn retain(database: &Database, limits: Limits, current: &EpochId) -> Result<
         match database.remove(&id) {
             Ok(()) => retained.removed.push(id),
             Err(DatabaseError::EpochBusy { .. }) => retained.busy = true,
-            Err(DatabaseError::NoSuchEpoch { .. }) => {} // Removed by someone else.
+            Err(DatabaseError::NoSuchEpoch { .. }) => {} // Another process removed it.
             Err(error) => return Err(error),
         }
     }
@@ -103,7 +103,7 @@ mod tests {
 
     const DAY: i64 = 86_400;
 
-    /// Epochs that ended so many days ago, with so many bytes.
+    /// Creates epochs that ended so many days ago, with so many bytes.
     fn epochs(list: &[(&str, i64, u64, bool)]) -> Vec<Candidate> {
         let candidate = |(id, days, bytes, ours): &(&str, i64, u64, bool)| Candidate {
             id: EpochId((*id).to_owned()),

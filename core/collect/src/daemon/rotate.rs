@@ -1,6 +1,6 @@
 //! When an epoch ends and the next begins: by schedule, by size, by a rebuild, or because something changed.
 //!
-//! Enters: how long the epoch has been going on, how large it is, which images it met. Leaves: why it should end.
+//! Enters: how long the epoch has lasted, how large it is, which images were sampled. Leaves: why it should end.
 //! Never here: ending it.
 
 use std::{path::PathBuf, time::Duration};
@@ -8,21 +8,21 @@ use std::{path::PathBuf, time::Duration};
 use dwell_profile::{ImageId, ImageKind, ImageRecord};
 use rustc_hash::FxHashMap;
 
-/// Paths of images that are remembered to notice rebuilds; those met first stay.
+/// Maximum number of image paths that are remembered to notice rebuilds. The first ones stay.
 const PATHS_MAX: usize = 1 << 10;
 
-/// When epochs end by themselves.
+/// The conditions that end an epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Schedule {
-    /// After that time.
+    /// Duration of an epoch. `None`: no limit.
     pub every: Option<Duration>,
-    /// When they have grown so large, in bytes.
+    /// Size of an epoch in bytes. `None`: no limit.
     pub bytes: Option<u64>,
-    /// When an image whose path contains one of these was built anew.
+    /// Parts of paths: an epoch ends when an image whose path contains one of them was rebuilt.
     pub rebuilt: Vec<String>,
 }
 
-/// Watches an epoch.
+/// Watches the current epoch for reasons to end it.
 #[derive(Debug, Default)]
 pub struct Rotation {
     schedule: Schedule,
@@ -31,12 +31,12 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// By this schedule.
+    /// Creates a watch with this schedule.
     pub fn new(schedule: Schedule) -> Self {
         Rotation { schedule, ..Rotation::default() }
     }
 
-    /// Takes in the images of a batch of counts. The same path under another id was built anew.
+    /// Adds the images of a batch of counts. If a path appears with another id, its image was rebuilt.
     pub fn met<'a>(&mut self, images: impl IntoIterator<Item = &'a ImageRecord>) {
         for record in images {
             let path = record.path.to_string_lossy();
@@ -45,7 +45,7 @@ impl Rotation {
                 continue;
             }
             match self.built.get(&record.path) {
-                // What still runs of the old one is no news, and must not turn it back.
+                // Processes that still run the old image are no news, and must not switch the path back to it.
                 Some(known) if *known != record.id && !record.deleted => {
                     self.rebuilt = Some(record.path.clone());
                     self.built.insert(record.path.clone(), record.id.clone());
@@ -58,7 +58,7 @@ impl Rotation {
         }
     }
 
-    /// Why the epoch should end, if it should.
+    /// Returns why the epoch should end, if it should.
     pub fn due(&self, elapsed: Duration, bytes: u64) -> Option<String> {
         if let Some(path) = &self.rebuilt {
             return Some(format!("rebuilt: {}", path.display()));
@@ -69,7 +69,7 @@ impl Rotation {
         self.schedule.bytes.is_some_and(|max| bytes > max).then(|| "size".to_owned())
     }
 
-    /// Another epoch has begun.
+    /// Begins to watch a new epoch.
     pub fn began(&mut self) {
         self.rebuilt = None;
     }

@@ -1,17 +1,18 @@
-//! Whether the events still fire: one that was revoked, or whose backend went away, tells nothing of it.
+//! Detects that the events no longer fire. An event that was revoked, or whose backend went away, reports no error.
 //!
-//! Enters: samples of a window, and what the machine was busy in it. Leaves: whether that cannot be. Never here:
+//! Enters: the samples of a window, and how busy the machine was in it. Leaves: whether samples are missing. Never here:
 //! opening anything.
 
 use std::time::{Duration, Instant};
 
-/// Samples that should have come before their absence means something.
+/// Number of expected samples whose absence is significant.
 const EXPECTED_MIN: f64 = 200.0;
 
-/// What the kernel aggregates comes every few seconds: shorter silences mean nothing.
+/// Shortest window that is judged: entries that the kernel aggregates come every few seconds, so shorter silences mean
+/// nothing.
 const JUDGED_AFTER: Duration = Duration::from_secs(10);
 
-/// Watches for silence.
+/// Watches for silence of the events.
 #[derive(Debug, Default)]
 pub struct Silence {
     since: Option<Instant>,
@@ -21,7 +22,7 @@ pub struct Silence {
 }
 
 impl Silence {
-    /// Takes in a window's samples, of events that come so often on a busy CPU.
+    /// Adds the samples of a window. `rate_hz` is the rate of the events on a busy CPU.
     pub fn look(&mut self, samples: u64, rate_hz: f64) {
         self.samples += samples;
         if self.since.get_or_insert_with(Instant::now).elapsed() < JUDGED_AFTER {
@@ -35,26 +36,27 @@ impl Silence {
         }
     }
 
-    /// `busy_s`: CPU time of all since boot.
+    /// Judges the samples of a window. `busy_s` is the CPU time of all CPUs since boot, in s.
     fn judge(&mut self, samples: u64, rate_hz: f64, busy_s: f64) {
         let before = self.busy_s.replace(busy_s);
         let expected = before.map_or(0.0, |before| (busy_s - before) * rate_hz);
         self.silent = samples == 0 && expected >= EXPECTED_MIN;
     }
 
-    /// That has fallen.
+    /// Creates a watch that has found the events silent.
     #[cfg(test)]
     pub fn fallen() -> Self {
         Silence { silent: true, ..Silence::default() }
     }
 
-    /// Whether samples should have come and did not.
+    /// Returns whether samples are missing that should have come.
     pub fn is_silent(&self) -> bool {
         self.silent
     }
 }
 
-/// CPU time of all CPUs since boot in s, without idle, waiting and stolen time: `/proc/stat`'s first line, in 1/100 s.
+/// Returns the CPU time of all CPUs since boot in s, without idle, waiting and stolen time, from the first line of
+/// `/proc/stat` (in 1/100 s).
 fn parse_busy_s(stat: &str) -> Option<f64> {
     let mut fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().map(str::parse::<u64>);
     let [user, nice, system, _idle, _iowait, irq, softirq] =

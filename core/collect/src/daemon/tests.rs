@@ -1,4 +1,4 @@
-//! The daemon from within: what cannot be brought about from outside.
+//! Tests of the daemon's internals, for situations that cannot be caused from outside.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ fn start<'w>(writer: &'w Writer, backend: BackendChoice) -> Option<Daemon<'w>> {
     }
 }
 
-/// Samples that came while one CPU was busy.
+/// Returns the samples that came while one CPU was busy.
 fn samples_of_a_busy_moment(daemon: &mut Daemon) -> u64 {
     let (before, start) = (daemon.session.samples_seen(), Instant::now());
     let mut x = 1_u64;
@@ -43,7 +43,7 @@ fn check_silence(backend: BackendChoice) {
     let first = daemon.session.epoch().id.clone();
     assert!(samples_of_a_busy_moment(&mut daemon) > 30);
 
-    daemon.session.pause().unwrap(); // Behind its back.
+    daemon.session.pause().unwrap(); // The daemon does not know of this.
     assert!(samples_of_a_busy_moment(&mut daemon) < 30);
     daemon.silence = Silence::fallen();
     let works = std::mem::replace(&mut daemon.options.events, vec![Event::named("no-such-event")]);

@@ -1,7 +1,7 @@
-//! Executions found out beside samples: who does it, and when its turn comes.
+//! Methods that measure executions beside sampling, and their scheduling.
 //!
-//! Enters: what was asked for, the thread sampled last. Leaves: path bursts and counted windows among the records, and what is
-//! told of them. Never here: how threads are followed ([`crate::paths`]) and executions counted ([`crate::windows`]).
+//! Enters: what was requested, the thread sampled last. Leaves: path bursts and counted windows among the records, and notes
+//! about them. Never here: how threads are emulated ([`crate::paths`]) and executions counted ([`crate::windows`]).
 
 use dwell_profile::{CountsRecord, PathsRecord, Pid, Tid, WindowsRecord};
 
@@ -10,30 +10,30 @@ use crate::{
     CollectError, counts::Odometers, items::Item, options::RecordOptions, paths::Paths, windows::Windows,
 };
 
-/// Samples are handed to the odometers no more often: each time wakes their thread.
+/// Shortest interval between two deliveries of samples to the odometers: each one wakes their thread.
 const OFFER_EVERY_NS: u64 = 50_000_000;
 
-/// What finds out executions beside samples; by default nothing.
+/// The methods that measure executions beside sampling. By default there are none.
 #[derive(Default)]
 pub struct Counting {
-    /// Follows threads now and then.
+    /// Takes path bursts of threads.
     pub paths: Option<Paths>,
-    /// Counts executions now and then.
+    /// Counts executions in windows.
     pub windows: Option<Windows>,
-    /// Watches the exits of loops whose registers count; without it no counter is believed.
+    /// Watches the exits of loops whose registers count iterations. Without it no such counter is trusted.
     pub exits: Option<crate::counts::exits::ExitWatcher>,
-    /// Once threads cannot be followed, windows are to be counted for so many percent of the target's CPU time.
+    /// Percent of the target's CPU time that windows may cost once it is found that threads cannot be emulated.
     pub stand_in_percent: Option<f64>,
     /// Percent of the target's CPU time that odometers may cost; 0: none are read.
     pub odometers_percent: f64,
-    /// Reads words of memory in which programs count; once sampling begins.
+    /// Reads words of memory in which programs count, once sampling begins.
     pub odometers: Option<Odometers>,
-    /// Samples before that time were handed to them, and a little more.
+    /// End of the samples that were delivered to the odometers, plus [`OFFER_EVERY_NS`].
     offer_next_ns: u64,
 }
 
 impl Counting {
-    /// To be called early: the process that follows threads is a fork of this one, the smaller the better.
+    /// Starts the methods. Call this early: the process that emulates threads is a fork of this one, so it is smaller then.
     pub fn start(options: &RecordOptions) -> Result<Self, CollectError> {
         let (paths_percent, windows_percent) = (options.paths_percent, options.windows_percent);
         let stand_in = options.windows_stand_in;
@@ -71,7 +71,7 @@ impl Session {
         self.watch_exits(cpu_ns);
     }
 
-    /// Goes over to windows where threads turn out not to be followed.
+    /// Switches to windows if it is found that threads cannot be emulated.
     fn stand_in(&mut self) {
         if self.counting.paths.as_ref().is_some_and(Paths::is_on) {
             return;
@@ -82,8 +82,8 @@ impl Session {
         }
     }
 
-    /// Counts executions of what was sampled most, in windows of that thread's time. They begin after every record that was
-    /// applied.
+    /// Counts executions of the most sampled places, in windows of that thread's time. The windows begin after all records
+    /// that were applied.
     fn count_windows(&mut self, latest: Option<(Pid, Tid)>, cpu_ns: f64) {
         let recent = self.collector.take_recent();
         let Some(windows) = self.counting.windows.as_mut().filter(|w| w.is_on()) else { return };
@@ -95,8 +95,8 @@ impl Session {
         }
     }
 
-    /// Watches the exits of a loop that the latest samples are in, if it is time. The window begins after every record that was
-    /// applied.
+    /// Watches the exits of a loop that the latest samples are in, if it is due. The window begins after all records that
+    /// were applied.
     fn watch_exits(&mut self, cpu_ns: f64) {
         let Some(exits) = self.counting.exits.as_mut().filter(|exits| exits.is_due(cpu_ns)) else { return };
         let Some(watch) = self.collector.loop_to_watch().filter(|w| w.pid != Pid(std::process::id())) else {
@@ -107,7 +107,7 @@ impl Session {
         }
     }
 
-    /// Starts odometers where samples come one by one with registers.
+    /// Starts odometers if samples are single records with registers.
     pub(super) fn start_odometers(&mut self) {
         let percent = self.counting.odometers_percent;
         let features = self.source.features();
@@ -117,7 +117,8 @@ impl Session {
         }
     }
 
-    /// Has the samples of processes dropped in which a watchpoint was set. Returns up to when records may be applied.
+    /// Drops the samples of processes while a watchpoint was set in them. Returns the time before which records may be
+    /// applied.
     pub(super) fn drop_watched(&mut self) -> u64 {
         let Some(odometers) = &self.counting.odometers else { return u64::MAX };
         let (watched, since_ns) = odometers.take_watched();
@@ -128,7 +129,7 @@ impl Session {
         since_ns
     }
 
-    /// Hands the samples that were applied to the odometers, and takes what they counted.
+    /// Delivers the applied samples to the odometers, and takes their counts.
     pub(super) fn exchange_odometers(&mut self, complete_ns: u64) {
         let cpu_ns = self.cpu_ns();
         let Some(odometers) = &mut self.counting.odometers else { return };

@@ -1,4 +1,4 @@
-//! A running collection's epochs: one ends, the next begins, perhaps at another rate; and what is told of them.
+//! Epochs of a running collection: ends one and begins the next, perhaps at another rate, and reports about them.
 
 use std::{collections::BTreeMap, iter, thread};
 
@@ -12,29 +12,29 @@ use crate::{
     store::Store,
 };
 
-/// The epoch that is to begin.
+/// The settings of the next epoch.
 #[derive(Clone, Debug, Default)]
 pub struct Next {
     /// Its name.
     pub name: Option<String>,
-    /// Its periods by event, in the order of the plans; none: as they are.
+    /// Its periods by event, in the order of the plans. `None`: unchanged.
     pub periods: Option<Vec<u64>>,
 }
 
-/// What the kernel's part did, where there is one.
+/// Statistics of sampling in the kernel, in one epoch. A field is `None` where the backend does not keep it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InKernel {
-    /// How well it aggregated.
+    /// Statistics of the aggregation.
     pub table: Option<TableRecord>,
     /// Samples in the idle task.
     pub idle: Option<u64>,
-    /// Registers that could not be handed out.
+    /// Samples whose registers could not be handed out.
     pub registers_lost: Option<u64>,
-    /// Samples in the kernel that could not be charged to who entered it.
+    /// Samples in the kernel that could not be charged to the user code that entered it.
     pub kernel_time_lost: Option<u64>,
-    /// Executions that could not be told.
+    /// Executions of programs that could not be reported.
     pub executions_lost: Option<u64>,
-    /// For how long events were to count that perf had given up.
+    /// How long events did not count because perf had given them up, in ns.
     pub given_up_ns: Option<u64>,
 }
 
@@ -57,11 +57,11 @@ impl InKernel {
 }
 
 impl Session {
-    /// Ends the epoch and begins the next one; sampling goes on meanwhile. On an error the epoch goes on, with what it
-    /// keeps in memory and the periods that it had.
+    /// Ends the epoch and begins the next one, while sampling continues. On an error the old epoch continues, with its
+    /// counts in memory and its periods.
     ///
-    /// Where periods change, samples of the old ones go to the old epoch and those of the new ones to the new: they
-    /// are told apart by their time.
+    /// If periods change, samples of the old ones belong to the old epoch and those of the new ones to the new epoch. They
+    /// are separated by their time.
     pub fn begin_epoch(&mut self, writer: &Writer, next: Next) -> Result<EpochId, CollectError> {
         let then: Vec<u64> = self.plans.iter().map(|p| p.period).collect();
         let mut plans = self.plans.clone();
@@ -73,7 +73,7 @@ impl Session {
         let (scope, notes) = (old.scope.clone(), old.notes.clone());
         let epoch = new_epoch(scope, next.name, self.source.backend(), &plans, notes);
         let id = epoch.id.clone();
-        // First, as it is what most likely fails: until here nothing has changed.
+        // This comes first because it is the most likely to fail. Nothing has changed so far.
         let store = Store::begin(writer, epoch, self.unstored_max)?;
         self.take_aggregated();
         if next.periods.is_some() {
@@ -82,7 +82,7 @@ impl Session {
         if let Err(error) = self.end_epoch() {
             self.change_periods(&then);
             drop(store);
-            let _ = writer.database().remove(&id); // What cannot be removed stays as an empty epoch.
+            let _ = writer.database().remove(&id); // An epoch that cannot be removed stays, empty.
             return Err(error);
         }
         (self.store, self.plans) = (store, plans);
@@ -90,12 +90,12 @@ impl Session {
         Ok(id)
     }
 
-    /// Writes other periods, and counts what was sampled with the old ones.
+    /// Writes other periods, and counts the samples of the old ones.
     fn change_periods(&mut self, periods: &[u64]) {
         self.source.set_periods(periods);
         let changed_ns = now_ns();
         if self.source.features().aggregates {
-            return self.take_aggregated(); // None waits, so the batch is cut right now.
+            return self.take_aggregated(); // No batch waits, so this cuts one now.
         }
         thread::sleep(MERGE_WINDOW); // Until then, older records may become visible.
         self.source.drain(&mut self.merger);
@@ -111,19 +111,19 @@ impl Session {
         self.times_at_epoch = self.source.times();
         self.collector.begin_epoch();
         if let Some(at) = self.names_note.take() {
-            self.store.epoch.notes.remove(at); // It was the other epoch's.
+            self.store.epoch.notes.remove(at); // This note is about the old epoch.
             let after = [&mut self.stacks_note, &mut self.births_note].into_iter().flatten();
             after.filter(|other| **other > at).for_each(|other| *other -= 1);
         }
         self.keeping.began();
     }
 
-    /// What the collector tells of itself in the epoch from the next time that it is stored on.
+    /// Sets the collector's account of itself. The epoch contains it from the next time that it is stored.
     pub fn set_account(&mut self, account: CollectorRecord) {
         self.store.epoch.collector = Some(account);
     }
 
-    /// What is counted here, as it is now: the account may have been set before the last batch came.
+    /// Updates the account's counts of samples: it may have been set before the last batch came.
     pub(super) fn refresh_account(&mut self) {
         let (lost, unknown) = (self.lost_by_cause(), self.unknown_by_cause());
         let (samples_by_cpu, in_kernel) = (self.samples_by_cpu(), self.in_kernel());
@@ -145,34 +145,34 @@ impl Session {
         }
     }
 
-    /// Samples since the source was opened, what the kernel still holds included where it tells.
+    /// Returns the samples since the source was opened, including those still in the kernel where the source reports them.
     pub fn samples_seen(&self) -> u64 {
         self.source.tally().by_cpu.values().sum()
     }
 
-    /// Samples lost in the epoch so far, by cause.
+    /// Returns the samples lost in the epoch so far, by cause.
     pub fn lost_by_cause(&self) -> BTreeMap<String, u64> {
         let in_source = self.collector.lost().iter().map(|(cause, n)| (cause.name(), *n));
         let causes = [("malformed", self.malformed), ("memory-full", self.store.dropped_samples())];
         in_source.chain(causes).filter(|(_, n)| *n > 0).map(|(cause, n)| (cause.to_owned(), n)).collect()
     }
 
-    /// How often the database refused what should have been stored, in the epoch so far.
+    /// Returns how often the database refused to store in the epoch so far.
     pub fn stores_failed(&self) -> u64 {
         self.store.failures
     }
 
-    /// The images of what was stored since the last call, without symbols.
+    /// Returns the images that were stored since the last call, without symbols.
     pub fn take_written(&mut self) -> Vec<ImageRecord> {
         self.store.take_written()
     }
 
-    /// Records that came after their turn since the start, and by how much at most, in ns.
+    /// Returns the number of records that came too late for their order since the start, and the largest delay in ns.
     pub fn late(&self) -> (u64, u64) {
         (self.merger.late, self.merger.late_ns_max)
     }
 
-    /// Other periods from the very start, before anything was sampled.
+    /// Sets other periods at the very start, before anything was sampled.
     pub fn set_first_periods(&mut self, periods: &[u64]) {
         self.source.set_periods(periods);
         for (plan, period) in self.plans.iter_mut().zip(periods) {
@@ -181,12 +181,13 @@ impl Session {
         }
     }
 
-    /// Periods and tallies of the epoch so far, as they will be stored.
+    /// Returns periods and tallies of the epoch so far, as they will be stored.
     pub fn records(&self) -> BTreeMap<Event, EventRecord> {
         self.store.records(&self.plans, self.collector.tallies(), self.malformed)
     }
 
-    /// The same with the samples that the kernel still holds, where it tells of them; what they are is not known yet.
+    /// Returns the same as [`Session::records`], including the samples that the kernel still holds, where the source reports
+    /// them. The places of these are not known yet.
     pub fn records_now(&mut self) -> BTreeMap<Event, EventRecord> {
         self.store.running_shares = self.running_shares();
         let mut records = self.records();
@@ -199,29 +200,29 @@ impl Session {
         records
     }
 
-    /// Of the time that each event was to count in the epoch so far, the share that it did.
+    /// Returns, for each event, the share of its enabled time in the epoch so far that it counted.
     pub(super) fn running_shares(&mut self) -> Vec<Option<f64>> {
         let times = self.source.times();
         let then = self.times_at_epoch.iter().copied().chain(iter::repeat(EventTimes::default()));
         times.iter().zip(then).map(|(now, then)| now.running_share_since(&then)).collect()
     }
 
-    /// Samples per second of a busy CPU that the events of time should give; 0 where there is none.
+    /// Returns the samples per second of a busy CPU that the events of time should give; 0 if there is none.
     pub fn rate_hz(&self) -> f64 {
         self.plans.iter().filter(|p| p.event.is_time()).map(|p| p.rate_hz).sum()
     }
 
-    /// Samples per second of a busy CPU whose interrupts cost something, of all events.
+    /// Returns the samples per second of a busy CPU, of all events, that come by interrupts and so have a cost.
     pub fn interrupts_hz(&self) -> f64 {
         self.plans.iter().filter(|p| p.interrupts()).map(|p| p.rate_hz).sum()
     }
 
-    /// The core clock as measured in the epoch, in Hz.
+    /// Returns the core clock as measured in the epoch, in Hz.
     pub fn clock_hz(&self) -> Option<f64> {
         self.clock.median_hz()
     }
 
-    /// Samples under `unknown` in the epoch so far, by cause.
+    /// Returns the samples under `unknown` in the epoch so far, by cause.
     pub fn unknown_by_cause(&self) -> BTreeMap<String, u64> {
         let unknown = self.collector.unknown();
         let causes = [
@@ -236,7 +237,7 @@ impl Session {
         causes.into_iter().filter(|(_, n)| *n > 0).map(|(cause, n)| (cause.to_owned(), n)).collect()
     }
 
-    /// Samples of the epoch so far by event and CPU, where the source tells.
+    /// Returns the samples of the epoch so far by event and CPU, where the source reports them.
     pub fn samples_by_cpu(&self) -> BTreeMap<Event, Vec<u64>> {
         let mut by_event: BTreeMap<Event, Vec<u64>> = BTreeMap::new();
         for ((event, cpu), total) in self.source.tally().by_cpu {
@@ -249,7 +250,7 @@ impl Session {
         by_event
     }
 
-    /// What the kernel's part did in the epoch so far.
+    /// Returns the statistics of sampling in the kernel in the epoch so far.
     pub fn in_kernel(&self) -> InKernel {
         InKernel::between(&self.at_epoch, &self.source.tally())
     }

@@ -1,21 +1,21 @@
-//! What an epoch tells of itself as it goes on: samples that are missing where tasks were born, that the kernel withholds, or that have
-//! no certain name.
+//! Notes that are added to an epoch while it goes on: samples that are missing because tasks were created, that the kernel
+//! withholds, or that have no certain name.
 //!
-//! Enters: tallies. Leaves: notes, each once, brought up to date. Never here: what is told when it begins.
+//! Enters: tallies. Leaves: notes, each of which is added once and then updated. Never here: notes about the start.
 
 use crate::options::Progress;
 
 use super::Session;
 
-/// The share of samples that tasks' births cost which is told.
+/// Share of samples missing because of created tasks above which a note is added.
 const TOLD_MISSING: f64 = 0.01;
 
 impl Session {
-    /// Tells how many samples those miss who inherited the events, where it matters. Nothing corrects it: which
-    /// instructions they would have been of is not known.
+    /// Adds a note on how many samples are missing in tasks that inherited the events, if that is significant. They cannot
+    /// be corrected for, because the instructions that they would have named are not known.
     pub(super) fn note_births(&mut self) {
         let born = self.source.tally().born - self.at_epoch.born;
-        let missing = born * self.plans.len() as u64 / 2; // Of a period begun anew, half on average.
+        let missing = born * self.plans.len() as u64 / 2; // On average, half a period of each event is missing.
         let share = missing as f64 / (missing + self.samples()).max(1) as f64;
         if share < TOLD_MISSING && self.births_note.is_none() {
             return;
@@ -30,7 +30,7 @@ impl Session {
         }
     }
 
-    /// Says whose samples the kernel withholds, in the epoch and to the user.
+    /// Reports, in the epoch and to the user, the programs whose samples the kernel withholds.
     pub fn note_withheld(&mut self, progress: &mut dyn FnMut(Progress)) {
         for program in self.collector.take_withheld() {
             let note = format!(
@@ -44,7 +44,7 @@ impl Session {
         }
     }
 
-    /// Says how many samples of generated code have no name since that is not certain.
+    /// Adds a note on how many samples of generated code have no name because it is uncertain.
     pub(super) fn note_uncertain_names(&mut self) {
         let uncertain = self.collector.uncertain_names();
         if uncertain == 0 && self.names_note.is_none() {

@@ -1,12 +1,12 @@
-//! Samples counted by a BPF program: whole machines, for little.
+//! The backend that counts samples in a BPF program: it samples whole machines at low cost.
 //!
 //! Enters: what to sample. Leaves: batches of entries; the side band, and some samples' registers, as timed records. The
-//! perf events are [`PerfSource`]'s, whose rings carry the side band alone. Never here: memory shared with the kernel
-//! (that is [`crate::sys::bpf`]'s).
+//! perf events belong to a [`PerfSource`] whose rings carry the side band only. Never here: memory shared with the kernel
+//! (see [`crate::sys::bpf`]).
 //!
-//! A batch is what the kernel wrote to one side of the tables; it is cut when somebody wants to store. Meanwhile full
-//! overflow buffers are emptied every round, each as a batch that ends nothing, since the table holds entries of the same
-//! time.
+//! A batch contains what the kernel wrote to one side of the tables; it is cut when the caller wants to store. In the
+//! meantime, full overflow buffers are emptied in every round, each as a batch that does not end its interval, because the
+//! table holds entries of the same time.
 
 use std::{
     cell::RefCell,
@@ -45,35 +45,37 @@ use crate::{
     },
 };
 
-/// The side band is taken, and periods are drawn, so often. What cannot wait (a full buffer, a ring that is half full, a
-/// request) ends a wait sooner; waking up more often costs more than what there is to do.
+/// Interval between two drains of the side band and draws of periods. Urgent reports (a full buffer, a ring that is half
+/// full, a request) end a wait earlier. Waking up more often would cost more than the work that there is.
 const ROUND: Duration = Duration::from_millis(500);
-/// The same after a while …
+/// The same interval after [`LATER`].
 const ROUND_LATER: Duration = Duration::from_secs(2);
-/// … which is so long, since a run of seconds needs every draw of a period and all registers that it can get.
+/// Time after the start at which [`ROUND_LATER`] applies. A run of some seconds needs every draw of a period and all
+/// registers that it can get; a longer run does not.
 const LATER: Duration = Duration::from_secs(20);
-/// Each of the two overflow buffers of a CPU holds so much time at the full rate, if no sample finds its entry.
+/// Time at the full rate that each of a CPU's two overflow buffers can hold, if no sample finds its entry.
 const BUFFER_SECONDS: f64 = 1.0;
 const BUFFER_ENTRIES_MIN: f64 = 1024.0;
 const BUFFER_ENTRIES_MAX: f64 = 65536.0;
-/// Registers of so many samples a second of a CPU are handed out, of samples where others fell before: enough for the
-/// branches of hot code, and cheap.
+/// Samples per second of a CPU whose registers are handed out: enough for the branches of hot code, and cheap. Only samples
+/// are chosen whose place had been sampled before.
 const REGISTERS_HZ: f64 = 100.0;
-/// Later, of one in so many of these. They tell shares, which a change of the rate does not bias.
+/// After [`LATER`] registers of only one in this many of these samples are handed out. They give shares, which a change of
+/// the rate does not bias.
 const REGISTERS_LATER: u32 = 4;
 
-/// Tables, and the events that fill them.
+/// A source that samples with BPF: the tables, and the events that fill them.
 pub struct BpfSource {
     perf: PerfSource,
     tables: Rc<RefCell<Vec<BpfTables>>>,
     plans: Vec<Plan>,
     registers: bool,
-    /// Of one in how many samples, until it is [`LATER`].
+    /// Number of samples of which one has its registers handed out, before [`LATER`].
     registers_every: u32,
     opened: Instant,
-    /// Whether it is [`LATER`].
+    /// Whether [`LATER`] has passed.
     later: bool,
-    /// When the side in use was empty.
+    /// Time at which the side in use was empty.
     since_ns: u64,
     waiting: VecDeque<Waiting>,
     told: FxHashMap<CpuId, CpuTally>,
@@ -81,9 +83,9 @@ pub struct BpfSource {
     apart: Vec<u64>,
 }
 
-/// What waits to be handed out, in order of time.
+/// Entries that wait to be handed out, in order of time.
 enum Waiting {
-    /// Full overflow buffers.
+    /// Entries of full overflow buffers.
     Full(Interval, Vec<Spilled>),
     /// The idle side of all tables.
     Side(Interval),
@@ -117,7 +119,7 @@ impl BpfSource {
         })
     }
 
-    /// Puts the entries of full overflow buffers aside and gives the buffers back.
+    /// Copies the entries of full overflow buffers and returns the buffers to the kernel.
     fn empty_buffers(&mut self) {
         let mut full = Vec::new();
         self.tables.borrow_mut().iter_mut().for_each(|tables| tables.take_full(&mut full));
@@ -127,7 +129,7 @@ impl BpfSource {
         }
     }
 
-    /// Has these tables tell the registers of as many samples as are wanted now.
+    /// Sets the number of samples with registers that these tables hand out now.
     fn set_registers(&self, tables: &mut BpfTables) {
         if self.registers {
             let rarely = if self.later { REGISTERS_LATER } else { 1 };
@@ -135,7 +137,7 @@ impl BpfSource {
         }
     }
 
-    /// Tells what was lost, and how far the periods are, since the last time.
+    /// Reports new losses to the merger, and new samples to the periods.
     fn tell_tallies(&mut self, merger: &mut Merger<Item>) {
         let tallies: Vec<(CpuId, CpuTally)> =
             self.tables.borrow().iter().flat_map(|t| t.tallies().collect::<Vec<_>>()).collect();
@@ -158,7 +160,8 @@ impl BpfSource {
     }
 }
 
-/// Has a sampled event counted in the tables of its CPU; makes them, for all CPUs at first, then for one that came.
+/// Returns a function that attaches a sampled event to the tables of its CPU. It creates tables for all CPUs at the first
+/// call, later for a CPU that came online.
 fn attach(tables: &Rc<RefCell<Vec<BpfTables>>>, cpus: &[CpuId], plans: &[Plan], registers: bool) -> Attach {
     let (tables, cpus, events) = (Rc::clone(tables), cpus.to_vec(), plans.len());
     let sizes = sizes(cpus.len(), plans);
@@ -170,7 +173,7 @@ fn attach(tables: &Rc<RefCell<Vec<BpfTables>>>, cpus: &[CpuId], plans: &[Plan], 
             let wanted = if tables.is_empty() { &cpus[..] } else { &[cpu] };
             let mut made = BpfTables::load(wanted, sizes, registers, events).map_err(failed)?;
             if tables.is_empty() {
-                // Where the kernel has no such tracepoint, executables are learned from what their processes are.
+                // If the kernel lacks this tracepoint, executables are found from the processes themselves.
                 let _ = made.tell_executions();
             }
             tables.push(made);
@@ -184,7 +187,7 @@ fn lacks(why: &str) -> CollectError {
     CollectError::Backend { backend: Backend::Bpf, why: why.to_owned() }
 }
 
-/// Two tables for each CPU: 3 MiB of them on small machines, less on large ones, where memory adds up.
+/// Returns the sizes of the two tables of each CPU: 3 MiB on small machines, less on large ones, where they add up.
 fn sizes(cpus: usize, plans: &[Plan]) -> Sizes {
     let bucket_bits = match cpus {
         0..=4 => 14,
@@ -195,7 +198,8 @@ fn sizes(cpus: usize, plans: &[Plan]) -> Sizes {
     Sizes { bucket_bits, capacity: entries.clamp(BUFFER_ENTRIES_MIN, BUFFER_ENTRIES_MAX) as u32 }
 }
 
-/// Directions of branches are told by samples of time and instructions, whose time the kernel's is by samples of time.
+/// Returns which events' registers are sampled. Directions of branches come from samples of time and instructions; the time
+/// that user code spends in the kernel comes from samples of time.
 fn registers_wish(plans: &[Plan]) -> RegistersWish {
     let bits = |is_so: &dyn Fn(&Plan) -> bool| {
         (0..).zip(plans).filter(|(_, p)| is_so(p)).fold(0, |bits, (at, _)| bits | 1_u32 << at)
@@ -211,7 +215,7 @@ fn tells_registers(plan: &Plan) -> bool {
     (plan.event.is_time() || plan.event == Event::INSTRUCTIONS) && plan.tells_registers()
 }
 
-/// Of one in how many samples registers are told, with these periods.
+/// Returns the number of samples of which one has its registers handed out, with these periods.
 fn registers_every(plans: &[Plan], periods: &[u64]) -> u32 {
     let telling = plans.iter().zip(periods).filter(|(plan, _)| tells_registers(plan));
     let rate_hz: f64 = telling.map(|(plan, period)| plan.rate_hz_at(*period)).sum();
@@ -222,7 +226,7 @@ fn periods_of(plans: &[Plan]) -> Vec<u64> {
     plans.iter().map(|plan| plan.period).collect()
 }
 
-/// A notice, and when.
+/// Converts a notice to an item, with its time.
 pub fn timed(notice: &Notice) -> (u64, Item) {
     match notice {
         Notice::Executed { time_ns, pid, executable } => {
@@ -323,7 +327,7 @@ impl Source for BpfSource {
         self.perf.tend(warn);
         self.later = self.opened.elapsed() >= LATER;
         for (at, tables) in self.tables.borrow_mut().iter_mut().enumerate() {
-            let is_new = at >= known; // Of a CPU that came.
+            let is_new = at >= known; // A CPU that came online.
             if is_new {
                 tables.keep_apart(&self.apart);
             }

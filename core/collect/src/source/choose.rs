@@ -1,6 +1,6 @@
-//! Which backend and which events: those asked for, else the best that work here.
+//! Chooses the backend and the events: those requested, otherwise the best that work on this machine.
 //!
-//! Enters: the wish. Leaves: an open source, and notes that say what was taken and why.
+//! Enters: the wish. Leaves: an open source, and notes that explain the choice.
 
 use dwell_profile::{Dimension, DimensionSet, Event};
 
@@ -12,39 +12,39 @@ use crate::{
     sys::event::PerfEvent,
 };
 
-/// What to sample, and how.
+/// The settings for sampling, as requested.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish<'a> {
-    /// The backend asked for.
+    /// The requested backend.
     pub backend: BackendChoice,
-    /// The events asked for; none: hardware cycles and instructions, else the timer.
+    /// The requested events. If empty: hardware cycles and instructions, otherwise the timer.
     pub events: &'a [Event],
-    /// How often.
+    /// The sampling rate.
     pub rate: Rate,
-    /// Sample registers.
+    /// Whether to sample registers.
     pub registers: bool,
-    /// Each sample must come by itself, with its time and thread: tables do not do.
+    /// Whether each sample must be a record of its own, with time and thread. Tables cannot provide that.
     pub one_by_one: bool,
-    /// What is to be told of each sample beside its place.
+    /// The dimensions to record of each sample beside its place.
     pub dimensions: DimensionSet,
-    /// Stacks of branches per second of a busy CPU, beside hardware events from rings; 0: none.
+    /// Branch stacks per second of a busy CPU, beside hardware events from rings; 0: none.
     pub branch_stacks_hz: u32,
-    /// The core clock as measured.
+    /// The measured core clock in Hz.
     pub clock_hz: Option<f64>,
 }
 
-/// An open source.
+/// An open source and its events.
 pub struct Chosen {
-    /// It, disabled.
+    /// The source, disabled.
     pub source: Box<dyn Source>,
-    /// Its events.
+    /// The events that it samples.
     pub plans: Vec<Plan>,
-    /// What was taken in place of what, and why.
+    /// Explains which choices were replaced by others, and why.
     pub notes: Vec<String>,
 }
 
-/// Opens what was asked for, or the best: for whole machines the kernel module, then BPF, then rings; for commands and
-/// processes rings, since tables are shared by all that runs.
+/// Opens the requested backend, or the best one: for whole machines the kernel module, then BPF, then rings; for commands
+/// and processes rings, since all tasks of the machine share the tables.
 pub fn open_source(wish: &Wish<'_>, tasks: &Tasks) -> Result<Chosen, CollectError> {
     match wish.backend {
         BackendChoice::Kmod => open_with(Backend::Kmod, wish, tasks),
@@ -55,7 +55,7 @@ pub fn open_source(wish: &Wish<'_>, tasks: &Tasks) -> Result<Chosen, CollectErro
     }
 }
 
-/// The first backend that works, with the reasons why those before it do not.
+/// Opens the first backend that works. Notes contain the reasons why those before it do not.
 fn open_first(backends: &[Backend], wish: &Wish<'_>, tasks: &Tasks) -> Result<Chosen, CollectError> {
     let (last, better) = backends.split_last().expect("there are three");
     let mut reasons = Vec::new();
@@ -74,7 +74,7 @@ fn tell(backend: Backend, reasons: Vec<String>, mut chosen: Chosen) -> Chosen {
     chosen
 }
 
-/// Opens the events asked for, or the best, with one backend.
+/// Opens the requested events, or the best ones, with one backend.
 fn open_with(backend: Backend, wish: &Wish<'_>, tasks: &Tasks) -> Result<Chosen, CollectError> {
     let open = |events: &[Event]| {
         let plans = plans(backend, events, wish)?;
@@ -90,8 +90,8 @@ fn open_with(backend: Backend, wish: &Wish<'_>, tasks: &Tasks) -> Result<Chosen,
     Ok(chosen)
 }
 
-/// Opens the best that works where nobody says what to sample: time, and executions beside it where they are counted, since
-/// these give frequencies with no model and no scale to guess; what was left out, and why.
+/// Opens the best events that work if none were requested: time, and also instructions where they are counted, since these
+/// give frequencies without a model and without a scale to estimate. Returns also what was left out, and why.
 fn open_best<T>(
     open: impl Fn(&[Event]) -> Result<T, CollectError>,
 ) -> Result<(T, Option<String>), CollectError> {
@@ -109,9 +109,9 @@ fn open_best<T>(
     }
 }
 
-/// Where both are sampled unasked, instructions are so many times rarer than cycles. A processor that executes four a cycle is
-/// interrupted twice as often then as by cycles alone, one that executes one a quarter more: the budget of a daemon, and of
-/// whoever is sampled, stays what it was, nearly.
+/// Ratio of the period of instructions to that of cycles, if both are sampled by default. A processor that executes four
+/// instructions a cycle is then interrupted twice as often as by cycles alone, one that executes one a cycle a quarter more
+/// often. So the budget of a daemon, and the cost for sampled programs, hardly change.
 const INSTRUCTIONS_RARER: u64 = 4;
 
 fn plans(backend: Backend, events: &[Event], wish: &Wish<'_>) -> Result<Vec<Plan>, CollectError> {
@@ -120,8 +120,8 @@ fn plans(backend: Backend, events: &[Event], wish: &Wish<'_>) -> Result<Vec<Plan
         if wish.events.is_empty() {
             *plan = plan.clone().rarer(INSTRUCTIONS_RARER);
         }
-        // Executions alone: what is done with samples of time assumes where an imprecise interrupt puts them
-        // (core/analysis/src/frequency/skid.rs). The module's events are its own, and it does not ask.
+        // Only instructions are sampled precisely. The analysis of samples of time assumes where an imprecise interrupt puts
+        // them (core/analysis/src/frequency/skid.rs). The kernel module opens its own events and does not support this.
         if backend != Backend::Kmod {
             plan.precise = PerfEvent::precise_at_best(plan.counter, plan.period);
         }
@@ -129,7 +129,7 @@ fn plans(backend: Backend, events: &[Event], wish: &Wish<'_>) -> Result<Vec<Plan
     Ok(plans)
 }
 
-/// How far samples of executions are from what was executed.
+/// Returns a note on how far samples of instructions lie from the executed instruction.
 fn precision_note(plans: &[Plan]) -> Option<String> {
     let plan = plans.iter().find(|plan| plan.event == Event::INSTRUCTIONS)?;
     let told = match plan.precise {
@@ -184,19 +184,20 @@ fn open_plans(
     }
 }
 
-/// Stacks are taken at every n-th branch, not in time, so that code that is slow has no more of them than its share of
-/// executions (AutoFDO does the same: Chen, Li, Moseley, CGO 2016). Only where a hardware event is sampled: who asks for a
-/// timer may want the counters left alone.
+/// Returns the plan for branch stacks. A stack is taken at every n-th branch, not after a fixed time, so that slow code has
+/// no more stacks than its share of executions (AutoFDO does the same: Chen, Li, Moseley, CGO 2016). Stacks are only sampled
+/// beside a hardware event: a user who requests a timer may want to leave the counters alone.
 fn branch_stacks_plan(plans: &[Plan], wish: &Wish<'_>) -> Result<Option<Plan>, CollectError> {
     if wish.branch_stacks_hz == 0 || !plans.iter().any(Plan::is_hardware) {
         return Ok(None);
     }
     let plan = plan(&Event::named("branches"), Rate::Frequency(wish.branch_stacks_hz), wish.clock_hz)?;
-    // Odd, so that a loop with a power of two branches is met at each of them.
+    // An odd period visits all branches of a loop whose number of branches is a power of two.
     Ok(Some(Plan { period: plan.period | 1, ..plan }))
 }
 
-/// Tables have counts by process at most: what they do not compare cannot be told apart afterwards. BPF's are each a CPU's.
+/// Returns whether a backend can record a dimension. Tables contain counts by process at most, so samples that they do not
+/// distinguish cannot be separated later. BPF has a table for each CPU.
 fn tells(backend: Backend, dimension: Dimension) -> bool {
     match backend {
         Backend::Kmod => false,
@@ -216,7 +217,7 @@ mod tests {
         CollectError::NoSuchEvent { name: name.into(), why: "not counted".into(), known: Vec::new() }
     }
 
-    /// On machines that have these events.
+    /// Opens the best events of a machine that has these.
     fn told(has: &[Event]) -> String {
         let open = |events: &[Event]| match events.iter().find(|event| !has.contains(event)) {
             Some(missing) => Err(lacking(missing.name())),
@@ -240,7 +241,7 @@ mod tests {
         .assert_eq(&told.concat());
     }
 
-    /// Whoever may not sample at all is told so at once, and so is whoever must take another backend.
+    /// An error is returned at once to a user who may not sample at all, and to one who must take another backend.
     #[test]
     fn other_failures_are_no_reason_to_try_less() {
         let tries = std::cell::Cell::new(0);

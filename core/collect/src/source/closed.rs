@@ -1,7 +1,7 @@
-//! What stands for a source whose events were closed: its last account, and no samples.
+//! Placeholder for a source whose events were closed: it returns the source's last statistics, and no samples.
 //!
-//! Enters: a source that fell silent. Leaves: nothing. A device has one reader at a time, so the old source must let go
-//! before another is opened, and until one is, everything else goes on.
+//! Enters: a source that fell silent. Leaves: nothing. A device has one reader at a time, so the old source must be closed
+//! before another one is opened. Until that succeeds, everything else goes on.
 
 use std::{os::fd::BorrowedFd, time::Duration};
 
@@ -13,7 +13,7 @@ use rustix::{
 use super::{Backend, Features, Source, SourceTally, now_ns, times::EventTimes};
 use crate::{CollectError, items::Item, merge::Merger};
 
-/// Nothing comes; as often as that it is tried to open another source.
+/// Round of a source without samples, and so the interval between attempts to open another source.
 const ROUND: Duration = Duration::from_millis(250);
 
 /// A closed source.
@@ -25,7 +25,7 @@ pub struct Closed {
 }
 
 impl Closed {
-    /// With the account of `source` as it is now.
+    /// Creates the placeholder from the current statistics of `source`.
     pub fn of(source: &mut dyn Source) -> Self {
         let (backend, features) = (source.backend(), source.features());
         Closed { backend, features, tally: source.tally(), times: source.times() }

@@ -10,10 +10,11 @@ use dwell_profile::CpuId;
 
 use crate::CollectError;
 
-/// A list is no longer: sysfs writes a page.
+/// Maximum size of a list in bytes: sysfs writes one page at most.
 const LIST_BYTES_MAX: usize = 4096;
 
-/// `/sys/devices/system/cpu/online`, kept open: who looks every second or two would spend most of that on finding the file.
+/// `/sys/devices/system/cpu/online`, kept open: it is read every second or two, and opening the file costs more than reading
+/// it.
 pub struct OnlineCpus(File);
 
 impl OnlineCpus {
@@ -22,7 +23,7 @@ impl OnlineCpus {
         File::open("/sys/devices/system/cpu/online").map(OnlineCpus).map_err(unlisted)
     }
 
-    /// The CPUs that are online now, as in `0-3,8`.
+    /// Returns the CPUs that are online now, parsed from a list such as `0-3,8`.
     pub fn list(&self) -> Result<Vec<CpuId>, CollectError> {
         let mut bytes = [0; LIST_BYTES_MAX];
         let length = self.0.read_at(&mut bytes, 0).map_err(unlisted)?;
@@ -30,12 +31,12 @@ impl OnlineCpus {
     }
 }
 
-/// The CPUs that are online, asked once.
+/// Returns the CPUs that are online now, without keeping the list open.
 pub fn online_cpus() -> Result<Vec<CpuId>, CollectError> {
     OnlineCpus::open()?.list()
 }
 
-/// The CPUs that ever can be online.
+/// Returns the CPUs that can ever be online.
 pub fn possible_cpus() -> Result<Vec<CpuId>, CollectError> {
     let list = fs::read_to_string("/sys/devices/system/cpu/possible").map_err(unlisted)?;
     Ok(parse_cpu_list(&list))

@@ -1,10 +1,11 @@
-//! Samples counted by the kernel module: whole machines, for least.
+//! The backend that counts samples in the kernel module: it samples whole machines at the lowest cost.
 //!
 //! Enters: what to sample. Leaves: batches of entries; the side band, and some samples' registers, as timed records. The
-//! side band is [`PerfSource`]'s, whose rings carry nothing else. Never here: ioctls (those are [`crate::sys::kmod`]'s).
+//! side band comes from a [`PerfSource`] whose rings carry nothing else. Never here: ioctls (see [`crate::sys::kmod`]).
 //!
-//! A batch is what a flush of the module gives; it is cut when somebody wants to store. Overflow buffers that fill
-//! meanwhile are handed out as batches that end nothing, since tables hold entries of the same time.
+//! A batch contains what a flush of the module returns; it is cut when the caller wants to store. Overflow buffers that fill
+//! in the meantime are handed out as batches that do not end their interval, because the tables hold entries of the same
+//! time.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -39,55 +40,55 @@ pub mod chunks;
 
 use chunks::Chunk;
 
-/// The side band is drained, and losses looked at, so often; a full buffer or ring is told at once.
+/// Interval between two drains of the side band and checks for losses. A full buffer or ring wakes us at once.
 const ROUND: Duration = Duration::from_millis(250);
-/// Each of the two overflow buffers of a CPU holds so much time at the full rate, if no sample finds its entry.
+/// Time at the full rate that each of a CPU's two overflow buffers can hold, if no sample finds its entry.
 const BUFFER_SECONDS: f64 = 0.5;
 const BUFFER_ENTRIES_MIN: f64 = 1024.0;
 const BUFFER_ENTRIES_MAX: f64 = 65536.0;
-/// Registers of so many samples a second are asked for: enough for the branches of hot code, and cheap.
+/// Samples per second with registers: enough for the branches of hot code, and cheap.
 const REGISTERS_HZ: f64 = 250.0;
-/// Full, and so handed over, every 64 ms at that rate.
+/// Samples in a buffer of samples with registers. At that rate it is full, and so handed out, every 64 ms.
 const REGISTER_SAMPLES: u32 = 16;
 const READ_BYTES: usize = 256 << 10;
-/// Events that perf gave up are started again so often.
+/// Interval after which events that perf gave up are started again.
 const START_AGAIN_EVERY: Duration = Duration::from_secs(10);
-/// Periods are drawn evenly from an eighth below to an eighth above the mean.
+/// Periods are drawn evenly from the mean ± 1/8.
 const SPREAD_PART: u64 = 8;
-/// The draw takes no more.
+/// The largest spread that the module accepts.
 const SPREAD_MAX: u64 = (1 << 31) - 1;
 
-/// The module, sampling for us.
+/// A source that samples by the module.
 pub struct KmodSource {
     perf: PerfSource,
     device: Device,
     plans: Vec<Plan>,
-    /// The event that samples with registers stand for.
+    /// The event whose samples the samples with registers represent.
     registers_of: Option<EventIndex>,
     table_bytes: usize,
-    /// Entries read since the last batch, and up to when they were sampled.
+    /// Entries read since the last batch, and the time up to which they were sampled.
     read: Vec<Words>,
     read_until_ns: u64,
     /// Samples with registers that wait for the merger, each with its time.
     registers: Vec<(u64, Item)>,
-    /// A flush has ended.
+    /// Whether a flush has ended.
     flushed: bool,
-    /// When the tables were last empty.
+    /// Time at which the tables were last empty.
     since_ns: u64,
     waiting: VecDeque<(Batch, Vec<Words>)>,
-    /// Losses of all events by cause, as last seen, and what was told of each event.
+    /// Losses of all events by cause, and the status of each event, as last reported.
     losses: [u64; 3],
     told: Vec<EventStatus>,
     bytes: Vec<u8>,
     malformed: u64,
     failed: Failed,
-    /// Whether it samples.
+    /// Whether sampling is on.
     is_on: bool,
     given_up: GivenUp,
 }
 
 impl KmodSource {
-    /// Opens `/dev/dwell` and configures it, switched off.
+    /// Opens `/dev/dwell` and configures it, disabled.
     pub fn open(tasks: &Tasks, plans: &[Plan], registers: bool) -> Result<Self, CollectError> {
         if !matches!(tasks, Tasks::All) {
             return Err(lacks("it samples whole machines only; use perf for commands and processes"));
@@ -131,8 +132,8 @@ impl KmodSource {
         })
     }
 
-    /// Reads all that is ready. A read that fails takes what the module meant to hand out with it, and nobody tells how
-    /// much: it counts as one record.
+    /// Reads all that is ready. If a read fails, everything that the module was about to hand out is lost, and its amount is
+    /// not known: it counts as one record.
     fn read_all(&mut self) {
         let mut bytes = mem::take(&mut self.bytes);
         loop {
@@ -170,14 +171,14 @@ impl KmodSource {
         }
     }
 
-    /// Samples with registers that were never taken: the event is the last one.
+    /// Returns the number of samples with registers that the module could not take. Their event is the last one.
     fn registers_nested(&self) -> u64 {
         let event = self.registers_of.map(|_| self.plans.len() as u32);
         let status = event.and_then(|event| self.device.event_status(event, sys::ALL_CPUS).ok());
         status.map_or(0, |s| s.nested)
     }
 
-    /// Puts what was read since the last batch into one of its own.
+    /// Puts the entries that were read since the last batch into a new batch.
     fn push_batch(&mut self, ends: bool, until_ns: u64) {
         let interval = Interval { since_ns: self.since_ns, until_ns };
         self.waiting.push_back((Batch { interval, ends }, mem::take(&mut self.read)));
@@ -186,7 +187,7 @@ impl KmodSource {
         }
     }
 
-    /// Tells what was lost since the last time. All events are asked for at once first: asking for one interrupts each CPU
+    /// Reports new losses to the merger. First all events are queried together: querying a single one interrupts each CPU
     /// that counts it.
     fn tell_losses(&mut self, merger: &mut Merger<Item>) {
         if let Ok(status) = self.device.status(sys::ALL_CPUS) {
@@ -226,11 +227,11 @@ impl KmodSource {
 /// System calls of the device that failed.
 #[derive(Debug, Default)]
 struct Failed {
-    /// Those that were not counted as losses yet.
+    /// Failures that were not yet counted as losses.
     untold: u64,
-    /// What the user is still to be told.
+    /// A warning that the user has not seen yet.
     warning: Option<String>,
-    /// The last one's number: a device that is gone fails each time in the same way, and is told of once.
+    /// The error number of the last failure. A device that is gone fails in the same way each time, and is reported once.
     last: Option<i32>,
 }
 
@@ -244,18 +245,18 @@ impl Failed {
     }
 }
 
-/// Events that others' pinned ones left no counter, each on a CPU of its own.
+/// Events that got no counter because of other users' pinned events, counted on each CPU separately.
 #[derive(Debug, Default)]
 struct GivenUp {
     count: u64,
-    /// What the user is still to be told.
+    /// A warning that the user has not seen yet.
     warning: Option<String>,
-    /// When they are to be started again.
+    /// When to start them again.
     again: Option<Instant>,
 }
 
 impl GivenUp {
-    /// So many are now.
+    /// Records the current number of events that perf gave up.
     fn look(&mut self, count: u64, now: Instant) {
         if count > self.count {
             let every = START_AGAIN_EVERY.as_secs();
@@ -267,7 +268,7 @@ impl GivenUp {
         self.again = (count > 0).then(|| self.again.unwrap_or(now + START_AGAIN_EVERY));
     }
 
-    /// Whether it is time to start them again.
+    /// Returns whether it is time to start them again.
     fn is_due(&mut self, now: Instant) -> bool {
         let is_due = self.again.is_some_and(|again| now >= again);
         if is_due {
@@ -292,7 +293,7 @@ fn why_not_open(error: &io::Error) -> String {
     }
 }
 
-/// Why a configuration was refused: which of several events was meant is not told.
+/// Explains why a configuration was refused. The kernel does not report which of several events it refused.
 fn refused(plans: &[Plan], error: &io::Error) -> CollectError {
     match Errno::from_io_error(error) {
         Some(e) if plans.iter().any(|plan| is_lacking(e, plan)) => {
@@ -304,12 +305,13 @@ fn refused(plans: &[Plan], error: &io::Error) -> CollectError {
     }
 }
 
-/// Samples that came to be counted. The module reads the two numbers one after the other, while samples come.
+/// Returns the number of samples outside the idle task. The module reads the two numbers one after the other while samples
+/// come.
 fn outside_idle(status: &EventStatus) -> u64 {
     status.samples.saturating_sub(status.idle)
 }
 
-/// Directions of branches are told by samples of time.
+/// Returns the event whose samples show the directions of branches: the event of time.
 fn registers_event(plans: &[Plan]) -> Option<EventIndex> {
     plans.iter().position(|p| p.event.is_time()).map(|at| EventIndex(at as u8))
 }
@@ -323,7 +325,7 @@ fn event(plan: &Plan, period: u64, flags: u32) -> sys::Event {
     sys::Event { config, period, spread: spread(period), kind, flags }
 }
 
-/// The first event counts always; the others take turns where counters are few.
+/// Builds the configuration. The first event counts always; the others take turns if there are too few counters.
 fn config(plans: &[Plan], registers_of: Option<EventIndex>, cpus: usize) -> Config {
     let bucket_bits = match cpus {
         0..=32 => 14,
@@ -342,7 +344,7 @@ fn config(plans: &[Plan], registers_of: Option<EventIndex>, cpus: usize) -> Conf
     Config::new(&events, bucket_bits, overflow_entries, REGISTER_SAMPLES)
 }
 
-/// The period at which registers are sampled, where the samples themselves have this one.
+/// Returns the period for sampling registers if the samples themselves have `period`.
 fn registers_period(plan: &Plan, period: u64) -> u64 {
     (period as f64 * (plan.rate_hz_at(period) / REGISTERS_HZ).max(1.0)) as u64
 }
@@ -369,7 +371,7 @@ impl Source for KmodSource {
     }
 
     fn enable(&mut self) -> Result<(), CollectError> {
-        // The side band first: nothing is sampled whose mapping could have been missed.
+        // The side band starts first, so that no sample is taken whose mapping could have been missed.
         self.perf.enable()?;
         self.device.start().map_err(|source| CollectError::System { action: "start sampling", source })?;
         self.is_on = true;
@@ -423,7 +425,7 @@ impl Source for KmodSource {
             return self.failed.note("flushing", &error);
         }
         self.read_all();
-        // The device gives all of a flush as soon as it is asked; without its end something is wrong with it.
+        // The device returns all of a flush as soon as it is read. If the end is missing, the device is broken.
         self.malformed += u64::from(!self.flushed);
         self.push_batch(true, self.read_until_ns.max(asked_ns));
     }
@@ -432,7 +434,7 @@ impl Source for KmodSource {
         self.failed.warning.take().into_iter().for_each(&mut *warn);
         self.given_up.warning.take().into_iter().for_each(&mut *warn);
         if self.is_on && self.given_up.is_due(Instant::now()) {
-            let _ = self.device.start(); // Those that count go on; what came of it the next status tells.
+            let _ = self.device.start(); // Events that count continue. The next status shows the result.
         }
         self.perf.tend(warn);
     }
@@ -454,7 +456,7 @@ impl Source for KmodSource {
 
     fn tally(&self) -> SourceTally {
         let (mut by_cpu, mut idle, mut given_up_ns) = (BTreeMap::new(), 0, 0);
-        // A CPU that went has its samples all the same.
+        // A CPU that went offline still has its samples.
         let Ok(cpus) = possible_cpus() else { return SourceTally::default() };
         for (event, cpu) in (0..self.plans.len() as u32).flat_map(|e| cpus.iter().map(move |c| (e, *c))) {
             let Ok(status) = self.device.event_status(event, cpu.0) else { continue };
@@ -466,7 +468,7 @@ impl Source for KmodSource {
         SourceTally {
             by_cpu,
             table: status.map(|s| TableRecord { samples: s.table.samples, found: s.table.found }),
-            // Of the events asked for alone: that of registers has idle samples of its own.
+            // Only of the requested events: the event of registers has idle samples of its own.
             idle: Some(idle),
             registers_lost: status.map(|s| s.register_lost + self.registers_nested()),
             given_up_ns: Some(given_up_ns),
@@ -489,7 +491,7 @@ impl Source for KmodSource {
 mod tests {
     use super::*;
 
-    /// A CPU that has only been idle took one more sample after its samples were read.
+    /// A CPU that was only idle took one more sample after its number of samples was read.
     #[test]
     fn samples_and_idle_ones_are_of_two_moments() {
         let status = |samples, idle| EventStatus { samples, idle, ..EventStatus::default() };

@@ -1,4 +1,4 @@
-//! Ring buffers of perf events: a record for each sample.
+//! The backend of perf's ring buffers: one record for each sample.
 //!
 //! Enters: what to sample. Leaves: each CPU's records, handed to a [`Merger`]. Every CPU has one ring, into which all
 //! events on it write; side-band records (mappings, executions, forks, exits) come with the first event of each task
@@ -44,69 +44,70 @@ mod tests;
 pub use open::is_lacking;
 
 const ROUND_MAX: Duration = Duration::from_millis(100);
-/// CPUs that came or went, and revoked events, are looked for so often.
+/// Interval between two searches for CPUs that came or went, and for revoked events.
 const LOOK_EVERY_NS: u64 = 1_000_000_000;
-/// A period is written no more often: it interrupts the event's CPU, for 8 µs of it and of ours.
+/// Shortest interval between two rewrites of a period. A rewrite interrupts the event's CPU and costs 8 µs of it and of
+/// ours.
 const REWRITE_EVERY_NS: u64 = 250_000_000;
-/// Nor more often than the 64th part of the time so far, up to this: what a short run needs many draws for, namely that they
-/// are even on average, a long one has anyway.
+/// Upper bound of that interval, which grows as 1/64 of the time so far. A short run needs many draws, so that they are even
+/// on average; a long run has many anyway.
 const REWRITE_EVERY_MAX_NS: u64 = 4_000_000_000;
 const DRAWS_NEEDED: u64 = 64;
-/// Events of running processes are opened anew so often while threads are born.
+/// Maximum number of attempts to open the events of running processes while threads are created.
 const OPENINGS_MAX: u32 = 5;
-/// The period of a sampled event that brings the side band alone for a while: no sample comes of it.
+/// Period of a sampled event that only carries the side band for a while: so long that no sample occurs.
 const QUIET_PERIOD: u64 = 1 << 46;
 
-/// Given each sampled event when it has been opened, with its index and its CPU: where its samples are to go if not
-/// into the ring.
+/// A function that is called for each sampled event after it was opened, with its index and its CPU. It directs the samples
+/// elsewhere than into the ring.
 pub type Attach = Box<dyn FnMut(&PerfEvent, EventIndex, CpuId) -> Result<(), CollectError>>;
 
 type ListCpus = Box<dyn Fn() -> Result<Vec<CpuId>, CollectError>>;
 
-/// Open events and rings.
+/// A source that samples through rings: open events and their rings.
 pub struct PerfSource {
     cpus: Vec<CpuRing>,
     samplers: Vec<Sampler>,
     by_id: FxHashMap<u64, usize>,
-    /// Ids of events whose samples carry branches, those of CPUs that went included: they may be in a ring still.
+    /// Ids of events whose samples carry branches, including those of CPUs that went: their records may still be in a ring.
     with_branches: FxHashSet<u64>,
     openings: Vec<Opening>,
     attach: Option<Attach>,
-    /// User mode only, since the kernel allows no more.
+    /// Whether only user mode is sampled, because the kernel permits no more.
     user_only: bool,
     /// Whether samples carry registers.
     registers: bool,
-    /// Threads that were born while events were opened.
+    /// Number of threads that were created while events were opened.
     escaped: usize,
     /// Bytes of each ring.
     ring_bytes: usize,
     enabled: bool,
-    /// The events of the side band have [`QUIET_PERIOD`].
+    /// Whether the events of the side band have [`QUIET_PERIOD`].
     quiet: bool,
-    /// The kernel counts losses by event; else their records alone tell, in a ring that has room again.
+    /// Whether the kernel counts losses by event. Otherwise only records report losses, once the ring has room again.
     tells_lost: bool,
-    /// Losses are to be asked for.
+    /// Whether the events must be queried for losses.
     asks_lost: bool,
-    /// For how long events counted on CPUs that went, by index.
+    /// How long events counted on CPUs that went, by role.
     times_of_gone: BTreeMap<Role, EventTimes>,
-    /// Records that found no room, by event, still to be told.
+    /// Records that found no room, by event, not yet reported.
     lost: Vec<(Option<EventIndex>, u64)>,
     malformed: u64,
-    /// Tasks that inherited the events.
+    /// Number of tasks that inherited the events.
     born: u64,
     by_cpu: BTreeMap<(EventIndex, CpuId), u64>,
-    /// Tells when threads are born and end.
+    /// Whether to report when threads begin and end.
     threads: bool,
     scratch: Vec<u8>,
-    /// Looks for CPUs; none where tasks are sampled, whose events were opened on all CPUs that there were.
+    /// Lists the online CPUs. `None` where tasks are sampled, whose events were opened on all CPUs that existed.
     online: Option<ListCpus>,
     next_look_ns: u64,
     opened_ns: u64,
-    /// CPUs of which the user was told that they cannot be sampled.
+    /// CPUs for which the user was warned that they cannot be sampled.
     refused: Vec<CpuId>,
 }
 
-/// What an open event is for.
+/// The purpose of an open event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
     /// Its samples are counted.
@@ -126,7 +127,7 @@ impl Role {
     }
 }
 
-/// How an event is opened on each CPU.
+/// The way in which an event is opened on each CPU.
 struct Opening {
     role: Role,
     plan: Plan,
@@ -138,9 +139,9 @@ struct CpuRing {
     ring: Ring,
     /// Index of the sampler that owns it.
     owner: usize,
-    /// The owner's task is gone, so polling would not wait.
+    /// Whether the owner's task has ended, so that polling would return at once.
     hung_up: bool,
-    /// The CPU or its events are gone; what is in the ring is still to be drained.
+    /// Whether the CPU or its events are gone. The rest of the ring must still be drained.
     gone: bool,
 }
 
@@ -150,20 +151,20 @@ struct Sampler {
     role: Role,
     period: RandomPeriod,
     mean: u64,
-    /// Samples since the period was last written, those of whoever inherited the event included.
+    /// Samples since the period was last written, including those of tasks that inherited the event.
     samples_since: u64,
     rewritten_ns: u64,
     counts_time: bool,
-    /// Records that found no room, as last asked for.
+    /// Number of records that found no room, at the last query.
     lost: u64,
-    /// For how long it counted, as last asked for.
+    /// How long the event counted, at the last query.
     times: EventTimes,
 }
 
 impl PerfSource {
-    /// Opens everything, disabled; the side band comes with the first plan's event. The kernel opens no event for a whole
-    /// process at once, so that where a thread was born meanwhile all is opened anew, a few times. `branch_stacks` is opened
-    /// beside the plans, if the machine has any.
+    /// Opens all events, disabled. The side band comes with the first plan's event. The kernel cannot open an event for a
+    /// whole process at once, so if a thread was created in the meantime, everything is opened again, a few times.
+    /// `branch_stacks` is opened beside the plans if the machine supports it.
     pub fn open(
         tasks: &Tasks,
         plans: &[Plan],
@@ -209,8 +210,8 @@ impl PerfSource {
         Ok(source)
     }
 
-    /// Opens the events of the whole machine on these CPUs, disabled, and hands those that are sampled to `attach`,
-    /// since their samples do not go into the rings. The side band comes with an event that counts nothing.
+    /// Opens the events of the whole machine on these CPUs, disabled, and passes each sampled event to `attach`, since its
+    /// samples do not go into the rings. The side band comes with an event that counts nothing.
     pub fn open_attached(plans: &[Plan], cpus: &[CpuId], attach: Attach) -> Result<Self, CollectError> {
         let indexed: Vec<_> =
             std::iter::once((Role::SideBand, Plan::side_band())).chain(sampled(plans)).collect();
@@ -250,12 +251,12 @@ impl PerfSource {
         }
     }
 
-    /// From now on tells when threads are born and end.
+    /// Reports from now on when threads begin and end.
     pub fn tell_threads(&mut self) {
         self.threads = true;
     }
 
-    /// Waits until a ring is half full, `other` is readable, or the time is over.
+    /// Waits until a ring is half full, a descriptor in `other` is readable, or `timeout` has passed.
     pub fn wait_with(&mut self, timeout: Duration, other: &[BorrowedFd<'_>]) {
         let samplers = &self.samplers;
         let live = || self.cpus.iter().enumerate().filter(|(_, c)| !c.hung_up && !c.gone);
@@ -272,13 +273,13 @@ impl PerfSource {
         gone.into_iter().for_each(|at| self.cpus[at].hung_up = true);
     }
 
-    /// Tells of samples of an event on a CPU that did not come through its ring: periods are redrawn after so many.
+    /// Adds samples of an event on a CPU that did not come through its ring. Periods are redrawn after a number of samples.
     pub fn sampled_elsewhere(&mut self, cpu: CpuId, event: EventIndex, samples: u64) {
         let elsewhere = |s: &&mut Sampler| s.cpu == cpu && s.role == Role::Sampled(event);
         self.samplers.iter_mut().filter(elsewhere).for_each(|s| s.samples_since += samples);
     }
 
-    /// Opens events on CPUs that came online and forgets those that are gone.
+    /// Opens events on CPUs that came online and closes those of CPUs that are gone.
     fn look_for_cpus(&mut self, warn: &mut dyn FnMut(String)) {
         let Some(Ok(online)) = self.online.as_ref().map(|list| list()) else { return };
         self.look_for_revoked(&online, warn);
@@ -304,7 +305,7 @@ impl PerfSource {
         }
     }
 
-    /// The kernel takes an event away when who provides it goes (a PMU's driver, a suspended machine's PMU).
+    /// Finds revoked events. The kernel revokes an event when its provider goes (a PMU's driver, a suspended machine's PMU).
     fn look_for_revoked(&mut self, online: &[CpuId], warn: &mut dyn FnMut(String)) {
         let fds = self.samplers.iter().map(|s| s.event.fd().as_fd());
         let mut polled: Vec<PollFd<'_>> =
@@ -333,7 +334,7 @@ impl PerfSource {
         self.retain_samplers(|s| s.cpu != cpu);
     }
 
-    /// Closes what was opened of a CPU that could not be opened as a whole.
+    /// Closes what was opened of a CPU that could not be opened completely.
     fn abandon_cpu(&mut self, cpu: CpuId) {
         self.cpus.retain(|c| c.cpu != cpu || c.gone);
         self.retain_samplers(|s| s.cpu != cpu);
@@ -363,13 +364,13 @@ impl PerfSource {
     fn parse(&mut self, cpu: CpuId, mut bytes: &[u8], merger: &mut Merger<Item>) {
         while let Some(split) = split_record(bytes) {
             let Ok((record, rest)) = split else {
-                self.malformed += 1; // Nothing tells where the next one starts.
+                self.malformed += 1; // It is unknown where the next one starts.
                 return;
             };
             bytes = rest;
             match parse_record_of(record, |id| self.with_branches.contains(&id)) {
                 Ok(record) => {
-                    // Children have events of their own, under the same id. A CPU that went has none any more.
+                    // Children have their own events under the same id. A CPU that went has none any more.
                     let at = self.by_id.get(&record.event_id).copied().unwrap_or(0);
                     let event = match self.samplers.get_mut(at) {
                         Some(sampler) => {
@@ -386,7 +387,7 @@ impl PerfSource {
                         *self.by_cpu.entry((event, cpu)).or_default() += 1;
                     }
                     if matches!(record.body, Body::Lost(_)) && self.tells_lost {
-                        self.asks_lost = true; // The events know which of them lost how many.
+                        self.asks_lost = true; // The events know how many each of them lost.
                         continue;
                     }
                     if self.threads
@@ -454,11 +455,11 @@ impl Source for PerfSource {
 
     fn disable(&mut self) -> Result<(), CollectError> {
         self.enabled = false;
-        self.asks_lost = self.tells_lost; // What a full ring did not tell, since nothing was written after it.
+        self.asks_lost = self.tells_lost; // A full ring reports losses only with a later record.
         self.each("stop sampling", PerfEvent::disable)
     }
 
-    /// Until enough periods have passed to rewrite them.
+    /// Returns the time until enough periods have passed to rewrite them.
     fn round(&self) -> Duration {
         let sampled = self.samplers.iter().filter(|s| s.role != Role::BranchStacks);
         let shortest = sampled.filter(|s| s.counts_time || s.mean > 1).map(|s| s.mean).min();
@@ -490,7 +491,7 @@ impl Source for PerfSource {
         before_ns
     }
 
-    /// Draws new periods for the events that have got far enough with theirs.
+    /// Draws new periods for events that have used theirs for long enough.
     fn tend(&mut self, warn: &mut dyn FnMut(String)) {
         let now = now_ns();
         if self.online.is_some() && now >= self.next_look_ns {
@@ -536,14 +537,16 @@ impl Source for PerfSource {
 }
 
 impl Sampler {
-    /// Where it fails (on a busy machine the round may be late) the period in force goes on, which harms nothing.
+    /// Draws and writes a new period. If that fails (on a busy machine the round may be late) the current period remains,
+    /// which is harmless.
     fn rewrite(&mut self, passed: f64, now_ns: u64) {
         if self.event.set_period(self.period.next(passed)).is_ok() {
             (self.samples_since, self.rewritten_ns) = (0, now_ns);
         }
     }
 
-    /// How many periods it went on with the last one: a CPU's timer runs always, the rest only while counted.
+    /// Returns how many periods have passed since the last rewrite. A CPU's timer runs always, other events only while they
+    /// are counted.
     fn periods_passed(&self, now_ns: u64) -> f64 {
         if self.counts_time {
             now_ns.saturating_sub(self.rewritten_ns) as f64 / self.mean as f64
@@ -553,12 +556,13 @@ impl Sampler {
     }
 }
 
-/// The plans as events that are sampled, in their order.
+/// Returns the plans as sampled events, in their order.
 fn sampled(plans: &[Plan]) -> impl Iterator<Item = (Role, Plan)> {
     (0..).zip(plans).map(|(index, plan)| (Role::Sampled(EventIndex(index)), plan.clone()))
 }
 
-/// Where the list cannot be kept open it cannot be read later either, and no CPU comes or goes for us.
+/// Returns a function that lists the online CPUs. If the list cannot be kept open, it cannot be read later either: the
+/// function then returns errors, and CPUs that come or go are not noticed.
 fn list_cpus() -> ListCpus {
     match OnlineCpus::open() {
         Ok(online) => Box::new(move || online.list()),
@@ -566,7 +570,7 @@ fn list_cpus() -> ListCpus {
     }
 }
 
-/// How often periods are written after so much time.
+/// Returns the interval between rewrites of periods after this much time.
 fn rewrite_every_ns(elapsed_ns: u64) -> u64 {
     (elapsed_ns / DRAWS_NEEDED).clamp(REWRITE_EVERY_NS, REWRITE_EVERY_MAX_NS)
 }
@@ -576,18 +580,19 @@ fn is_hung_up(polled: &PollFd<'_>) -> bool {
 }
 
 impl Plan {
-    /// Whether a processor's counter overflows.
+    /// Returns whether the event is a counter of the processor.
     pub fn is_hardware(&self) -> bool {
         matches!(self.counter.kind, abi::PERF_TYPE_HARDWARE | abi::PERF_TYPE_HW_CACHE)
     }
 
-    /// Whether registers that come with its samples are those of the sampled instruction. Those of a precise sample are, on
-    /// many processors, of the interrupt that told of it later: they would decide branches wrongly.
+    /// Returns whether the registers of its samples are those of the sampled instruction. Registers of a precise sample
+    /// belong, on many processors, to the later interrupt that reported the sample: they would give wrong directions of
+    /// branches.
     pub fn tells_registers(&self) -> bool {
         self.precise == 0
     }
 
-    /// Whether the kernel samples it by a timer.
+    /// Returns whether the kernel samples the event by a timer.
     pub fn is_timer(&self) -> bool {
         self.unit == dwell_profile::Unit::Nanoseconds
     }

@@ -1,24 +1,25 @@
-//! For how long events counted. Where there are fewer counters than events, these take turns.
+//! How long events counted. If there are fewer counters than events, the events take turns.
 //!
-//! Enters: times as the kernel tells them. Leaves: shares. Never here: asking for them.
+//! Enters: times as the kernel reports them. Leaves: shares. Never here: reading them.
 
 use std::ops::AddAssign;
 
-/// For how long an event was to count and did, over all CPUs and tasks.
+/// How long an event was enabled and how long it counted, over all CPUs and tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EventTimes {
-    /// It was switched on, and where tasks are sampled, they ran.
+    /// How long it was enabled and, where tasks are sampled, a task ran, in ns.
     pub enabled_ns: u64,
-    /// Of that, it had a counter.
+    /// How much of that time it had a counter, in ns.
     pub running_ns: u64,
 }
 
 impl EventTimes {
-    /// Of the time since `then`, the share that it counted, in steps of 0.0001; none where there was no time.
+    /// Returns the share of the time since `then` that the event counted, in steps of 0.0001; `None` where no time has
+    /// passed.
     pub fn running_share_since(&self, then: &EventTimes) -> Option<f64> {
         let enabled_ns = self.enabled_ns.saturating_sub(then.enabled_ns);
         let running_ns = self.running_ns.saturating_sub(then.running_ns);
-        // On several CPUs they are read one after the other.
+        // The times of several CPUs are read one after the other, so the ratio may exceed 1.
         let share = (running_ns as f64 / enabled_ns as f64).min(1.0);
         (enabled_ns > 0).then(|| (share * 1e4).round() / 1e4)
     }

@@ -1,11 +1,11 @@
 //! The BPF program and the arrays that it shares with us.
 //!
-//! Enters: for which CPUs, and how large. Leaves: entries, registers and tallies. Never here: when to turn to the other
-//! side, what an entry means.
+//! Enters: the CPUs, and the sizes of the tables. Leaves: entries, registers and tallies. Never here: when to turn to the
+//! other side, what an entry means.
 //!
-//! The tables have two sides. The kernel writes to one; the other is ours from [`grace_period`] after
-//! [`BpfTables::turn`] on. Overflow buffers of the side in use change hands by their state: FULL (release A, by the
-//! kernel) makes one ours, FREE (release B, by us) the kernel's.
+//! The tables have two sides. The kernel writes to one; the other is ours once a [`grace_period`] has passed after
+//! [`BpfTables::turn`]. Overflow buffers of the side in use change owner by their state: FULL (release A, by the kernel)
+//! makes one ours, FREE (release B, by us) returns it to the kernel.
 
 use std::{
     io,
@@ -43,7 +43,7 @@ const OBJECT: &[u8] = include_bytes_aligned!("../../bpf/collect.x86_64.o");
 #[cfg(not(target_arch = "x86_64"))]
 const OBJECT: &[u8] = include_bytes_aligned!("../../bpf/collect.aarch64.o");
 
-/// How large the tables are.
+/// Sizes of the tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Base-2 logarithm of the number of buckets of a table.
@@ -52,29 +52,29 @@ pub struct Sizes {
     pub capacity: u32,
 }
 
-/// What registers are used for.
+/// Which registers are sampled, and for what.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegistersWish {
-    /// Those of every so many samples in user mode are handed out; 0: of none.
+    /// One in this many samples in user mode has its registers handed out; 0: none.
     pub every: u32,
-    /// Of these events, a bit for each.
+    /// The events whose registers are handed out, one bit for each.
     pub events: u32,
-    /// Samples of these events in the kernel, a bit for each, are counted once more where the user's code entered it.
+    /// The events whose samples in the kernel are counted a second time where user code entered it, one bit for each.
     pub entered: u32,
 }
 
-/// What the program tells beside counting.
+/// A report of the program beside the counts.
 #[derive(Clone, Copy, Debug)]
 pub enum Notice {
     /// The registers of a sample.
     Registers(SampledRegisters),
     /// A process has executed a program.
     Executed {
-        /// CLOCK_MONOTONIC.
+        /// CLOCK_MONOTONIC in ns.
         time_ns: u64,
-        /// Which process.
+        /// The process.
         pid: u32,
-        /// The executable, as entries name it.
+        /// The executable, in the form in which entries name it.
         executable: u64,
     },
 }
@@ -84,43 +84,43 @@ pub enum Notice {
 pub struct SampledRegisters {
     /// The event's index.
     pub event: u8,
-    /// CLOCK_MONOTONIC.
+    /// CLOCK_MONOTONIC in ns.
     pub time_ns: u64,
     /// The program counter.
     pub pc: u64,
-    /// Process.
+    /// The process.
     pub pid: u32,
-    /// Thread.
+    /// The thread.
     pub tid: u32,
-    /// As perf dumps them.
+    /// The registers, in perf's order.
     pub registers: [u64; abi::REGISTERS],
 }
 
-/// What became of the samples of a CPU since its table was made.
+/// Statistics of the samples of a CPU since its table was created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTally {
-    /// Samples that were to be counted, by event; the idle task's are not among them.
+    /// Samples to be counted, by event, without those in the idle task.
     pub samples: [u64; EVENTS_MAX],
-    /// Of them, those whose place had an entry already.
+    /// Number of them whose place already had an entry.
     pub found: u64,
-    /// Of them, those that were lost, by event.
+    /// Number of them that were lost, by event.
     pub lost: [u64; EVENTS_MAX],
     /// Samples in the idle task.
     pub idle: u64,
-    /// Registers that found no room.
+    /// Samples whose registers found no room.
     pub registers_lost: u64,
-    /// Samples in the kernel that found no room to be counted once more, where the user's code entered it.
+    /// Samples in the kernel that found no room to be counted a second time, at the place where user code entered it.
     pub entered_lost: u64,
 }
 
-/// What was in an overflow buffer, as the kernel wrote it: a third of what its entries take.
+/// The content of an overflow buffer as the kernel wrote it. It takes a third of the memory of decoded entries.
 pub struct Spilled {
     cpu: u32,
     entries: Vec<RawEntry>,
 }
 
 impl Spilled {
-    /// Hands the entries out.
+    /// Hands out the decoded entries.
     pub fn hand_out(&self, each: &mut dyn FnMut(&[Entry])) {
         let mut pieces = Pieces::new(Some(CpuId(self.cpu)), each);
         self.entries.iter().for_each(|entry| pieces.push(entry.words()));
@@ -128,11 +128,12 @@ impl Spilled {
     }
 }
 
-/// The program, wherever it was loaded.
+/// The loaded program, depending on the process that loaded it.
 enum Program {
-    /// Here.
+    /// Loaded by this process.
     Here(Box<Ebpf>),
-    /// In a process apart, which has ended: what is attached for each event, and what tells of executions, with its link.
+    /// Loaded by a separate process that has ended: the program to attach to each event, and the one that reports
+    /// executions, with its link.
     Apart { events: Vec<OwnedFd>, executed: Option<OwnedFd>, link: Option<OwnedFd> },
 }
 
@@ -149,7 +150,7 @@ pub struct BpfTables {
 }
 
 impl BpfTables {
-    /// Loads the program with tables for these CPUs, to be attached to so many events.
+    /// Loads the program with tables for these CPUs, to be attached to `events` events.
     pub fn load(
         cpus: &[CpuId],
         sizes: Sizes,
@@ -161,12 +162,13 @@ impl BpfTables {
         if let Some(loaded) = Self::load_apart(cpus, sizes, events, load) {
             return Ok(loaded);
         }
-        let loaded = load(); // Or why it cannot be.
+        let loaded = load(); // An error is returned to the caller.
         give_memory_back();
         loaded
     }
 
-    /// Has a child load it: the kernel's types take more memory than all else. `None` where that could not be.
+    /// Makes a child process load the program, because the kernel's types take more memory than all else. Returns `None` if
+    /// that fails.
     fn load_apart(
         cpus: &[CpuId],
         sizes: Sizes,
@@ -176,7 +178,7 @@ impl BpfTables {
         let made = apart::made_apart(|| {
             let mut tables = load().ok()?;
             let fds = tables.descriptors(events);
-            std::mem::forget(tables); // They stay open.
+            std::mem::forget(tables); // The descriptors must stay open.
             fds
         })?;
         let mut made = made.into_iter();
@@ -196,7 +198,8 @@ impl BpfTables {
         })
     }
 
-    /// What another process needs to go on with: the maps, the program of each event, that of executions if there can be one.
+    /// Returns the descriptors that another process needs: the maps, the program of each event, and the one for executions
+    /// if there is one.
     fn descriptors(&mut self, events: usize) -> Option<Vec<RawFd>> {
         let mut fds = vec![self.notices.as_fd().as_raw_fd()];
         let Program::Here(program) = &self.program else { return None };
@@ -211,7 +214,8 @@ impl BpfTables {
         Some(fds)
     }
 
-    /// Before Linux 5.15 programs are not told with which registers a task entered the kernel: then the rest serves.
+    /// Loads the program with what this kernel's types permit. Before Linux 5.15 programs cannot get the registers with
+    /// which a task entered the kernel; then the program works without them.
     fn load_with_types(
         cpus: &[CpuId],
         sizes: Sizes,
@@ -264,7 +268,7 @@ impl BpfTables {
         };
         tables.prepare(registers);
         if registers.entered != 0 {
-            tables.event_program(0)?; // Or why the kernel refuses it.
+            tables.event_program(0)?; // Returns the kernel's reason if it refuses the program.
         }
         Ok(tables)
     }
@@ -285,18 +289,18 @@ impl BpfTables {
         self.control.write(0, control);
     }
 
-    /// The CPUs that have tables here.
+    /// Returns the CPUs that have tables here.
     pub fn cpus(&self) -> &[CpuId] {
         &self.cpus
     }
 
-    /// Bytes that are shared with the kernel.
+    /// Returns the number of bytes that are shared with the kernel.
     pub fn bytes(&self) -> usize {
         let tables = (self.cpus.len() * 2 * size_of::<Bucket>()) << self.sizes.bucket_bits;
         self.heads.bytes() + tables + self.overflow.bytes()
     }
 
-    /// Has the event of this index, on one of the CPUs, counted in the tables.
+    /// Counts the samples of an event on one of the CPUs in the tables, under this index.
     pub fn attach(&mut self, event: &PerfEvent, index: u8) -> Result<(), BpfError> {
         if let Program::Apart { events, .. } = &self.program {
             let program = events.get(usize::from(index)).ok_or_else(|| missing(&format!("event{index}")))?;
@@ -306,7 +310,7 @@ impl BpfTables {
         event.set_bpf(program).map_err(|error| explain(&error))
     }
 
-    /// The program of an event, loaded here.
+    /// Returns the program of an event, if it was loaded by this process.
     fn event_program(&mut self, index: u8) -> Result<BorrowedFd<'_>, BpfError> {
         let name = format!("event{index}");
         let Program::Here(program) = &mut self.program else { return Err(missing(&name)) };
@@ -321,12 +325,12 @@ impl BpfTables {
         Ok(program.fd().map_err(|error| explain(&error))?.as_fd())
     }
 
-    /// Readable when an overflow buffer has become full.
+    /// Returns a descriptor that becomes readable when an overflow buffer is full.
     pub fn full_fd(&self) -> BorrowedFd<'_> {
         self.notices.as_fd()
     }
 
-    /// Keeps the processes of these executables apart, the first [`APART_MAX`].
+    /// Sets the executables whose processes are kept apart; only the first [`APART_MAX`] are used.
     pub fn keep_apart(&mut self, tags: &[u64]) {
         let mut control = self.control.read(0);
         let count = tags.len().min(APART_MAX);
@@ -336,14 +340,14 @@ impl BpfTables {
         self.control.write(0, control);
     }
 
-    /// Hands out the registers of one in so many samples from now on.
+    /// Sets the number of samples of which one has its registers handed out.
     pub fn set_registers_every(&mut self, every: u32) {
         let mut control = self.control.read(0);
         control.registers_every = every;
         self.control.write(0, control);
     }
 
-    /// Has the kernel write to the other side from now on. What it wrote to is ours after a [`grace_period`].
+    /// Makes the kernel write to the other side from now on. The side that it wrote to is ours after a [`grace_period`].
     pub fn turn(&mut self) {
         let side = 1 - self.side();
         let word = self.control.field_u32(0, offset_of!(Control, side));
@@ -354,7 +358,7 @@ impl BpfTables {
         self.control.read(0).side & 1
     }
 
-    /// Takes the overflow buffers that are full on the side in use.
+    /// Takes the full overflow buffers of the side in use.
     pub fn take_full(&mut self, full: &mut Vec<Spilled>) {
         let side = self.side();
         for slot in 0..self.cpus.len() {
@@ -369,7 +373,7 @@ impl BpfTables {
         }
     }
 
-    /// Takes all entries of the side that is not in use and leaves it empty. Only after a [`grace_period`].
+    /// Takes all entries of the side that is not in use and empties it. Call it only after a [`grace_period`].
     pub fn take_idle_side(&mut self, each: &mut dyn FnMut(&[Entry])) {
         let side = 1 - self.side();
         for slot in 0..self.cpus.len() {
@@ -383,7 +387,8 @@ impl BpfTables {
             let waiting = head.waiting.iter().take(head.waiting_count as usize);
             waiting.for_each(|entry| pieces.push(entry.words()));
             pieces.finish();
-            // Word by word: the numbers beside them are the program's, which may still be running where no barrier reaches.
+            // The state is reset word by word: the numbers beside these fields belong to the program, which may still be
+            // running where no barrier reaches.
             self.heads.field_u32(index, offset_of!(Head, waiting_count)).store(0, Ordering::Relaxed);
             for offset in (0..size_of::<Spill>()).step_by(4) {
                 self.spill(slot, side, offset).store(0, Ordering::Relaxed);
@@ -400,18 +405,18 @@ impl BpfTables {
     }
 
     fn take_table(&mut self, slot: usize, side: u32, pieces: &mut Pieces<'_>) {
-        // What cannot be mapped stays in the table and comes with the next turn.
+        // A table that cannot be mapped keeps its entries, which come with the next turn.
         let Ok(mut buckets) = self.buckets(slot, side) else { return };
         for index in 0..1 << self.sizes.bucket_bits {
             if buckets.read_first_place(index) == 0 {
-                continue; // New entries push the others back: the first is free only if all are.
+                continue; // New entries push the others back, so the first is free only if all are.
             }
             buckets.read(index).entries.iter().for_each(|entry| pieces.push(entry.words()));
             buckets.write(index, Bucket::default());
         }
     }
 
-    /// A table, mapped while it is looked at: megabytes, which nobody needs between two turns.
+    /// Maps a table while it is being read. Tables take megabytes, which nobody needs between two turns.
     fn buckets(&self, slot: usize, side: u32) -> io::Result<Array<Bucket>> {
         let first = (slot * 2 + side as usize) << self.sizes.bucket_bits;
         Array::map_from(self.buckets.as_fd(), first, 1 << self.sizes.bucket_bits)
@@ -429,7 +434,7 @@ impl BpfTables {
         self.heads.field_u32(head_index((self.cpus[slot]).0, side), offset_of!(Head, spill) + offset)
     }
 
-    /// Hands out what the program told, in its order.
+    /// Hands out the program's notices, in their order.
     pub fn take_notices(&mut self, each: &mut dyn FnMut(Notice)) {
         while let Some(item) = self.notices.next() {
             if let Some(notice) = Notice::parse(&item) {
@@ -438,7 +443,7 @@ impl BpfTables {
         }
     }
 
-    /// Has the program tell of executions from now on; from one of several tables it suffices.
+    /// Makes the program report executions from now on. If there are several tables, one of them suffices.
     pub fn tell_executions(&mut self) -> Result<(), BpfError> {
         if let Program::Apart { executed, link, .. } = &mut self.program {
             let executed = executed.as_ref().ok_or_else(|| missing("executed"))?;
@@ -452,7 +457,7 @@ impl BpfTables {
         attached
     }
 
-    /// The program that tells of executions, loaded here.
+    /// Returns the program that reports executions, if it was loaded by this process.
     fn executed_program(&mut self) -> Result<&mut BtfTracePoint, BpfError> {
         let Program::Here(program) = &mut self.program else { return Err(missing("executed")) };
         let btf = Btf::from_sys_fs().map_err(|error| explain(&error))?;
@@ -465,17 +470,17 @@ impl BpfTables {
         Ok(program)
     }
 
-    /// Whether samples in the kernel are counted once more, where the user's code entered it.
+    /// Returns whether samples in the kernel are counted a second time where user code entered it.
     pub fn charges_entered(&self) -> bool {
         self.control.read(0).entered_events != 0
     }
 
-    /// Executions that [`BpfTables::tell_executions`] asked for and that found no room.
+    /// Returns the number of executions that [`BpfTables::tell_executions`] requested but that found no room.
     pub fn executions_lost(&self) -> u64 {
         self.heads.read(0).executions_lost
     }
 
-    /// What became of the samples of each CPU.
+    /// Returns the statistics of each CPU's samples.
     pub fn tallies(&self) -> impl Iterator<Item = (CpuId, CpuTally)> {
         self.cpus.iter().map(|cpu| {
             let mut tally = CpuTally::default();
@@ -493,10 +498,11 @@ impl BpfTables {
     }
 }
 
-/// Of each CPU: room for the registers of two seconds or more, and more of later ones. Half full of executions, it wakes us up.
+/// Bytes of the ring of notices for each CPU. They hold the registers of two seconds or more at the start, and of longer
+/// later. When it is half full of executions, it wakes us.
 const NOTICES_BYTES: u32 = 64 << 10;
 
-/// Places of heads, of all CPUs up to the last of these.
+/// Returns the number of heads for all CPUs up to the highest of these.
 fn heads_of(cpus: &[CpuId]) -> u32 {
     2 * (cpus.iter().max().map_or(0, |cpu| cpu.0) + 1)
 }
@@ -505,19 +511,20 @@ fn head_index(cpu: u32, side: u32) -> usize {
     (cpu * 2 + side) as usize
 }
 
-/// Waits until every program that runs now has ended, wherever. Programs run inside a critical section of RCU, for whose
-/// end the kernel waits here.
+/// Waits until every program that is now running has ended, on all CPUs. Programs run inside an RCU read-side critical
+/// section, and the kernel waits here for the end of those.
 pub fn grace_period() {
     const MEMBARRIER_CMD_GLOBAL: libc::c_int = 1;
     // SAFETY: takes no pointers.
     let waited = unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) };
     if waited != 0 {
-        // With tickless CPUs the kernel refuses. No program takes a thousandth of that, unless a hypervisor pauses it.
+        // The kernel refuses on tickless CPUs. No program takes a thousandth of this time, unless a hypervisor pauses it.
         std::thread::sleep(Duration::from_millis(100));
     }
 }
 
-/// The kernel's types, which only loading needs, take tens of megabytes while they are read; the allocator would keep them.
+/// Returns free memory to the system. The kernel's types, which only loading needs, take tens of megabytes while they are
+/// read, and the allocator would keep them.
 fn give_memory_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: releases free memory alone.
@@ -526,10 +533,10 @@ fn give_memory_back() {
     }
 }
 
-/// Before Linux 5.11 maps count as locked memory.
+/// Raises the limit of locked memory: before Linux 5.11 maps count as locked memory.
 fn allow_locked_memory() {
     let all = rustix::process::Rlimit { current: None, maximum: None };
-    let _ = rustix::process::setrlimit(Resource::Memlock, all); // Where it matters and fails, loading says so.
+    let _ = rustix::process::setrlimit(Resource::Memlock, all); // If it matters and fails, loading returns an error.
 }
 
 fn map<T: abi::Plain>(program: &Ebpf, name: &str, elements: usize) -> Result<Array<T>, BpfError> {
@@ -543,7 +550,7 @@ fn array<'p>(program: &'p Ebpf, name: &str) -> Result<BorrowedFd<'p>, BpfError> 
     }
 }
 
-/// Loads a program. The kernel gives up with EAGAIN while it checks one if a signal arrives.
+/// Loads a program, and retries: if a signal arrives while the kernel checks a program, the kernel gives up with EAGAIN.
 fn past_signals(mut load: impl FnMut() -> Result<(), ProgramError>) -> Result<(), ProgramError> {
     const TRIES_MAX: usize = 5;
     let was_disturbed = |error: &ProgramError| match error {

@@ -1,6 +1,6 @@
-//! Counting executions by hardware breakpoints, through perf: nobody is stopped, traced or written to.
+//! Counts executions by hardware breakpoints, through perf: no thread is stopped, traced or written to.
 //!
-//! Enters: a thread and addresses in its process. Leaves: how often each was executed within one stretch of its running
+//! Enters: a thread and addresses in its process. Leaves: how often each was executed during an interval of its running
 //! time. Never here: which addresses, and when.
 
 use std::{
@@ -13,36 +13,36 @@ use std::{
 use dwell_profile::Tid;
 use perf_event_open_sys::{self as perf, bindings as abi};
 
-/// Breakpoints that every processor with any has (x86: four; a debugger may hold some).
+/// Number of breakpoints on every processor that has any (x86: four; a debugger may hold some).
 pub const PLACES_MAX: usize = 4;
-/// Calls by which the cost of one execution is measured, so many times: the least counts, since whoever else runs only ever
-/// lengthens one.
+/// Number of calls by which the cost of one execution is measured. The shortest of [`TIMES`] measurements is used, since
+/// other load can only lengthen one.
 const CALLS: u32 = 80;
 const TIMES: u32 = 5;
 
-/// Breakpoints that count together. Dropping removes them.
+/// Breakpoints that count together. Dropping this removes them.
 pub struct Breakpoints {
-    /// The first leads: all are switched by one call.
+    /// The first one is the group's leader: one call switches all of them.
     files: Vec<File>,
 }
 
-/// What was counted.
+/// The counts of an interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts {
-    /// By place.
+    /// Number of executions of each place.
     pub executions: Vec<u64>,
-    /// The thread ran that long meanwhile.
+    /// How long the thread ran during the interval, in ns.
     pub running_ns: u64,
 }
 
 impl Breakpoints {
-    /// Sets breakpoints in `thread`, as many of `addresses` as there are free ones; none counts yet. An error where not
-    /// even two are free: one alone compares nothing.
+    /// Sets breakpoints in `thread`, at as many of `addresses` as there are free ones; they do not count yet. Returns an
+    /// error if not even two are free, since a single one allows no comparison.
     pub fn set(thread: Tid, addresses: &[u64]) -> io::Result<Self> {
         Self::set_at_least(2, thread, addresses)
     }
 
-    /// Sets breakpoints in `thread` at all of these addresses, or none and an error.
+    /// Sets breakpoints in `thread` at all of these addresses. Returns an error, and sets none, if that is not possible.
     pub fn set_all(thread: Tid, addresses: &[u64]) -> io::Result<Self> {
         Self::set_at_least(addresses.len(), thread, addresses)
     }
@@ -59,7 +59,7 @@ impl Breakpoints {
         Ok(Breakpoints { files })
     }
 
-    /// How many places are watched: the first so many.
+    /// Returns how many places are watched: this many of the first addresses.
     pub fn len(&self) -> usize {
         self.files.len()
     }
@@ -71,7 +71,7 @@ impl Breakpoints {
         check(unsafe { perf::ioctls::ENABLE(leader.as_raw_fd(), abi::PERF_IOC_FLAG_GROUP) })
     }
 
-    /// Stops counting and says what was counted.
+    /// Stops counting and returns the counts.
     pub fn stop(&self) -> io::Result<Counts> {
         if let Some(leader) = self.files.first() {
             // SAFETY: takes no pointer.
@@ -80,12 +80,12 @@ impl Breakpoints {
         self.so_far()
     }
 
-    /// What was counted so far.
+    /// Returns the counts so far.
     pub fn so_far(&self) -> io::Result<Counts> {
         let Some(leader) = self.files.first() else {
             return Ok(Counts { executions: Vec::new(), running_ns: 0 });
         };
-        // The number of events, the time they ran, then a count of each.
+        // The number of events, the time that they ran, and the count of each.
         let mut bytes = [0; 8 * (2 + PLACES_MAX)];
         let length = (&mut &*leader).read(&mut bytes)?;
         let number =
@@ -97,8 +97,8 @@ impl Breakpoints {
     }
 }
 
-/// What one execution costs where a breakpoint counts it, in ns of the thread's time: measured on a function of ours. An
-/// error where this machine or this user has no breakpoints.
+/// Measures the cost of one execution that a breakpoint counts, in ns of the thread's time, with a function of ours. Returns
+/// an error where this machine or this user has no breakpoints.
 pub fn cost_ns() -> io::Result<f64> {
     let address = watched as *const () as usize as u64;
     let own = Breakpoints::set_at_least(1, Tid(0), &[address])?;
@@ -111,7 +111,7 @@ pub fn cost_ns() -> io::Result<f64> {
     let least = (0..TIMES).map(|_| of_calls()).min().unwrap_or_default();
     match own.stop()?.executions.first() {
         Some(&n) if n >= u64::from(CALLS * TIMES) => Ok(least.as_nanos() as f64 / f64::from(CALLS)),
-        // Set, but without effect: an emulator, or a hypervisor that does not pass them on.
+        // The breakpoint was set but had no effect: an emulator, or a hypervisor that does not support breakpoints.
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }
@@ -173,14 +173,14 @@ mod tests {
             Err(error) => return println!("SKIPPED {name}: {error}"),
         };
         assert_eq!(set.len(), 2);
-        (0..5).for_each(|i| _ = often(i)); // Not yet.
+        (0..5).for_each(|i| _ = often(i)); // not yet
         set.start().unwrap();
         for i in 0..30 {
             rarely(i);
             (0..7).for_each(|i| _ = often(i));
         }
         let counts = set.stop().unwrap();
-        (0..5).for_each(|i| _ = often(i)); // No more.
+        (0..5).for_each(|i| _ = often(i)); // no longer
         if counts.executions == [0, 0] {
             return println!("SKIPPED {name}: breakpoints are set without effect");
         }

@@ -1,20 +1,20 @@
-//! Clocks: by how much our time namespace shifts CLOCK_MONOTONIC, and the core clock, measured.
+//! Clocks: the offset of our time namespace from CLOCK_MONOTONIC, and the measured core clock.
 //!
 //! The core clock is measured by a chain of dependent multiplications of known latency against the wall clock.
 //!
-//! `imul r32, r32` has a latency of 3 cycles on every Intel core from Nehalem (Atom line: from Silvermont) and every
-//! AMD core from Zen (uops.info; Agner Fog, "Instruction tables"). A chain of `add $imm` would not do: newer Intel
-//! cores fold those at rename; and the 64-bit form has 5 cycles on the Atom line.
+//! `imul r32, r32` has a latency of 3 cycles on every Intel core from Nehalem on (Atom line: from Silvermont on) and every
+//! AMD core from Zen on (uops.info; Agner Fog, "Instruction tables"). A chain of `add $imm` is not suitable, because newer
+//! Intel cores fold it at rename. The 64-bit form of `imul` has 5 cycles on the Atom line.
 
 use std::{fs, sync::OnceLock, time::Duration};
 
-/// Latency of a link of the chain.
+/// Latency of a link of the chain, in core cycles.
 const LATENCY_CYCLES: u64 = 3;
 const LINKS_PER_TURN: u64 = 16;
 const TURNS: u64 = 500;
 
-/// Measures the clock of the core this runs on, in Hz; `None` on an architecture without a calibrated chain. Takes
-/// about 25 µs; the best of three runs counts, since interrupts and preemption only ever lengthen one.
+/// Measures the clock of the current core, in Hz. Returns `None` on an architecture without a calibrated chain. Takes about
+/// 25 µs. The fastest of three runs is used, since interrupts and preemption can only lengthen a run.
 pub fn measure_hz() -> Option<f64> {
     let best = (0..3).filter_map(|_| time_chain()).min()?;
     let cycles = (LATENCY_CYCLES * LINKS_PER_TURN * TURNS) as f64;
@@ -47,25 +47,27 @@ fn time_chain() -> Option<Duration> {
     None
 }
 
-/// What our time namespace (time_namespaces(7)) adds to CLOCK_MONOTONIC; the kernel stamps records without it. Read once.
+/// Returns what our time namespace (time_namespaces(7)) adds to CLOCK_MONOTONIC, in ns. The kernel stamps records without
+/// it. It is read only once.
 pub fn namespace_offset_ns() -> i64 {
     *OFFSET_NS.get_or_init(|| {
         let namespace = |which| fs::read_link(format!("/proc/self/ns/{which}")).ok();
-        // The file tells of our children's namespace, which is ours but for who has just made it one.
+        // The file describes the namespace of our children. That is ours too, unless this process has just created a new
+        // one.
         let is_ours = namespace("time") == namespace("time_for_children");
         let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
         if is_ours { parse_offset_ns(&offsets).unwrap_or(0) } else { 0 }
     })
 }
 
-/// The same where no file may be read, in a forked child: 0 if nobody asked before.
+/// Returns the same offset where no file may be read, in a forked child: 0 if [`namespace_offset_ns`] was not called before.
 pub fn known_namespace_offset_ns() -> i64 {
     OFFSET_NS.get().copied().unwrap_or(0)
 }
 
 static OFFSET_NS: OnceLock<i64> = OnceLock::new();
 
-/// `monotonic SECONDS NANOSECONDS`
+/// Parses the line `monotonic SECONDS NANOSECONDS`.
 fn parse_offset_ns(offsets: &str) -> Option<i64> {
     let mut words = offsets.lines().find_map(|line| line.strip_prefix("monotonic"))?.split_whitespace();
     let (seconds, nanoseconds): (i64, i64) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);

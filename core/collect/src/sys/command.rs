@@ -1,4 +1,4 @@
-//! Starting a command that waits before its exec until the events are open.
+//! Starts a command that waits before its exec until the events are open.
 
 use std::{
     ffi::OsString,
@@ -22,9 +22,9 @@ pub struct PausedCommand {
 }
 
 impl PausedCommand {
-    /// Forks; the child stops right before its exec. Fails where even the fork does; an exec that fails is reported by
-    /// [`PausedCommand::resume`].
-    /// `tracer` is a process that the command allows to trace it where only parents may (Yama).
+    /// Forks a child that stops right before its exec. Returns an error if the fork fails; [`PausedCommand::resume`] reports
+    /// an exec that fails. `tracer` is a process that the command permits to trace it on systems where only parents may
+    /// (Yama).
     pub fn fork(command: &[OsString], tracer: Option<Pid>) -> io::Result<Self> {
         let Some((program, arguments)) = command.split_first() else {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "no command was given"));
@@ -40,7 +40,7 @@ impl PausedCommand {
             go_write.as_raw_fd(),
             tracer,
         );
-        // `spawn` returns only after the exec, so it runs on a thread of its own, which keeps the child's ends open.
+        // `spawn` returns only after the exec, so it runs on a separate thread, which keeps the child's ends open.
         let spawning = std::thread::spawn(move || {
             let _ends = (pid_write, go_read);
             command.spawn()
@@ -48,24 +48,24 @@ impl PausedCommand {
         let mut pid = [0; 4];
         match std::fs::File::from(pid_read).read_exact(&mut pid) {
             Ok(()) => Ok(PausedCommand { pid: Pid(u32::from_ne_bytes(pid)), go: go_write, spawning }),
-            // The ends were closed without a word: the fork itself failed.
+            // The ends were closed without data: the fork itself failed.
             Err(closed) => Err(join(spawning).err().unwrap_or(closed)),
         }
     }
 
-    /// Its process id.
+    /// Returns the child's process id.
     pub fn pid(&self) -> Pid {
         self.pid
     }
 
-    /// Lets it go on to its exec; the error is exec's own (no such file, not executable, …).
+    /// Lets the child continue to its exec. An error is that of exec (no such file, not executable, …).
     pub fn resume(self) -> io::Result<Child> {
         let told = std::fs::File::from(self.go).write_all(&[1]);
         let child = join(self.spawning)?;
         told.map(|()| child)
     }
 
-    /// Ends it before it has run anything.
+    /// Ends the child before it has executed anything.
     pub fn abandon(self) {
         drop(self.go);
         let _ = join(self.spawning); // The error is the one that we caused.
@@ -91,7 +91,7 @@ fn pause_before_exec(
             let pid = (libc::getpid() as u32).to_ne_bytes();
             libc::close(go_write);
             if let Some(tracer) = tracer {
-                // Without Yama this fails, and nothing is lost.
+                // Without Yama this fails, without harm.
                 libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(tracer.0), 0, 0, 0);
             }
             let mut go = 0_u8;

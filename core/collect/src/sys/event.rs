@@ -1,4 +1,4 @@
-//! Opening, switching and reading perf events.
+//! Opens, controls and reads perf events.
 
 use std::{
     io,
@@ -11,24 +11,24 @@ use rustix::thread::sched_getcpu;
 
 use crate::source::times::EventTimes;
 
-/// Registers in samples: all general ones and the flags, in the order in which the kernel dumps them (ascending bits
-/// of `enum perf_event_x86_regs`: AX BX CX DX SI DI BP SP IP FLAGS, then R8…R15). The user's IP is that of the sample
+/// Registers in samples: all general-purpose ones and the flags, in the order in which the kernel dumps them (ascending bits
+/// of `enum perf_event_x86_regs`: AX BX CX DX SI DI BP SP IP FLAGS, then R8…R15). The user's IP equals that of the sample
 /// only outside the kernel.
 #[cfg(target_arch = "x86_64")]
 pub const REGISTER_MASK: u64 = 0x3ff | 0xff << 16;
-/// `enum perf_event_arm_regs`: X0…X29 LR SP PC.
+/// Registers in samples, by the bits of `enum perf_event_arm_regs`: X0…X29 LR SP PC.
 #[cfg(target_arch = "aarch64")]
 pub const REGISTER_MASK: u64 = (1 << 33) - 1;
-/// No registers: branch outcomes are interpreted on x86-64 and AArch64 only.
+/// Registers in samples: none, since branch outcomes are interpreted on x86-64 and AArch64 only.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 pub const REGISTER_MASK: u64 = 0;
 
-/// What to count, as the kernel numbers it.
+/// An event in the kernel's numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// `PERF_TYPE_HARDWARE` or `PERF_TYPE_SOFTWARE`, `PERF_TYPE_HW_CACHE`.
+    /// The event's type: `PERF_TYPE_HARDWARE`, `PERF_TYPE_SOFTWARE` or `PERF_TYPE_HW_CACHE`.
     pub kind: u32,
-    /// Which of that type.
+    /// The event's number within its type.
     pub config: u64,
 }
 
@@ -38,61 +38,61 @@ impl Counter {
         Counter { kind: abi::PERF_TYPE_SOFTWARE, config: abi::PERF_COUNT_SW_CPU_CLOCK as u64 };
 }
 
-/// How an event is opened.
+/// The attributes that an event is opened with.
 #[derive(Clone, Copy, Debug)]
 pub struct Attributes {
-    /// What to count.
+    /// The event to count.
     pub counter: Counter,
-    /// Occurrences between two samples.
+    /// Number of occurrences between two samples.
     pub period: u64,
-    /// Leave out the kernel and the hypervisor.
+    /// Exclude the kernel and the hypervisor.
     pub exclude_kernel: bool,
-    /// Leave out the idle task.
+    /// Exclude the idle task.
     pub exclude_idle: bool,
-    /// Children count too.
+    /// Count in children as well.
     pub inherit: bool,
-    /// Start with the next exec of the task.
+    /// Start at the next exec of the task.
     pub enable_on_exec: bool,
     /// Report mappings, executions, forks and exits.
     pub side_band: bool,
-    /// Report build IDs with mappings (Linux 5.12).
+    /// Report build IDs with mappings (needs Linux 5.12).
     pub build_ids: bool,
-    /// Count what the event could not write (Linux 6.0): see [`Counts::lost`].
+    /// Count the records that the event could not write (needs Linux 6.0): see [`Counts::lost`].
     pub lost: bool,
-    /// Samples, if there are any, are a BPF program's, and none is written: what they hold need not be found out. Linux does
-    /// so before it runs the program, which is told nothing of it, by code and from structures that are in no cache
-    /// (docs/benchmarks.md).
+    /// A BPF program takes the samples, if there are any, and none is written to a ring, so the kernel need not collect
+    /// their contents. Linux collects them before it runs the program, which cannot see them, with code and structures that
+    /// are in no cache (docs/benchmarks.md).
     pub for_program: bool,
-    /// How precisely a sample is to tell the instruction: `precise_ip`.
+    /// The requested precision of a sample's instruction: `precise_ip`.
     pub precise: u8,
-    /// Sample the user's registers.
+    /// Sample the user-mode registers.
     pub registers: bool,
     /// Sample the last branches that user code took.
     pub branch_stacks: bool,
-    /// Bytes in the ring that wake the reader.
+    /// Number of bytes in the ring that wake the reader.
     pub watermark_bytes: u32,
 }
 
-/// The most that `precise_ip` is asked for: the instruction itself. Elsewhere kernels take the wish and ignore it
-/// (drivers/perf/arm_pmu.c never looks at it), so that one that was accepted would tell nothing.
+/// The highest `precise_ip` that is requested: the exact instruction. Kernels of other architectures accept any value and
+/// ignore it (drivers/perf/arm_pmu.c never reads it), so its acceptance would prove nothing.
 const PRECISE_MAX: u8 = if cfg!(target_arch = "x86_64") { 2 } else { 0 };
 
-/// What an event tells of itself.
+/// The counts that an event keeps of itself.
 #[derive(Clone, Copy, Debug)]
 pub struct Counts {
-    /// For how long it counted.
+    /// How long it was enabled and counted.
     pub times: EventTimes,
-    /// Records that found no room, if it was opened to count them.
+    /// Number of records that found no room, if the event was opened to count them.
     pub lost: u64,
 }
 
-/// An open event, disabled until [`PerfEvent::enable`] or, if so asked, the next exec.
+/// An open event. It is disabled until [`PerfEvent::enable`], or until the next exec if that was requested.
 pub struct PerfEvent {
     fd: OwnedFd,
 }
 
 impl PerfEvent {
-    /// Opens an event for `task` (`None`: whatever runs) on `cpu`.
+    /// Opens an event for `task` on `cpu`; `None` means every task on that CPU.
     pub fn open(attributes: &Attributes, task: Option<Tid>, cpu: CpuId) -> io::Result<Self> {
         let mut attr = attributes.to_abi();
         let pid = task.map_or(-1, |t| t.0 as libc::pid_t);
@@ -107,7 +107,8 @@ impl PerfEvent {
         Ok(PerfEvent { fd: unsafe { OwnedFd::from_raw_fd(fd) } })
     }
 
-    /// How precisely this machine tells what it sampled by a processor's counter, tried with one of this thread.
+    /// Returns the highest `precise_ip` that this machine supports for a processor counter, by opening events for this
+    /// thread.
     pub fn precise_at_best(counter: Counter, period: u64) -> u8 {
         let opens = |precise: &u8| {
             let attributes = Attributes { precise: *precise, ..Attributes::of(counter, period) };
@@ -121,23 +122,23 @@ impl PerfEvent {
         (1..=PRECISE_MAX).rev().find(opens).unwrap_or(0)
     }
 
-    /// An event that was opened otherwise.
+    /// Wraps the descriptor of an event that was opened elsewhere.
     pub(super) fn of_descriptor(fd: OwnedFd) -> Self {
         PerfEvent { fd }
     }
 
-    /// A stand-in for tests: not an event, but polled like one.
+    /// Wraps a descriptor that is no event but can be polled like one, for tests.
     #[cfg(test)]
     pub fn stand_in(fd: OwnedFd) -> Self {
         PerfEvent { fd }
     }
 
-    /// The descriptor, for polling and mapping.
+    /// Returns the descriptor, for polling and mapping.
     pub fn fd(&self) -> &OwnedFd {
         &self.fd
     }
 
-    /// The id that its records carry.
+    /// Returns the id that the event's records carry.
     pub fn id(&self) -> io::Result<u64> {
         let mut id = 0;
         // SAFETY: PERF_EVENT_IOC_ID writes one u64 to the pointer, which is live.
@@ -145,7 +146,7 @@ impl PerfEvent {
         Ok(id)
     }
 
-    /// What it tells of itself so far, of those who inherited it too. Interrupts its CPU.
+    /// Returns the counts so far, including those of tasks that inherited the event. Interrupts the event's CPU.
     pub fn counts(&self) -> io::Result<Counts> {
         let mut bytes = [0; 32]; // Occurrences, time enabled, time running, and losses where they are counted.
         if rustix::io::read(&self.fd, &mut bytes)? < 24 {
@@ -169,7 +170,7 @@ impl PerfEvent {
         check(unsafe { perf::ioctls::DISABLE(self.fd.as_raw_fd(), 0) })
     }
 
-    /// Replaces the period; the progress towards the next sample is lost (see `period.rs`).
+    /// Replaces the period. The progress towards the next sample is lost (see `period.rs`).
     pub fn set_period(&self, period: u64) -> io::Result<()> {
         // The crate's type for this argument is a number, but the kernel takes a pointer to one.
         let pointer = (&raw const period).addr() as u64;
@@ -177,13 +178,13 @@ impl PerfEvent {
         check(unsafe { perf::ioctls::PERIOD(self.fd.as_raw_fd(), pointer) })
     }
 
-    /// Has a BPF program run at each overflow; whether it writes a sample is the program's to say from then on.
+    /// Makes a BPF program run at each overflow. From then on the program decides whether a sample is written.
     pub fn set_bpf(&self, program: BorrowedFd<'_>) -> io::Result<()> {
         // SAFETY: the argument is a descriptor, not a pointer.
         check(unsafe { perf::ioctls::SET_BPF(self.fd.as_raw_fd(), program.as_raw_fd() as u32) })
     }
 
-    /// Sends its records into the ring of `owner`, an event on the same CPU.
+    /// Redirects the event's records into the ring of `owner`, an event on the same CPU.
     pub fn set_output(&self, owner: &PerfEvent) -> io::Result<()> {
         // SAFETY: the argument is a descriptor, not a pointer.
         check(unsafe { perf::ioctls::SET_OUTPUT(self.fd.as_raw_fd(), owner.fd.as_raw_fd()) })
@@ -191,7 +192,7 @@ impl PerfEvent {
 }
 
 impl Attributes {
-    /// An event that samples places and no more.
+    /// Attributes of an event that samples the place and nothing else.
     pub fn of(counter: Counter, period: u64) -> Self {
         Attributes {
             counter,
@@ -211,10 +212,10 @@ impl Attributes {
         }
     }
 
-    /// Whether its records end in time and identifier. They do without only if nothing is left to write but throttling,
-    /// which says both by itself, and losses, which the event counts. Precise samples are asked for their time by a clock
-    /// that the processor cannot read, or it would gather many, to be handed over when their registers are long gone
-    /// (arch/x86/events/intel/core.c, intel_pmu_large_pebs_flags).
+    /// Returns whether the event's records end with time and identifier. They do without only if nothing remains to be
+    /// written except throttling, whose records contain both, and losses, which the event counts. Precise samples need their
+    /// time by a clock that the processor cannot read. Otherwise the processor would collect many samples and hand them over
+    /// when the registers are long gone (arch/x86/events/intel/core.c, intel_pmu_large_pebs_flags).
     fn has_trailer(&self) -> bool {
         self.side_band || !self.for_program || !self.lost || self.precise > 0
     }

@@ -1,9 +1,9 @@
-//! Memory kept small: a daemon's is what it needs now, not what it once needed.
+//! Keeps the process's memory small: a daemon should hold what it needs now, not what it needed once.
 //!
-//! glibc keeps an arena for each thread, raises its thresholds with the largest block that was ever freed, and gives
-//! nothing back below the top. Elsewhere nothing is done.
+//! glibc keeps an arena for each thread, raises its thresholds to the largest block that was ever freed, and returns no
+//! memory below the top. With other allocators these functions do nothing.
 
-/// One arena, and large blocks to the system at once. To be called before threads are started.
+/// Uses one arena, and returns large blocks to the system at once. Call it before threads are started.
 pub fn keep_small() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in
@@ -14,14 +14,15 @@ pub fn keep_small() {
     }
 }
 
-/// One arena, and large blocks to the system when they are freed, whatever sizes were freed before: for a command, whose
-/// peak counts. To be called before threads are started.
+/// Uses one arena, and returns large blocks to the system when they are freed, whatever sizes were freed before. This is for
+/// a command, whose peak matters. Call it before threads are started.
 pub fn keep_peak_small() {
     #[cfg(target_env = "gnu")]
     for (parameter, value) in [
         (libc::M_ARENA_MAX, 1),
         (libc::M_MMAP_THRESHOLD, 256 << 10),
-        // What is given back at once must be cleared again at once: 40,000 page faults in a `top` of a million samples.
+        // Memory that is returned at once must also be cleared again at once: 40,000 page faults in a `top` of a million
+        // samples.
         (libc::M_TRIM_THRESHOLD, 4 << 20),
     ] {
         // SAFETY: it only sets parameters of the allocator; it may be called at any time.
@@ -29,7 +30,7 @@ pub fn keep_peak_small() {
     }
 }
 
-/// Gives free memory back to the system.
+/// Returns free memory to the system.
 pub fn give_back() {
     // SAFETY: it takes the allocator's own locks, and no pointer of ours is concerned.
     #[cfg(target_env = "gnu")]
@@ -38,8 +39,8 @@ pub fn give_back() {
     };
 }
 
-/// Gives back the pages of code and constants that are mapped; those in use come back by themselves, from the page cache.
-/// Starting up, loading BPF programs and compressing take code that is not used for long afterwards.
+/// Releases the pages of code and constants that are in memory. Those in use come back by themselves from the page cache.
+/// Starting up, loading BPF programs and compressing use code that is not needed for long afterwards.
 pub fn give_back_code() {
     /// # Safety
     /// As `dl_iterate_phdr` calls it.

@@ -6,8 +6,8 @@ use std::{
     os::fd::{FromRawFd, RawFd},
 };
 
-/// Takes over a descriptor that was named by its number, and keeps it from programs that this process starts. Call it once for
-/// a number, before anything else is opened.
+/// Takes over a descriptor by its number, and closes it in programs that this process executes. Call it once for a number,
+/// before anything else is opened.
 ///
 /// # Errors
 ///

@@ -1,8 +1,8 @@
-//! What one sample's interrupt takes of the code that it interrupts, measured on this machine.
+//! Measures how much time one sample's interrupt takes from the interrupted code, on this machine.
 //!
-//! Enters: an event. Leaves: the time that is missing around a sample. It is what no accounting shows: the kernel
-//! charges an interrupt to whoever was running. A thread reads the clock in a tight loop while it is sampled every
-//! 100 µs; the gaps that stand out are the interrupts (2.5 µs on a 2-core VM).
+//! Enters: an event. Leaves: the time that is missing around a sample. No accounting shows it, because the kernel charges an
+//! interrupt to the task that was running. A thread reads the clock in a tight loop while it is sampled every 100 µs; the
+//! gaps that stand out are the interrupts (2.5 µs on a 2-core VM).
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +11,18 @@ use rustix::thread::{gettid, sched_getcpu};
 
 use super::event::{Attributes, Counter, PerfEvent};
 
-/// How long is measured at most: on a busy machine others run in between.
+/// Maximum duration of a measurement: on a busy machine other tasks run in between.
 const SPIN_MAX: Duration = Duration::from_millis(200);
-/// So many interrupts are enough …
+/// Number of interrupts after which the measurement ends.
 const ENOUGH: usize = 200;
-/// … and fewer tell nothing: they may be preemptions, or the kernel's own timer.
+/// Minimum number of interrupts. Fewer gaps mean nothing: they may be preemptions, or the kernel's own timer.
 const INTERRUPTS_MIN: usize = 50;
-/// Readings that tell what a plain gap is.
+/// Number of readings that show how long a plain gap is.
 const PLAIN: usize = 4096;
-/// A gap of an interrupt is longer than that, and than a few plain ones.
+/// Minimum length of a gap that counts as an interrupt. It must also be longer than a few plain gaps.
 const INTERRUPT_MIN: Duration = Duration::from_nanos(400);
 
-/// Measures the interrupt of an event of this period (about 100 µs); `None` where it cannot be opened.
+/// Measures the interrupt of an event with this period (about 100 µs). Returns `None` if the event cannot be opened.
 pub fn measure(counter: Counter, period: u64) -> Option<Duration> {
     let attributes = Attributes { registers: true, ..Attributes::of(counter, period) };
     let event = PerfEvent::open(
@@ -33,11 +33,11 @@ pub fn measure(counter: Counter, period: u64) -> Option<Duration> {
     .ok()?;
     event.enable().ok()?;
     let mut gaps = spin();
-    let _ = event.disable(); // It goes with this function anyway.
+    let _ = event.disable(); // It is closed when this function returns anyway.
     typical_excess(&mut gaps)
 }
 
-/// The gaps between readings of the clock: all of the first, then those that stand out.
+/// Returns the gaps between readings of the clock: all of the first ones, then those that stand out.
 fn spin() -> Vec<Duration> {
     let mut gaps = Vec::with_capacity(PLAIN + ENOUGH);
     let start = Instant::now();
@@ -52,7 +52,7 @@ fn spin() -> Vec<Duration> {
     gaps
 }
 
-/// By how much the gaps with an interrupt exceed those without: the median of both.
+/// Returns by how much gaps with an interrupt exceed those without, from the medians of both.
 fn typical_excess(gaps: &mut [Duration]) -> Option<Duration> {
     if gaps.len() < PLAIN {
         return None;

@@ -1,7 +1,7 @@
 //! `/dev/dwell`: the kernel module's requests and bytes.
 //!
 //! Enters: configuration. Leaves: chunks as bytes, status. Never here: what an entry means. The structures mirror
-//! `kmod/dwell_abi.h`; a test holds sizes, offsets and request numbers against a C compiler's.
+//! `kmod/dwell_abi.h`; a test compares sizes, offsets and request numbers with those of a C compiler.
 
 use std::{
     fs::File,
@@ -12,68 +12,68 @@ use std::{
     },
 };
 
-/// The version of the ABI that we speak.
+/// The version of the module's ABI that this code supports.
 pub const ABI_VERSION: u32 = 3;
-/// Events that can be configured.
+/// Maximum number of events that can be configured.
 pub const EVENTS_MAX: usize = 16;
-/// Executables that can be kept apart.
+/// Maximum number of executables whose processes can be kept apart.
 pub const APART_MAX: usize = 16;
-/// All CPUs, in a status.
+/// Value of `cpu` in a status that means the sum over all CPUs.
 pub const ALL_CPUS: u32 = u32::MAX;
-/// Counts all the time, whatever takes turns beside it.
+/// Flag of an event that counts all the time, even if other events take turns.
 pub const EVENT_PINNED: u32 = 1;
-/// Its samples carry registers and come one by one.
+/// Flag of an event whose samples carry registers and are handed out one by one.
 pub const EVENT_REGISTERS: u32 = 4;
 
-/// `struct dwell_version`.
+/// Mirror of `struct dwell_version`: the module's version and fixed sizes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Version {
     /// Version of the ABI.
     pub abi: u32,
-    /// Entries of a bucket.
+    /// Number of entries in a bucket.
     pub ways: u32,
-    /// Values in a sample with registers, 0 where there are none.
+    /// Number of values in a sample with registers; 0 where the module samples none.
     pub registers: u32,
     reserved: u32,
 }
 
-/// `struct dwell_event`.
+/// Mirror of `struct dwell_event`: an event to sample.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Event {
-    /// As in `perf_event_attr`.
+    /// Event code, as `config` of `perf_event_attr`.
     pub config: u64,
-    /// Mean occurrences between two samples.
+    /// Mean number of occurrences between two samples.
     pub period: u64,
-    /// Half the width of what periods are drawn from.
+    /// Half the width of the interval from which periods are drawn.
     pub spread: u64,
-    /// As in `perf_event_attr`.
+    /// Event type, as `type` of `perf_event_attr`.
     pub kind: u32,
-    /// `EVENT_…`.
+    /// A combination of the `EVENT_…` flags.
     pub flags: u32,
 }
 
-/// `struct dwell_config`.
+/// Mirror of `struct dwell_config`: what the module is to sample, and the sizes of its buffers.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Config {
     /// [`ABI_VERSION`].
     pub version: u32,
-    /// Of `event`.
+    /// Number of valid elements of `event`.
     pub event_count: u32,
-    /// Base-2 logarithm of a table's buckets.
+    /// Base-2 logarithm of the number of buckets of a table.
     pub bucket_bits: u32,
-    /// Of each of a CPU's two overflow buffers.
+    /// Entries in each of the two overflow buffers of a CPU.
     pub overflow_entries: u32,
-    /// Of each of a CPU's two buffers of samples with registers.
+    /// Samples in each of the two buffers of a CPU for samples with registers.
     pub register_samples: u32,
     reserved: u32,
-    /// What to sample.
+    /// The events to sample.
     pub event: [Event; EVENTS_MAX],
 }
 
-/// `struct dwell_period`.
+/// Mirror of `struct dwell_period`: a new mean period of an event.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct Period {
@@ -83,7 +83,7 @@ struct Period {
     reserved: u32,
 }
 
-/// `struct dwell_apart`.
+/// Mirror of `struct dwell_apart`: the executables whose processes are kept apart.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct Apart {
@@ -92,90 +92,90 @@ struct Apart {
     tag: [u64; APART_MAX],
 }
 
-/// `struct dwell_table_counts`.
+/// Mirror of `struct dwell_table_counts`: statistics of the tables.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TableCounts {
-    /// Samples that came to tables.
+    /// Samples that reached a table.
     pub samples: u64,
-    /// Had an entry.
+    /// Samples that found an entry of their place.
     pub found: u64,
-    /// Took a free one.
+    /// Samples that took a free entry.
     pub fresh: u64,
-    /// Made another go.
+    /// Samples that evicted another entry.
     pub evicted: u64,
-    /// Filled theirs.
+    /// Samples that filled the count of their entry.
     pub saturated: u64,
-    /// Entries that went to overflow buffers.
+    /// Entries that were moved to overflow buffers.
     pub spilled: u64,
-    /// Samples whose entries found no room there.
+    /// Samples of entries that found no room in the overflow buffers.
     pub lost: u64,
-    /// Of these, by event.
+    /// Lost samples, by event.
     pub lost_of: [u64; EVENTS_MAX],
 }
 
-/// `struct dwell_status`.
+/// Mirror of `struct dwell_status`: statistics of one CPU, or of all.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Status {
-    /// Which CPU, or [`ALL_CPUS`].
+    /// The CPU, or [`ALL_CPUS`].
     pub cpu: u32,
-    /// How many are sampled.
+    /// Number of CPUs that are sampled.
     pub cpus: u32,
-    /// All samples, wherever they went.
+    /// All samples, whatever became of them.
     pub interrupts: u64,
-    /// In the idle task.
+    /// Samples in the idle task.
     pub idle: u64,
-    /// Lost to another sample that was being counted, or for want of registers.
+    /// Samples that were lost because they interrupted the counting of another sample, or had no registers.
     pub nested: u64,
-    /// Counted ones that were not in user mode.
+    /// Counted samples outside user mode.
     pub kernel: u64,
-    /// With registers, handed on.
+    /// Samples with registers that were handed out.
     pub register_samples: u64,
-    /// With registers, lost.
+    /// Samples with registers that were lost.
     pub register_lost: u64,
-    /// Times that the kernel throttled an event.
+    /// Number of times that the kernel throttled an event.
     pub throttled: u64,
-    /// Events, on each CPU by itself, that perf has given up.
+    /// Events that perf has given up, counted on each CPU separately.
     pub given_up: u64,
-    /// Sum of the counts that were read.
+    /// Sum of the counts in all entries that were read.
     pub read_samples: u64,
-    /// Entries that were read.
+    /// Number of entries that were read.
     pub read_entries: u64,
-    /// What tables did.
+    /// Statistics of the tables.
     pub table: TableCounts,
 }
 
-/// `struct dwell_event_status`.
+/// Mirror of `struct dwell_event_status`: statistics of one event on one CPU, or on all.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EventStatus {
-    /// Which CPU, or [`ALL_CPUS`].
+    /// The CPU, or [`ALL_CPUS`].
     pub cpu: u32,
-    /// Its index.
+    /// Index of the event.
     pub event: u32,
-    /// Samples, wherever they went.
+    /// All samples of the event, whatever became of them.
     pub samples: u64,
-    /// In the idle task.
+    /// Samples in the idle task.
     pub idle: u64,
-    /// Lost to another sample that was being counted, or for want of registers.
+    /// Samples that were lost because they interrupted the counting of another sample, or had no registers.
     pub nested: u64,
-    /// Lost since both overflow buffers were full.
+    /// Samples that were lost because both overflow buffers were full.
     pub lost: u64,
-    /// Times that the kernel throttled it.
+    /// Number of times that the kernel throttled the event.
     pub throttled: u64,
-    /// On how many CPUs perf has given it up.
+    /// Number of CPUs on which perf has given the event up.
     pub given_up: u64,
-    /// For how long, added up over CPUs, in ns.
+    /// How long the event has been given up, in ns, summed over CPUs.
     pub given_up_ns: u64,
-    /// How long it was to count, that included, in ns.
+    /// How long the event was enabled, in ns, including the time while it was given up.
     pub enabled_ns: u64,
-    /// How long it did, in ns.
+    /// How long the event counted, in ns.
     pub running_ns: u64,
 }
 
 impl Config {
-    /// For up to [`EVENTS_MAX`] events.
+    /// Creates a configuration for [`EVENTS_MAX`] events at most.
     pub fn new(events: &[Event], bucket_bits: u32, overflow_entries: u32, register_samples: u32) -> Self {
         assert!(events.len() <= EVENTS_MAX);
         let mut event = [Event::default(); EVENTS_MAX];
@@ -189,7 +189,7 @@ impl Config {
 const WRITE: u64 = 1;
 const READ: u64 = 2;
 
-/// The kernel's `_IOC` of x86, Arm and RISC-V.
+/// Computes a request number as the kernel's `_IOC` does on x86, Arm and RISC-V.
 const fn request(direction: u64, number: u64, size: usize) -> u64 {
     direction << 30 | (size as u64) << 16 | 0xd7 << 8 | number
 }
@@ -204,74 +204,74 @@ const APART: u64 = request(WRITE, 6, size_of::<Apart>());
 const STATUS: u64 = request(READ | WRITE, 7, size_of::<Status>());
 const EVENT_STATUS: u64 = request(READ | WRITE, 8, size_of::<EventStatus>());
 
-/// An open `/dev/dwell`; sampling ends with it.
+/// An open `/dev/dwell`. Closing it ends sampling.
 #[derive(Debug)]
 pub struct Device {
     file: File,
 }
 
 impl Device {
-    /// Opens it. Not found: the module is not loaded; busy: somebody else samples.
+    /// Opens the device. The error *not found* means that the module is not loaded; *busy*, that another process samples.
     pub fn open() -> io::Result<Self> {
         let mut options = File::options();
         options.read(true).write(true).custom_flags(libc::O_NONBLOCK);
         Ok(Device { file: options.open("/dev/dwell")? })
     }
 
-    /// What the module is.
+    /// Returns the version and fixed sizes of the module.
     pub fn version(&self) -> io::Result<Version> {
         let mut version = Version::default();
         self.request(VERSION, &mut version)?;
         Ok(version)
     }
 
-    /// Makes tables and events, switched off.
+    /// Allocates tables and creates the events, disabled.
     pub fn configure(&self, config: &Config) -> io::Result<()> {
         self.request(CONFIGURE, &mut { *config })
     }
 
-    /// Starts all events; those that count already go on.
+    /// Starts all events. Events that already count continue.
     pub fn start(&self) -> io::Result<()> {
         self.request(START, &mut ())
     }
 
-    /// Stops them.
+    /// Stops all events.
     pub fn stop(&self) -> io::Result<()> {
         self.request(STOP, &mut ())
     }
 
-    /// Makes everything that was sampled readable.
+    /// Makes all samples readable that were taken so far.
     pub fn flush(&self) -> io::Result<()> {
         self.request(FLUSH, &mut ())
     }
 
-    /// Another mean period.
+    /// Sets a new mean period of an event.
     pub fn set_period(&self, event: u32, period: u64, spread: u64) -> io::Result<()> {
         self.request(PERIOD, &mut Period { period, spread, event, reserved: 0 })
     }
 
-    /// The executables, [`APART_MAX`] at most, whose processes are kept apart.
+    /// Sets the executables whose processes are kept apart, [`APART_MAX`] at most.
     pub fn keep_apart(&self, tags: &[u64]) -> io::Result<()> {
         let mut apart = Apart { count: tags.len().min(APART_MAX) as u32, ..Apart::default() };
         apart.tag.iter_mut().zip(tags).for_each(|(to, tag)| *to = *tag);
         self.request(APART, &mut apart)
     }
 
-    /// What happened so far on a CPU, or on all.
+    /// Returns the statistics of a CPU, or of all.
     pub fn status(&self, cpu: u32) -> io::Result<Status> {
         let mut status = Status { cpu, ..Status::default() };
         self.request(STATUS, &mut status)?;
         Ok(status)
     }
 
-    /// What became of an event's samples on a CPU, or on all.
+    /// Returns the statistics of an event on a CPU, or on all.
     pub fn event_status(&self, event: u32, cpu: u32) -> io::Result<EventStatus> {
         let mut status = EventStatus { cpu, event, ..EventStatus::default() };
         self.request(EVENT_STATUS, &mut status)?;
         Ok(status)
     }
 
-    /// Reads chunks; 0 if there is nothing now.
+    /// Reads chunks. Returns 0 if none is ready.
     pub fn read(&self, bytes: &mut [u8]) -> io::Result<usize> {
         match (&self.file).read(bytes) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),

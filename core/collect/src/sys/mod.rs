@@ -1,7 +1,7 @@
-//! Everything that needs `unsafe`: perf events and their ring buffers, the measured clock, starting a command, stepping
-//! a thread, executing another program's instruction.
+//! All code that needs `unsafe`: perf events and their ring buffers, the measured clock, starting a command, stepping a
+//! thread, executing an instruction of another program.
 //!
-//! Enters: validated values of ours. Leaves: safe types. Never here: the meaning of a record's bytes.
+//! Enters: validated values. Leaves: safe types. Never here: the meaning of a record's bytes.
 #![allow(unsafe_code)] // The only folder that may; each block says why it is sound.
 
 pub mod bpf;

@@ -1,12 +1,12 @@
-//! Another program's instructions, executed one at a time on registers of its own.
+//! Executes single instructions of another program, on the other program's registers.
 //!
-//! Enters: a decoded instruction without control flow, registers, and the bytes of its memory operand. Leaves: the
-//! registers and bytes afterwards. Never here: addresses of the other program: whatever an instruction reads or writes
-//! in memory is redirected to [`Operand`], so it cannot reach ours. x86-64 only.
+//! Enters: a decoded instruction without control flow, registers, and the bytes of its memory operand. Leaves: the registers
+//! and bytes afterwards. Never here: addresses of the other program. All memory that an instruction reads or writes is
+//! redirected to [`Operand`], so it cannot reach ours. x86-64 only.
 //!
-//! The processor itself is the interpreter: each instruction is encoded once more between loads and stores of the
-//! registers that it names ([`encode`]), so that everything up to AVX-512 works as it does there, and nothing of it
-//! has to be known here. An instruction that faults (a division by zero) comes back as a [`Fault`].
+//! The processor itself is the interpreter: each instruction is encoded again between loads and stores of the registers that
+//! it names ([`encode`]). So everything up to AVX-512 works exactly as in the other program, and this code need not know
+//! what instructions do. An instruction that faults (a division by zero) returns a [`Fault`].
 
 mod encode;
 
@@ -16,33 +16,33 @@ use std::{
     sync::atomic::{AtomicPtr, Ordering},
 };
 
-/// Room for the code of some ten thousand instructions.
+/// Size of the memory for code: enough for some ten thousand instructions.
 const CODE_BYTES: usize = 2 << 20;
 
-/// Registers. The places of the fields are known to the code that [`encode`] makes.
+/// The registers of a thread. The code that [`encode`] generates depends on the offsets of the fields.
 #[repr(C, align(64))]
 #[derive(Clone)]
 pub struct Registers {
-    /// In the order of their numbers: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
+    /// General registers in the order of their numbers: rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8 to r15.
     pub general: [u64; 16],
-    /// Arithmetic flags and the direction.
+    /// Arithmetic flags and the direction flag.
     pub flags: u64,
     /// Control and status of vector arithmetic.
     pub mxcsr: u32,
     own_mxcsr: u32,
     resume_stack: u64,
     resume_at: u64,
-    /// k0 to k7.
+    /// Mask registers k0 to k7.
     pub masks: [u64; 8],
     unused: [u64; 4],
-    /// zmm0 to zmm31.
+    /// Vector registers zmm0 to zmm31.
     pub vectors: [[u8; 64]; 32],
-    /// As `fxsave` writes it, of which the x87 part counts.
+    /// State as written by `fxsave`. Only the x87 part is used.
     pub x87: [u8; 512],
 }
 
 impl Registers {
-    /// All zeros, vector and x87 arithmetic as a new process has them.
+    /// Returns registers of zeros, with vector and x87 arithmetic as in a new process.
     pub fn new() -> Registers {
         let mut x87 = [0; 512];
         x87[..2].copy_from_slice(&0x37f_u16.to_le_bytes());
@@ -71,11 +71,11 @@ pub struct Operand(pub [u8; 64]);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault;
 
-/// Where an instruction's code begins.
+/// The place where an instruction's code begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry(usize);
 
-/// Memory for code. One at a time in a process: exceptions find it by a static.
+/// Executable memory for code. Only one may exist in a process, because exceptions find it through a static.
 pub struct Processor {
     code: *mut u8,
     used: usize,
@@ -85,11 +85,11 @@ pub struct Processor {
 // SAFETY: the mapping belongs to this value alone, whichever thread has it.
 unsafe impl Send for Processor {}
 
-/// The registers of the instruction that is being executed, for [`on_fault`].
+/// The registers of the instruction that is being executed. [`on_fault`] needs them.
 static RUNNING: AtomicPtr<Registers> = AtomicPtr::new(ptr::null_mut());
 
 impl Processor {
-    /// Fails where memory may not be written and executed.
+    /// Maps the memory. Returns an error where memory may not be both writable and executable.
     pub fn new() -> io::Result<Processor> {
         let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -101,7 +101,7 @@ impl Processor {
         Ok(Processor { code: code.cast(), used: 0, vectors: encode::Vectors::of_this_machine() })
     }
 
-    /// Takes exceptions of this process from now on: only for a process that does nothing else.
+    /// Installs the handler of this process's exceptions. Only for a process that does nothing else.
     pub fn take_exceptions(&self) {
         // SAFETY: the handler touches a live `Registers` and its own context alone; masks are plain data.
         unsafe {
@@ -118,7 +118,8 @@ impl Processor {
         }
     }
 
-    /// Makes an instruction ready; `None` where it must not or cannot be executed apart. `Full` when nothing more fits.
+    /// Generates the code of an instruction. Returns `None` if the instruction must not or cannot be executed outside its
+    /// program, and [`Full`] if no more code fits.
     pub fn prepare(&mut self, instruction: &iced_x86::Instruction) -> Result<Option<Entry>, Full> {
         let Some(code) = encode::code(instruction, self.vectors) else { return Ok(None) };
         if self.used + code.len() > CODE_BYTES {
@@ -131,12 +132,12 @@ impl Processor {
         Ok(Some(entry))
     }
 
-    /// Forgets all that was prepared: entries from before must not be used any more.
+    /// Discards all generated code. Entries from before must not be used any more.
     pub fn clear(&mut self) {
         self.used = 0;
     }
 
-    /// Executes what was prepared.
+    /// Executes a prepared instruction.
     pub fn execute(
         &self,
         entry: Entry,
@@ -194,18 +195,18 @@ impl Drop for Processor {
     }
 }
 
-/// No room for more code: [`Processor::clear`], and prepare again.
+/// There is no room for more code: call [`Processor::clear`], and prepare again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
-/// Continues behind the instruction that raised an exception; one of our own ends the process.
+/// Continues after the instruction that raised an exception. An exception in our own code ends the process.
 extern "C" fn on_fault(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let registers = RUNNING.load(Ordering::Relaxed);
     // SAFETY: the kernel passes a live context; registers are live while an instruction is being executed.
     unsafe {
         if registers.is_null() {
             libc::signal(signal, libc::SIG_DFL);
-            return; // It faults again, and ends the process as if nobody had been here.
+            return; // It faults again, and ends the process as it would without this handler.
         }
         let context = context.cast::<libc::ucontext_t>();
         (*context).uc_mcontext.gregs[libc::REG_RSP as usize] = (*registers).resume_stack as i64;

@@ -1,4 +1,4 @@
-//! Words of another process's memory, read without stopping it, and CPU time of the calling thread.
+//! Reads words of another process's memory without stopping it, and the CPU time of the calling thread.
 //!
 //! Enters: a process and addresses of words. Leaves: their values. Never here: which words.
 
@@ -6,8 +6,8 @@ use std::{io, time::Duration};
 
 use dwell_profile::Pid;
 
-/// Reads words of 4 or 8 bytes in one call. A word whose page is gone reads as `None`; an error where the process is gone or
-/// may not be read.
+/// Reads words of 4 or 8 bytes in one call. A word whose page is not mapped reads as `None`. Returns an error if the process
+/// has ended or may not be read.
 pub fn read_words(pid: Pid, words: &[(u64, u8)]) -> io::Result<Vec<Option<u64>>> {
     let mut values = vec![0_u64; words.len()];
     let mut read = vec![None; words.len()];
@@ -43,7 +43,7 @@ pub fn read_words(pid: Pid, words: &[(u64, u8)]) -> io::Result<Vec<Option<u64>>>
         let mut left = match usize::try_from(count) {
             Ok(bytes) => bytes,
             Err(_) => match io::Error::last_os_error() {
-                error if error.raw_os_error() == Some(libc::EFAULT) => 0, // The first word is not there.
+                error if error.raw_os_error() == Some(libc::EFAULT) => 0, // The first word is not mapped.
                 error => return Err(error),
             },
         };
@@ -53,18 +53,18 @@ pub fn read_words(pid: Pid, words: &[(u64, u8)]) -> io::Result<Vec<Option<u64>>>
             read[at] = Some(values[at]);
             at += 1;
         }
-        from = at + 1; // The call ended at a word that is not there, or at the end.
+        from = at + 1; // The call ended at an unmapped word, or at the end.
     }
     Ok(read)
 }
 
-/// Has the calling thread wake when it asked to, rather than up to 50 µs later together with others.
+/// Makes the calling thread wake at the requested time, instead of up to 50 µs later together with others.
 pub fn wake_in_time() {
     // SAFETY: the call takes numbers only; where it fails, the thread wakes later.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_u64, 0, 0, 0) };
 }
 
-/// CPU time of the calling thread.
+/// Returns the CPU time of the calling thread.
 pub fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

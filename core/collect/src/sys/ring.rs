@@ -1,4 +1,4 @@
-//! A perf event's ring buffer, mapped.
+//! The memory-mapped ring buffer of a perf event.
 
 use std::{
     io, ptr,
@@ -13,7 +13,7 @@ use rustix::{
 
 use super::event::PerfEvent;
 
-/// The ring into which the kernel writes one CPU's records.
+/// The ring buffer into which the kernel writes one CPU's records.
 pub struct Ring {
     base: *mut u8,
     mapped_bytes: usize,
@@ -24,7 +24,7 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps `data_bytes` (a power of two, at least a page) of ring for `event`.
+    /// Maps a ring of `data_bytes` (a power of two, at least a page) for `event`.
     pub fn map(event: &PerfEvent, data_bytes: usize) -> io::Result<Self> {
         assert!(data_bytes.is_power_of_two() && data_bytes >= page_size());
         let mapped_bytes = data_bytes + page_size();
@@ -42,8 +42,8 @@ impl Ring {
         Ok(Ring { base: base.cast(), mapped_bytes, data_bytes })
     }
 
-    /// Appends everything the kernel has written since the last call to `out`, oldest first, whole records only, and
-    /// hands the room back to the kernel.
+    /// Appends to `out` all whole records that the kernel has written since the last call, oldest first, and returns their
+    /// room to the kernel.
     pub fn drain(&mut self, out: &mut Vec<u8>) {
         // Barrier A pairs with the kernel's store of data_head after it has written the records.
         let head = self.head().load(Ordering::Acquire);

@@ -1,20 +1,20 @@
-//! The next steps of a thread: a small process of our own that finds them out, and how to talk to it.
+//! Path bursts: a small helper process finds the next instructions of a thread; this module talks to it.
 //!
-//! Enters: a thread's id. Leaves: the program counters it went or would go through, and why it ended. Never here: whom
-//! to choose, when, what the addresses mean. x86-64 only.
+//! Enters: a thread's id. Leaves: the program counters that it went or would go through, and why the burst ended. Never
+//! here: which thread to choose, when, what the addresses mean. x86-64 only.
 //!
-//! Two ways ([`How`]): the thread is stopped for a moment and *emulated* on copies of its registers and memory
-//! ([`crate::emulate`]), or really *stepped* by ptrace, which takes a hundred times as long. Either way the burst ends before
-//! the first system call, and the thread is stopped in user mode only (`helper/halt.rs`): no call of the program is ever
-//! interrupted.
+//! There are two ways ([`How`]). Either the thread is stopped for a moment and *emulated* on copies of its registers and
+//! memory ([`crate::emulate`]), or it is *single-stepped* by ptrace, which takes a hundred times as long. In both cases the
+//! burst ends before the first system call, and the thread is stopped in user mode only (`helper/halt.rs`), so no call of
+//! the program is ever interrupted.
 //!
-//! *A process apart*, because a thread that was single-stepped and whose tracer is killed at that moment keeps the
-//! trap flag and dies of SIGTRAP (measured on Linux 6.18: kill -9 of the tracer ended the target). So whatever ends
-//! the collector, Ctrl-C or `kill -9`, the helper finishes its burst (milliseconds), detaches, reads the end of its
-//! channel and goes. It has a name and a process group of its own, lest a signal meant for us reach it.
+//! The helper is *a separate process*, because a thread whose tracer is killed during a single step keeps the trap flag and
+//! dies of SIGTRAP (measured on Linux 6.18: kill -9 of the tracer ended the target). Whatever ends the collector, Ctrl-C or
+//! `kill -9`, the helper finishes its burst (milliseconds), detaches, reads the end of its channel and exits. It has a name
+//! and a process group of its own, so that no signal meant for the collector reaches it.
 //!
-//! The helper is forked, not executed, from a process that may have threads: it takes no lock of theirs. That it
-//! allocates and makes threads of its own, glibc and musl allow after a fork. Should it panic, it ends.
+//! The helper is forked, not executed, from a process that may have threads, so it takes no lock of theirs. It allocates
+//! memory and creates threads, which glibc and musl permit after a fork. If it panics, it ends.
 
 use std::{
     io, mem,
@@ -25,29 +25,29 @@ use std::{
 
 use dwell_profile::{Pid, Tid};
 
-/// Steps of the longest burst.
+/// Maximum number of steps of a burst.
 pub const STEPS_MAX: usize = 16384;
-/// Bursts of one request.
+/// Maximum number of bursts of one request.
 pub const BURSTS_MAX: usize = 16;
-/// A burst is over after that time: a stepped thread makes the others wait.
+/// Time limit of a single-stepped burst, in ns: a stepped thread makes other threads wait.
 const BURST_NS_MAX: u64 = 200_000_000;
-/// Stops at one and the same instruction (`rep movs` stops for each element) after which a burst is over.
+/// Number of stops at the same instruction (`rep movs` stops for each element) after which a burst ends.
 const REPEATS_MAX: u32 = 256;
 
-/// The same for a followed thread.
+/// Time limit of an emulated burst, in ns.
 const FOLLOW_NS_MAX: u64 = 20_000_000;
 
-/// How a thread's next steps are found out.
+/// The way in which a thread's next steps are found.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// It makes them, one at a time.
+    /// The thread executes them, one at a time.
     Step,
-    /// It stands still, and they are computed.
+    /// The thread stays stopped, and they are computed.
     Follow,
-    /// The same, but where threads cannot be followed, it makes them.
+    /// They are computed if this machine can emulate threads; otherwise the thread executes them.
     FollowOrStep,
-    /// They are computed, then it makes them, and both are compared.
+    /// They are computed, then the thread executes them, and both are compared.
     Check,
 }
 
@@ -55,47 +55,47 @@ pub enum How {
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Ending {
-    /// It has as many steps as were asked for.
+    /// The burst has as many steps as were requested.
     Complete,
-    /// A signal arrived; the thread has got it.
+    /// A signal arrived. It was delivered to the thread.
     Signal,
     /// The thread was stopped (job control).
     Stopped,
     /// The thread ended.
     Exited,
-    /// Code that cannot be stepped without the program noticing, or cannot be read.
+    /// The next code cannot be stepped without being noticed by the program, or cannot be read.
     Unsteppable,
-    /// A string instruction went on and on.
+    /// A string instruction repeated too often.
     Repeating,
-    /// It took too long.
+    /// The burst took too long.
     Late,
-    /// A system call comes next.
+    /// The next instruction is a system call.
     SystemCall,
-    /// An instruction that cannot be followed would come next.
+    /// The next instruction cannot be emulated.
     Unfollowable,
-    /// An instruction would come next that reads or writes what cannot be read.
+    /// The next instruction reads or writes memory that cannot be read.
     Unreadable,
-    /// It read more memory than is copied.
+    /// The burst read more memory than may be copied.
     TooMuchMemory,
-    /// An exception would come next.
+    /// The next instruction would raise an exception.
     Fault,
-    /// Code of 32 bits is not followed.
+    /// The thread runs 32-bit code, which is not emulated.
     Narrow,
-    /// What was computed is not what the thread did: the last address is the wrong one.
+    /// The computed steps differ from those that the thread executed: the last address is the wrong one.
     Differs,
-    /// Refused: the thread was not running when its time came.
+    /// Refused: the thread was not running at that moment.
     NotRunning,
     /// Refused: the thread had just entered the kernel when it stopped.
     InKernel,
-    /// Refused: we may not, or another debugger has it.
+    /// Refused: we lack permission, or another debugger traces the thread.
     NotPermitted,
     /// Refused: the thread blocks, or the program handles, every signal that could stop it unnoticed.
     NoQuietSignal,
-    /// Refused: the end of a child could concern other threads of the process meanwhile.
+    /// Refused: the end of a child could affect other threads of the process meanwhile.
     HasChildren,
-    /// Refused: there is no such thread any more.
+    /// Refused: the thread has ended.
     Gone,
-    /// Refused: no code can be made here, so that no thread can be followed.
+    /// Refused: we may not create executable code here, so no thread can be emulated.
     CannotFollow,
 }
 
@@ -124,42 +124,42 @@ impl Ending {
         Ending::CannotFollow,
     ];
 
-    /// Whether no step was made.
+    /// Returns whether the burst was refused, so that no step was made.
     pub fn is_refusal(self) -> bool {
         self >= Ending::NotRunning
     }
 }
 
-/// What a burst was.
+/// The result of a burst.
 #[derive(Clone, Debug)]
 pub struct Steps {
-    /// Why it ended.
+    /// Why the burst ended.
     pub ending: Ending,
-    /// When the thread was about to be seized, and when it had been let go (CLOCK_MONOTONIC).
+    /// When the thread was about to be seized: CLOCK_MONOTONIC in ns.
     pub begin_ns: u64,
-    /// See `begin_ns`.
+    /// When the thread had been released: CLOCK_MONOTONIC in ns.
     pub end_ns: u64,
-    /// What it cost: CPU time of the helper where the thread was followed, else all the time that it took.
+    /// Cost of the burst in ns: CPU time of the helper if the thread was emulated, otherwise the whole duration.
     pub cost_ns: u64,
-    /// Where the thread was before each step, and after the last one. Repetitions of a string instruction are steps where
-    /// the thread made them.
+    /// The program counter before each step, and after the last one. If the thread was single-stepped, each repetition of a
+    /// string instruction is a step.
     pub pcs: Vec<u64>,
-    /// It was followed: it stood still, so no sample of it shows steps.
+    /// Whether the thread was emulated. It stood still then, so no sample of it contains steps.
     pub is_followed: bool,
 }
 
-/// What is asked for.
+/// A request for bursts.
 #[derive(Clone, Copy, Debug)]
 pub struct Order {
-    /// How.
+    /// The way in which steps are found.
     pub how: How,
-    /// Steps of each burst at most.
+    /// Maximum number of steps of each burst.
     pub steps_max: usize,
-    /// Bursts one after another. Where the thread must make its steps there is one.
+    /// Number of bursts, one after the other. Only one is made where the thread executes its steps.
     pub bursts: usize,
-    /// Before each burst a random delay, of that length on average (exponential, at most eight times that).
+    /// Mean in ns of the random delay before each burst (exponentially distributed, at most eight times the mean).
     pub delay_ns: u64,
-    /// Where delays come from.
+    /// Seed of the random delays.
     pub seed: u64,
 }
 
@@ -176,15 +176,15 @@ struct Request {
     seed: u64,
 }
 
-/// The answer to the request of that number.
+/// The answer to the request with the same number.
 #[repr(C)]
 struct Reply {
     number: u64,
-    /// How many bursts are in [`Shared`].
+    /// Number of bursts in [`Shared`].
     bursts: u32,
 }
 
-/// One burst.
+/// The result of one burst in shared memory.
 #[repr(C)]
 struct Slot {
     ending: u32,
@@ -196,18 +196,18 @@ struct Slot {
     places: [u64; STEPS_MAX + 1],
 }
 
-/// What both processes see.
+/// The memory that both processes share.
 #[repr(C)]
 struct Shared {
     slots: [Slot; BURSTS_MAX],
 }
 
-/// The helper, from our side. Dropping it ends the helper after the burst that it may be at.
+/// Our handle of the helper process. Dropping it ends the helper after the current burst.
 pub struct Stepper {
     channel: OwnedFd,
     shared: *mut Shared,
     helper: libc::pid_t,
-    /// The number of the latest request.
+    /// Number of the latest request.
     asked: u64,
 }
 
@@ -215,7 +215,7 @@ pub struct Stepper {
 unsafe impl Send for Stepper {}
 
 impl Stepper {
-    /// Forks the helper. Fails on architectures that are not supported.
+    /// Forks the helper. Returns an error on architectures that are not supported.
     pub fn fork() -> io::Result<Self> {
         if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "threads are stepped on x86-64 only"));
@@ -249,13 +249,13 @@ impl Stepper {
         Ok(Stepper { channel: ours, shared, helper, asked: 0 })
     }
 
-    /// The helper's process id: who must be allowed to trace.
+    /// Returns the helper's process id, the process that needs permission to trace.
     pub fn pid(&self) -> Pid {
         Pid(self.helper as u32)
     }
 
-    /// Asks for bursts of thread `tid` of process `pid`. One order at a time: if [`Stepper::reply`] has not answered the
-    /// last one yet, its bursts are lost.
+    /// Requests bursts of thread `tid` of process `pid`. There is one order at a time: if [`Stepper::reply`] has not yet
+    /// answered the last one, its bursts are lost.
     pub fn request(&mut self, pid: Pid, tid: Tid, order: &Order) -> io::Result<()> {
         self.asked += 1;
         let request = Request {
@@ -276,8 +276,8 @@ impl Stepper {
         if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// The answer to the latest request, waiting for it up to `timeout_ms`; `None` while bursts go on. An error: the helper is
-    /// gone.
+    /// Returns the answer to the latest request, after waiting `timeout_ms` at most; `None` while the bursts are running. An
+    /// error means that the helper has ended.
     pub fn reply(&mut self, timeout_ms: u32) -> io::Result<Option<Vec<Steps>>> {
         let end = Instant::now() + Duration::from_millis(timeout_ms.into());
         while let Some(reply) = self.next_reply(end.saturating_duration_since(Instant::now()))? {

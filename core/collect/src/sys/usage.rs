@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What this process has used since it began: in user mode, in the kernel.
+/// Returns the CPU time of this process since it began: in user mode, and in the kernel.
 pub fn cpu_time() -> (Duration, Duration) {
     // SAFETY: an all-zero rusage is a valid value of that plain struct.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };

@@ -1,7 +1,7 @@
-//! Write watchpoints, through perf: who writes a word, without stopping or tracing anybody.
+//! Write watchpoints, through perf: finds the writers of a word without stopping or tracing any thread.
 //!
-//! Enters: threads of a process and a word of it. Leaves: the places after the instructions that wrote it. Never here: which words,
-//! and when.
+//! Enters: threads of a process and a word of it. Leaves: the addresses after the instructions that wrote it. Never here:
+//! which words, and when.
 
 use std::{
     io,
@@ -23,13 +23,13 @@ use crate::branch::{REGISTER_COUNT, Registers};
 pub struct Write {
     /// The address of the instruction after the one that wrote.
     pub next_pc: u64,
-    /// The thread.
+    /// The thread that wrote.
     pub tid: Tid,
-    /// Its registers after the write.
+    /// The thread's registers after the write, if it runs 64-bit code.
     pub registers: Option<Registers>,
 }
 
-/// A watchpoint on one word, in some threads. Dropping removes it.
+/// A watchpoint on one word, in some threads. Dropping this removes it.
 pub struct Watchpoint {
     events: Vec<(PerfEvent, Ring)>,
     bytes: Vec<u8>,
@@ -37,8 +37,9 @@ pub struct Watchpoint {
 }
 
 impl Watchpoint {
-    /// Watches a word of 4 or 8 bytes at an aligned address in these threads, from now on, for so many writes in each. An
-    /// error where any thread that still runs cannot be watched: one that writes unseen would make the others' shares wrong.
+    /// Watches a word of 4 or 8 bytes at an aligned address in these threads from now on, for `writes` writes in each.
+    /// Returns an error if any thread that is still alive cannot be watched: its unseen writes would make the shares of the
+    /// others wrong.
     pub fn set(tids: &[Tid], address: u64, size: u8, writes: i32) -> io::Result<Self> {
         let mut events = Vec::with_capacity(tids.len());
         for &tid in tids {
@@ -62,7 +63,7 @@ impl Watchpoint {
         Ok(Watchpoint { events, bytes: Vec::new(), writes: Vec::new() })
     }
 
-    /// The writes so far.
+    /// Returns the writes so far.
     pub fn writes(&mut self) -> &[Write] {
         for (_, ring) in &mut self.events {
             self.bytes.clear();
@@ -77,7 +78,7 @@ fn word(record: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_ne_bytes(record.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// The registers that follow the instruction's address, process and thread, if they are those of 64-bit code.
+/// Parses the registers that follow the instruction's address, process and thread, if they belong to 64-bit code.
 fn registers(record: &[u8]) -> Option<Registers> {
     if word(record, 24)? != u64::from(abi::PERF_SAMPLE_REGS_ABI_64) {
         return None;
@@ -89,7 +90,7 @@ fn registers(record: &[u8]) -> Option<Registers> {
     Some(Registers(values))
 }
 
-/// Samples of an instruction's address, process and thread, and registers; other records are skipped.
+/// Parses samples of an instruction's address, process and thread, and registers. Other records are skipped.
 fn parse(mut bytes: &[u8], writes: &mut Vec<Write>) {
     while let Some((header, _)) = bytes.split_first_chunk::<8>() {
         let kind = u32::from_ne_bytes([header[0], header[1], header[2], header[3]]);
@@ -153,7 +154,7 @@ mod tests {
             Ok(watch) => watch,
             Err(error) => return println!("SKIPPED {name}: {error}"),
         };
-        // A compiler that knows the word would need no register for its address.
+        // If the compiler knew the word, it would need no register for its address.
         (0..20).for_each(|_| write(std::hint::black_box(&WORD)));
         let writes = watch.writes().to_vec();
         if writes.is_empty() {

@@ -1,4 +1,4 @@
-//! The program on real events, on this machine.
+//! Tests the program on real events, on this machine.
 
 use std::{path::Path, time::Instant};
 
@@ -11,7 +11,7 @@ fn plans(events: &[Event], hz: u32) -> Vec<Plan> {
     events.iter().map(|event| plan(event, Rate::Frequency(hz), None).unwrap()).collect()
 }
 
-/// An open source, or none where this machine lets us have none.
+/// Returns an open source, or `None` where this machine does not permit it.
 fn open(test: &str, plans: &[Plan]) -> Option<BpfSource> {
     match BpfSource::open(&Tasks::All, plans, true) {
         Ok(source) => Some(source),
@@ -22,7 +22,7 @@ fn open(test: &str, plans: &[Plan]) -> Option<BpfSource> {
     }
 }
 
-/// Keeps this process running, in its own text, for so much CPU time.
+/// Keeps this process running, in its own text, for this much CPU time.
 fn spin(cpu: Duration) {
     let own = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -35,7 +35,7 @@ fn spin(cpu: Duration) {
     }
 }
 
-/// Takes everything, as a session does.
+/// Takes all records and entries, as a session does.
 fn take_all(source: &mut BpfSource, merger: &mut Merger<Item>) -> Vec<Entry> {
     let mut taken = Vec::new();
     source.drain(merger);
@@ -56,7 +56,7 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
     source.enable().unwrap();
     let started = Instant::now();
     let mut taken = Vec::new();
-    // Several batches, so that both sides are used twice; in each there is something of ours.
+    // Several batches, so that both sides are used twice. Each contains samples of ours.
     for _ in 0..4 {
         spin(Duration::from_millis(60));
         source.wait(Duration::ZERO, None);
@@ -72,7 +72,7 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
         taken.into_iter().partition(|e| e.event == CountedEvent::KERNEL_TIME);
     assert_eq!(taken.iter().map(|e| e.count).sum::<u64>() + lost, samples, "{tallies:?}");
     assert!(taken.iter().all(|e| e.event < EventIndex(2).into() && e.pid != Pid(0)));
-    // Of samples of time in the kernel, which others than its own threads entered, each is charged once.
+    // Each sample of time in the kernel is charged once to the user code that entered it, except in threads of the kernel.
     let in_kernel =
         taken.iter().filter(|e| e.event == EventIndex(0).into() && matches!(e.place, Place::Kernel { .. }));
     let charged_most: u64 = in_kernel.map(|e| e.count).sum();
@@ -83,7 +83,7 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
     let registers_lost = tallies.iter().map(|t| t.registers_lost).sum();
     let told = source.tally();
     assert_eq!((told.idle, told.registers_lost), (Some(idle), Some(registers_lost)));
-    // At most 2,000 a second on each CPU, and at least most of what we spun.
+    // At most 2,000 samples a second on each CPU, and at least most of the time that we spun.
     let of_time: u64 = taken.iter().filter(|e| e.event == EventIndex(0).into()).map(|e| e.count).sum();
     let most = started.elapsed().as_secs_f64() * 2000.0 * 1.2 * tallies.len() as f64;
     assert!((240.0..most + 10.0).contains(&(of_time as f64)), "{of_time} of at most {most}");
@@ -122,12 +122,12 @@ fn executions_are_told_with_what_is_executed() {
     assert!(matches!(told[..], [None, Some(id)] if id != 0), "{told:?}");
 }
 
-/// The program remembers what a process executes; samples after an execution are not the old program's.
+/// The program caches the executable of a process. Samples after an execution must not be counted under the old one.
 #[test]
 fn a_process_that_executes_another_program_is_looked_up_anew() {
     let test = "a_process_that_executes_another_program_is_looked_up_anew";
     let Some(mut source) = open(test, &plans(&[Event::CPU_CLOCK], 2000)) else { return };
-    // Copies, which nobody else executes.
+    // Copies that no other process executes.
     let folder = tempfile::tempdir().unwrap();
     let copy = |shell: &str| {
         let path = folder.path().join(shell);
@@ -160,7 +160,7 @@ fn a_process_that_executes_another_program_is_looked_up_anew() {
         of.map(|e| e.count).sum::<u64>()
     };
     assert!(samples(first) > 50 && samples(second) > 50, "{} and {}", samples(first), samples(second));
-    // The shells' text is known by its offset: what was counted after the wrong program would lie where that has none.
+    // The shells' text is found by its offset: samples counted under the wrong program would lie beyond its end.
     let sizes = ["dash", "bash"].map(|shell| std::fs::metadata(Path::new("/bin").join(shell)).unwrap().len());
     for (id, size) in [first, second].into_iter().zip(sizes) {
         let beyond = taken
@@ -176,14 +176,14 @@ fn a_process_that_executes_another_program_is_looked_up_anew() {
     assert!(others.into_iter().all(|executable| known.contains(&executable)), "of {known:x?}");
 }
 
-/// The program tells registers on x86-64 alone.
+/// The program hands out registers on x86-64 only.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn registers_are_handed_out_rarely_later() {
     let test = "registers_are_handed_out_rarely_later";
     let Some(mut source) = open(test, &plans(&[Event::CPU_CLOCK], 2000)) else { return };
     source.enable().unwrap();
-    // One sample in 20, then in 80, of some 800 of ours each time. What else runs meanwhile has other shares of user code.
+    // One sample in 20, then in 80, of some 800 of ours each time. Other processes have other shares of user code.
     let own = Pid(std::process::id());
     let mut share = || {
         let mut merger = Merger::default();

@@ -1,4 +1,4 @@
-//! The bytes of `/dev/dwell` → chunks. Enters: what a read returned. Leaves: heads and records. Pure; never panics.
+//! Parses the bytes of `/dev/dwell` into chunks. Enters: the bytes of a read. Leaves: heads and records. Pure; never panics.
 
 use dwell_profile::{EventIndex, Pid, Tid};
 
@@ -13,30 +13,30 @@ use crate::{
 pub const CHUNK_BYTES: usize = 32;
 /// Bytes of `struct dwell_entry`.
 pub const ENTRY_BYTES: usize = 16;
-/// Bytes of `struct dwell_register_sample`: those of its head, and its registers.
+/// Bytes of `struct dwell_register_sample`: its head and its registers.
 pub const REGISTER_SAMPLE_BYTES: usize = REGISTERS_AT + 8 * REGISTERS_TOLD;
 const REGISTERS_AT: usize = 32;
 const ENTRIES: u32 = 1;
 const REGISTERS: u32 = 2;
 const FLUSHED: u32 = 3;
 
-/// One chunk.
+/// A chunk of the device's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk<'a> {
     /// Entries of samples up to a time.
     Entries {
-        /// CLOCK_MONOTONIC.
+        /// CLOCK_MONOTONIC in ns.
         until_ns: u64,
-        /// [`ENTRY_BYTES`] each.
+        /// The entries, [`ENTRY_BYTES`] each.
         records: &'a [u8],
     },
     /// Samples with registers.
     Registers(&'a [u8]),
-    /// All that was sampled up to the flush has been read.
+    /// All samples up to the flush have been read.
     Flushed,
 }
 
-/// Splits off the first chunk. `None` of bytes that are none: nothing tells where the next begins.
+/// Splits off the first chunk. Returns `None` for bytes that are no chunk; where the next one begins is not known then.
 pub fn split(bytes: &[u8]) -> Option<(Chunk<'_>, &[u8])> {
     let (head, rest) = bytes.split_at_checked(CHUNK_BYTES)?;
     let (kind, count, record_bytes) =
@@ -51,12 +51,12 @@ pub fn split(bytes: &[u8]) -> Option<(Chunk<'_>, &[u8])> {
     Some((chunk, rest))
 }
 
-/// The words of entries.
+/// Returns the words of the entries.
 pub fn words(records: &[u8]) -> impl Iterator<Item = Words> {
     records.chunks_exact(ENTRY_BYTES).filter_map(|r| Some([u64_at(r, 0)?, u64_at(r, 8)?]))
 }
 
-/// Samples with registers, each with its time; `event` is the one that they stand for.
+/// Returns samples with registers, each with its time. `event` is the event that they represent.
 pub fn registers(records: &[u8], event: EventIndex) -> impl Iterator<Item = (u64, Item)> {
     records.chunks_exact(REGISTER_SAMPLE_BYTES).filter_map(move |record| {
         let (pc, mut registers) = (u64_at(record, 8)?, [0; REGISTERS_TOLD]);
@@ -121,7 +121,7 @@ mod tests {
             panic!("{item:?}")
         };
         assert_eq!((time_ns, pc), (0, 1));
-        // Where the kernel has it: after the stack pointer on AArch64, before the flags on x86-64.
+        // The kernel's place of the pc: after the stack pointer on AArch64, before the flags on x86-64.
         let mut expected: Vec<u64> = (4..).take(REGISTERS_TOLD).collect();
         expected.insert(if cfg!(target_arch = "aarch64") { 32 } else { 8 }, pc);
         assert_eq!(told.0.to_vec(), expected);

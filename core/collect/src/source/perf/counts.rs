@@ -1,6 +1,7 @@
-//! What events tell of themselves when they are asked: records that found no room, and for how long they counted.
+//! Queries events for the number of records that found no room, and for how long they counted.
 //!
-//! Enters: events. Leaves: sums by event. Never here: records. Asking interrupts the event's CPU, so nobody asks each round.
+//! Enters: events. Leaves: sums by event. Never here: records. A query interrupts the event's CPU, so it is not made in each
+//! round.
 
 use dwell_profile::{CpuId, EventIndex};
 
@@ -8,10 +9,11 @@ use super::{PerfSource, Role};
 use crate::source::times::EventTimes;
 
 impl PerfSource {
-    /// Asks each event how many of its records found no room since the last time, and for how long it has counted.
+    /// Queries each event for the number of its records that found no room since the last query, and for how long it has
+    /// counted.
     pub(super) fn ask(&mut self) {
         for sampler in &mut self.samplers {
-            // One that is being revoked tells nothing any more.
+            // An event that is being revoked returns an error.
             let Ok(counts) = sampler.event.counts() else { continue };
             sampler.times = counts.times;
             let more = counts.lost.saturating_sub(sampler.lost);
@@ -22,20 +24,21 @@ impl PerfSource {
         }
     }
 
-    /// Keeps the times of a CPU's events, which will be gone.
+    /// Keeps the times of a CPU's events before they are closed.
     pub(super) fn keep_times(&mut self, cpu: CpuId) {
         for sampler in self.samplers.iter().filter(|s| s.cpu == cpu) {
             *self.times_of_gone.entry(sampler.role).or_default() += sampler.times;
         }
     }
 
-    /// For how long each event that is sampled has counted.
+    /// Returns how long each sampled event has counted.
     pub(super) fn asked_times(&mut self) -> Vec<EventTimes> {
         self.ask();
         self.openings.iter().filter_map(|o| o.role.sampled()).map(|index| self.times_of(index)).collect()
     }
 
-    /// A task has an event for each CPU, each of which was to count while the task ran, wherever that was.
+    /// Returns the times of an event. A task has one event for each CPU, each of which is enabled while the task runs, on
+    /// whichever CPU.
     fn times_of(&self, index: EventIndex) -> EventTimes {
         let role = Role::Sampled(index);
         let mut sum = self.times_of_gone.get(&role).copied().unwrap_or_default();

@@ -1,6 +1,6 @@
-//! Opening perf events and their rings: for all plans, tasks and CPUs, and later for CPUs that come online.
+//! Opens perf events and their rings: for all plans, tasks and CPUs, and later for CPUs that come online.
 //!
-//! Enters: plans and whose code. Leaves: [`PerfSource`]'s events, disabled or as the rest are. Never here: records.
+//! Enters: plans and tasks. Leaves: [`PerfSource`]'s events, disabled or in the state of the others. Never here: records.
 
 use std::{collections::BTreeSet, io};
 
@@ -27,18 +27,18 @@ use crate::{
 
 /// Bytes of a sample with registers: header, identifier, pc, pid and tid, time, register ABI, registers.
 const SAMPLE_BYTES: f64 = 184.0;
-/// Bytes of a sample with branches: the same up to the time, their number, as many as processors keep, of 24 bytes (an Arm may
-/// keep twice as many).
+/// Bytes of a sample with branches: the same fields up to the time, the number of branches, and 24 bytes for each of as many
+/// branches as processors keep (an Arm may keep twice as many).
 const STACK_BYTES: f64 = 48.0 + 32.0 * 24.0;
-/// A ring holds about that much time at the full rate.
+/// Time at the full rate that a ring holds, about.
 const RING_SECONDS: f64 = 1.0;
 const RING_BYTES_MIN: usize = 512 << 10;
 const RING_BYTES_MAX: usize = 16 << 20;
-/// Below that we give up.
+/// Smallest size of a ring that is tried before we give up.
 const RING_BYTES_FLOOR: usize = 64 << 10;
 
 impl PerfSource {
-    /// Opens what is planned: for each task or the whole machine, on each CPU.
+    /// Opens the planned events: for each task or the whole machine, on each CPU.
     pub(super) fn open_all(
         &mut self,
         plans: &[(Role, Plan)],
@@ -67,10 +67,10 @@ impl PerfSource {
         Ok(())
     }
 
-    /// Opens an event beside those that are sampled, whose samples carry the last branches of user code. Where the kernel
-    /// refuses (no LBR or BRBE, none of a virtual machine's, somebody else has it) all goes on without: one call to find out.
-    /// It is apart so that nothing of that reaches the samples: how many there are, how long they take, whether another
-    /// user of the branches makes the kernel take turns.
+    /// Opens an event beside those that are sampled; its samples carry the last branches of user code. If the kernel refuses
+    /// (no LBR or BRBE, none in a virtual machine, another user has it) everything goes on without it; finding out costs one
+    /// call. It is a separate event so that it cannot affect the samples: their number, their cost, or their counters if
+    /// another user of the branches makes the kernel take turns.
     pub(super) fn open_branch_stacks(
         &mut self,
         plan: &Plan,
@@ -96,7 +96,7 @@ impl PerfSource {
         }
     }
 
-    /// Opens the events of the whole machine on a CPU that has none; they run if the others do.
+    /// Opens the events of the whole machine on a CPU that has none. They are started if the others are running.
     pub(super) fn open_cpu(&mut self, cpu: CpuId) -> Result<(), CollectError> {
         let first = self.samplers.len();
         let openings = std::mem::take(&mut self.openings);
@@ -104,7 +104,7 @@ impl PerfSource {
             let is_needed = opening.role != Role::BranchStacks;
             self.open_one(opening, None, cpu).or_else(|error| if is_needed { Err(error) } else { Ok(()) })
         });
-        self.openings = openings; // Also where one failed: there will be another try, or another CPU.
+        self.openings = openings; // Also after a failure: there will be another attempt, or another CPU.
         opened?;
         let enable = |s: &Sampler| s.event.enable();
         if self.enabled {
@@ -119,7 +119,8 @@ impl PerfSource {
             counter: plan.counter,
             period: plan.period,
             exclude_kernel: self.user_only,
-            // The timer of cpu-clock runs on an idle CPU; cycles stop there by themselves, and some PMUs refuse this.
+            // The timer of cpu-clock runs on an idle CPU; cycles stop there by themselves, and some PMUs refuse this
+            // attribute.
             exclude_idle: plan.is_timer(),
             inherit: !matches!(tasks, Tasks::All),
             enable_on_exec: matches!(tasks, Tasks::FromExec(_)),
@@ -134,7 +135,7 @@ impl PerfSource {
         }
     }
 
-    /// Finds out, with one event, what this kernel allows.
+    /// Finds out with one event which attributes this kernel permits.
     fn negotiate(
         &mut self,
         mut attributes: Attributes,
@@ -159,10 +160,10 @@ impl PerfSource {
                     return Err(denied(&error, tasks, task));
                 }
                 Some(Errno::NOSYS) => return Err(denied(&error, tasks, task)),
-                Some(Errno::INVAL) if attributes.lost => attributes.lost = false, // The newest of what is asked for.
+                Some(Errno::INVAL) if attributes.lost => attributes.lost = false, // The newest attribute.
                 Some(Errno::INVAL | Errno::TOOBIG) if attributes.build_ids => attributes.build_ids = false,
                 Some(Errno::INVAL | Errno::OPNOTSUPP) if attributes.registers => attributes.registers = false,
-                Some(Errno::SRCH) => break, // It ended just now; the others may live.
+                Some(Errno::SRCH) => break, // This task just ended; the others may be alive.
                 Some(e) if is_lacking(e, plan) => {
                     let why =
                         "this machine does not count it (virtual machines often have no PMU)".to_owned();
@@ -192,13 +193,13 @@ impl PerfSource {
         let attributes = Attributes { period: period.first(), ..opening.attributes };
         let event = match PerfEvent::open(&attributes, task, cpu) {
             Ok(event) => event,
-            // The thread ended, or the CPU went offline, since we looked.
+            // The thread ended, or the CPU went offline, after the list was read.
             Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::SRCH | Errno::NODEV)) => return Ok(()),
             Err(e) => return Err(failed(e)),
         };
         match self.cpus.iter().find(|c| c.cpu == cpu && !c.gone) {
             Some(ring) => event.set_output(&self.samplers[ring.owner].event).map_err(failed)?,
-            // What may be closed again owns no ring; what is sampled is not there, so neither are branches wanted.
+            // An event that may be closed early owns no ring. Without sampled events, branch stacks are not wanted either.
             None if opening.role == Role::BranchStacks => return Ok(()),
             None => {
                 let ring = self.map_ring(&event)?;
@@ -229,7 +230,7 @@ impl PerfSource {
         Ok(())
     }
 
-    /// Maps a ring, smaller where the user may not lock more memory.
+    /// Maps a ring. It is smaller if the user may not lock enough memory.
     fn map_ring(&mut self, event: &PerfEvent) -> Result<Ring, CollectError> {
         loop {
             match Ring::map(event, self.ring_bytes) {
@@ -241,7 +242,7 @@ impl PerfSource {
     }
 }
 
-/// What events are opened for, in ascending order: the whole machine, or all threads that there are now.
+/// Returns the tasks to open events for, in ascending order: the whole machine, or all threads that exist now.
 pub(super) fn task_ids(tasks: &Tasks) -> Vec<Option<Tid>> {
     match tasks {
         Tasks::All => vec![None],
@@ -254,7 +255,7 @@ pub(super) fn task_ids(tasks: &Tasks) -> Vec<Option<Tid>> {
     }
 }
 
-/// The kernel allows no sampling of a task: why, and what to do.
+/// Explains why the kernel permits no sampling of a task, and what to do.
 fn denied(error: &io::Error, tasks: &Tasks, task: Option<Tid>) -> CollectError {
     let wanted = match (tasks, task) {
         (Tasks::Running(_), Some(task)) => Wanted::Process(Pid(task.0)),
@@ -269,20 +270,21 @@ fn denied(error: &io::Error, tasks: &Tasks, task: Option<Tid>) -> CollectError {
     CollectError::Denied { what, why: refusal::explain(error, wanted, &Rights::now(wanted)) }
 }
 
-/// Whether the kernel says so that this machine has no such event; of a cache's, of which it knows that none is counted, by EINVAL.
+/// Returns whether the error means that this machine lacks the event. For a cache event that the kernel knows to be
+/// uncountable, the error is EINVAL.
 pub fn is_lacking(errno: Errno, plan: &Plan) -> bool {
     matches!(errno, Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV | Errno::NXIO)
         || errno == Errno::INVAL && plan.counter.kind == abi::PERF_TYPE_HW_CACHE
 }
 
-/// Bytes of a ring for samples of these plans.
+/// Returns the bytes of a ring for samples of these plans.
 pub(super) fn ring_bytes(plans: &[Plan], branch_stacks: Option<&Plan>) -> usize {
     let samples = plans.iter().map(|p| p.rate_hz).sum::<f64>() * SAMPLE_BYTES;
     let bytes = (samples + branch_stacks.map_or(0.0, |p| p.rate_hz * STACK_BYTES)) * RING_SECONDS;
     (bytes as usize).next_power_of_two().clamp(RING_BYTES_MIN, RING_BYTES_MAX)
 }
 
-/// Each event draws its own sequence, another one each time.
+/// Returns the seed of an event's random periods, different for each event and each run.
 fn seed(at: usize) -> u64 {
     let mixed = now_ns()
         ^ (u64::from(std::process::id()) << 32)
@@ -290,7 +292,7 @@ fn seed(at: usize) -> u64 {
     mixed | 1
 }
 
-/// Raises the limit of open files, as far as allowed; what it does not reach shows when an event cannot be opened.
+/// Raises the limit of open files as far as permitted. If that does not suffice, opening an event fails.
 fn allow_files(count: usize) {
     let limit = getrlimit(Resource::Nofile);
     let wanted = count as u64 + 256;

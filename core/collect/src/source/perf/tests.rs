@@ -1,11 +1,11 @@
-//! CPUs that come and go: what the list of them says is replaced, since no test may take a CPU from this machine.
+//! Tests CPUs that come and go. The list of CPUs is replaced, since no test may take a CPU from this machine.
 
 use dwell_profile::{CpuId, Event, Pid};
 
 use super::*;
 use crate::{events::plan, options::Rate};
 
-/// A source on the first CPU alone; none where the whole machine may not be sampled.
+/// Returns a source on the first CPU only, or `None` where the whole machine may not be sampled.
 fn on_first_cpu(test: &str) -> Option<PerfSource> {
     let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
     let indexed: Vec<_> = sampled(&plans).collect();
@@ -50,12 +50,13 @@ fn cpus_come_and_go() {
     assert_eq!(look(&mut source, || Ok(vec![CpuId(0), CpuId(1)])), (vec![CpuId(0), CpuId(1)], vec![]));
     assert_eq!(look(&mut source, || Ok(vec![CpuId(1)])), (vec![CpuId(1)], vec![]));
     assert_eq!(look(&mut source, || Ok(vec![CpuId(0), CpuId(1)])), (vec![CpuId(0), CpuId(1)], vec![]));
-    // One that does not exist: the kernel refuses it, as it does one that went offline again.
+    // This CPU does not exist: the kernel refuses it, as it refuses one that went offline again.
     assert_eq!(look(&mut source, || Ok(vec![CpuId(0), CpuId(1), CpuId(4095)])).0, [CpuId(0), CpuId(1)]);
     source.disable().unwrap();
 }
 
-/// What the kernel revokes hangs up; a pipe without a writer does as well. It is opened again on its CPU, and that is said.
+/// The descriptor of a revoked event hangs up; so does a pipe without a writer. The event is opened again on its CPU, with a
+/// warning.
 #[test]
 fn what_the_kernel_revokes_is_opened_again() {
     let Some(mut source) = on_first_cpu("what_the_kernel_revokes_is_opened_again") else { return };
@@ -75,7 +76,7 @@ fn what_the_kernel_revokes_is_opened_again() {
     source.disable().unwrap();
 }
 
-/// A dummy event brings the side band, and no event's samples go into the ring.
+/// The side band comes with a dummy event, and no event's samples go into the ring.
 #[test]
 fn attached_events_write_no_samples() {
     let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
@@ -93,7 +94,7 @@ fn attached_events_write_no_samples() {
     );
 }
 
-/// Does something in a thread that runs on the first CPU alone.
+/// Runs `work` in a thread that runs on the first CPU only.
 fn there<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let mut first = rustix::thread::CpuSet::new();
     first.set(0);
@@ -104,7 +105,7 @@ fn there<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     thread.join().unwrap()
 }
 
-/// Keeps the first CPU busy for so much time of its own.
+/// Keeps the first CPU busy for this much CPU time of the thread.
 fn spin_on_first_cpu(cpu_ms: u64) {
     there(move || {
         let spent = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -115,7 +116,7 @@ fn spin_on_first_cpu(cpu_ms: u64) {
     });
 }
 
-/// Executes a program there.
+/// Executes a program on the first CPU.
 fn run_on_first_cpu() {
     let status = there(|| std::process::Command::new("true").status().unwrap());
     assert!(status.success());
@@ -132,7 +133,7 @@ fn samples(items: &[Item]) -> usize {
     items.iter().filter(|item| matches!(item, Item::Sample(..))).count()
 }
 
-/// Who runs is found out before the first sample: the side band alone brings none, sampling then does.
+/// The side band can be enabled before the first sample: alone it brings no samples, and enabling the source then does.
 #[test]
 fn the_side_band_comes_before_samples() {
     let Some(mut source) = on_first_cpu("the_side_band_comes_before_samples") else { return };
@@ -147,7 +148,7 @@ fn the_side_band_comes_before_samples() {
     assert!(samples(&drained(&mut source)) > 0);
 }
 
-/// A full ring tells its losses with its next record only; where none comes any more, the events are asked.
+/// A full ring reports its losses only with its next record. If no record follows, the events are queried.
 #[test]
 fn losses_at_the_end_are_told() {
     let test = "losses_at_the_end_are_told";
@@ -175,7 +176,7 @@ fn losses_at_the_end_are_told() {
     assert!(!drained(&mut source).iter().any(|item| matches!(item, Item::Side(_))), "told once");
 }
 
-/// Nobody takes turns at a timer. What a CPU's events tell stays when it goes.
+/// Timers do not take turns. The times of a CPU's events are kept when the CPU goes.
 #[test]
 fn a_timer_runs_all_the_time() {
     let Some(mut source) = on_first_cpu("a_timer_runs_all_the_time") else { return };
@@ -190,7 +191,7 @@ fn a_timer_runs_all_the_time() {
     assert!(source.times()[0].enabled_ns >= times[0].enabled_ns);
 }
 
-/// A task's event of another CPU was to count as well, but could not: that is no multiplexing.
+/// A task's event of another CPU was enabled too, but could not count: that is not multiplexing.
 #[test]
 fn a_task_runs_on_one_cpu_at_a_time() {
     let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
@@ -211,7 +212,7 @@ fn a_task_runs_on_one_cpu_at_a_time() {
     }
 }
 
-/// Where a thread is born while events are opened, they are opened anew; where that goes on and on, it is told.
+/// If a thread is created while events are opened, they are opened again. If that happens repeatedly, it is reported.
 #[test]
 fn threads_that_are_born_meanwhile_are_told() {
     let test = "threads_that_are_born_meanwhile_are_told";
@@ -238,8 +239,8 @@ fn threads_that_are_born_meanwhile_are_told() {
     assert_eq!(open(&|look| look % 2 == 0).unwrap(), (1, 2 * OPENINGS_MAX));
 }
 
-/// What a machine without LBR or BRBE answers is what the kernel answers for a timer: it samples no branches with one. What is
-/// sampled goes on as it was, and only that.
+/// A machine without LBR or BRBE answers as the kernel answers for a timer, with which it samples no branches. Sampling then
+/// continues unchanged, without branch stacks.
 #[test]
 fn without_branch_stacks_sampling_goes_on() {
     let test = "without_branch_stacks_sampling_goes_on";
@@ -250,7 +251,7 @@ fn without_branch_stacks_sampling_goes_on() {
         Err(error) => return eprintln!("SKIPPED {test}: {error}"),
     };
     assert!(!source.features().branch_stacks);
-    // What is asked for is understood (else EINVAL), only not to be had.
+    // The kernel understands the request (otherwise EINVAL), but cannot fulfil it.
     let asked = Attributes { exclude_kernel: true, branch_stacks: true, ..source.openings[0].attributes };
     let refused = PerfEvent::open(&asked, Some(Tid(std::process::id())), CpuId(0)).err();
     assert_eq!(
@@ -266,8 +267,8 @@ fn without_branch_stacks_sampling_goes_on() {
     assert_eq!(source.take_malformed(), 0);
 }
 
-/// Where the kernel gives stacks, what is opened beside the samples is told from them by its id alone. (The event of this test
-/// gives none: the machine may have no LBR.)
+/// If the kernel provides stacks, the records of their event are distinguished from samples by the event's id alone. (The
+/// event of this test provides none: the machine may have no LBR.)
 #[test]
 fn records_of_the_event_for_branches_are_stacks() {
     let test = "records_of_the_event_for_branches_are_stacks";
@@ -289,7 +290,7 @@ fn records_of_the_event_for_branches_are_stacks() {
     let bytes = [
         record(&[samples, 0x4000, 7 | 7 << 32, 1]),
         record(&[stacks, 0x4000, 7 | 7 << 32, 2, 1, 0x20, 0x10, 0]),
-        record(&[stacks, 0x4000, 7 | 7 << 32, 3, 2, 0x20, 0x10, 0]), // One is missing.
+        record(&[stacks, 0x4000, 7 | 7 << 32, 3, 2, 0x20, 0x10, 0]), // One branch is missing.
         record(&[stacks, 0x4000, 7 | 7 << 32, 4, 0]),
     ]
     .concat();
@@ -308,7 +309,7 @@ fn records_of_the_event_for_branches_are_stacks() {
         (source.take_malformed(), source.tally().by_cpu),
         (1, [((EventIndex(0), CpuId(0)), 1)].into())
     );
-    // What is still in the ring of a CPU that went.
+    // Records that are still in the ring of a CPU that went.
     source.forget_cpu(0);
     source.parse(CpuId(0), &record(&[stacks, 0x4000, 7 | 7 << 32, 5, 0]), &mut merger);
     merger.take_until(u64::MAX, |timed| assert!(matches!(timed.item, Item::Branches(_))));

@@ -1,29 +1,29 @@
-//! The structures that the BPF program and we share, as `kmod/sample_table.h` and `core/collect/bpf/collect.bpf.h` define
-//! them.
+//! The structures that the BPF program and this process share, as defined in `kmod/sample_table.h` and
+//! `core/collect/bpf/collect.bpf.h`.
 //!
-//! Enters: nothing. Leaves: mirrors; a test compiles the headers and compares sizes and offsets.
+//! Enters: nothing. Leaves: mirrors of the structures. A test compiles the headers and compares sizes and offsets.
 
 use super::{Notice, SampledRegisters};
 use crate::entries::Words;
 
-/// Executables whose processes can be kept apart.
+/// Maximum number of executables whose processes can be kept apart.
 pub const APART_MAX: usize = 16;
-/// Events that there are programs for.
+/// Number of events for which there are programs.
 pub const EVENTS_MAX: usize = 8;
-/// Registers of a sample.
+/// Number of registers of a sample.
 pub const REGISTERS: usize = crate::branch::REGISTERS_TOLD;
-/// Entries that wait for their table.
+/// Maximum number of entries that wait for their table.
 pub const WAITING: usize = 32;
-/// Entries of a bucket.
+/// Number of entries of a bucket.
 const WAYS: usize = 6;
-/// An overflow buffer is the kernel's.
+/// State of an overflow buffer that belongs to the kernel.
 pub const SPILL_FREE: u32 = 0;
-/// An overflow buffer is ours.
+/// State of an overflow buffer that belongs to us.
 pub const SPILL_FULL: u32 = 1;
 const NOTICE_REGISTERS: u32 = 2;
 const NOTICE_EXEC: u32 = 3;
 
-/// Plain data: any bytes are a value, and there is no padding.
+/// Plain data: any bytes are a valid value, and there is no padding.
 ///
 /// # Safety
 /// Both must hold.
@@ -155,7 +155,7 @@ const _: () = {
     assert!(size_of::<ExecNotice>() == 24);
 };
 
-/// A notice of which any bytes are a value.
+/// A notice for which any bytes are a valid value.
 ///
 /// # Safety
 /// That must hold.
@@ -167,7 +167,7 @@ unsafe trait Told: Sized {
 }
 
 impl Notice {
-    /// Reads one. `None`: an overflow buffer is full, which needs no answer but a look at all of them.
+    /// Parses a notice. Returns `None` for the notice that an overflow buffer is full: the caller then checks all of them.
     pub fn parse(bytes: &[u8]) -> Option<Notice> {
         let registers = RegistersNotice::of_bytes(bytes).filter(|n| n.kind == NOTICE_REGISTERS);
         if let Some(n) = registers {

@@ -1,8 +1,9 @@
-//! Loading in a process apart, which ends when it has: the kernel's types take 17 MB while they are read, more than all else of a
-//! collector.
+//! Loads a BPF program in a separate process, which then ends. The kernel's types take 17 MB while they are read, more than
+//! everything else of a collector.
 //!
-//! Enters: what loads. Leaves: the descriptors that it made, taken over from the child. Never here: what they are; a wait without
-//! an end. Where it cannot be done (no permission to take descriptors over), the caller loads by itself.
+//! Enters: a function that loads. Leaves: the descriptors that it created, taken over from the child. Never here: what they
+//! are; a wait without an end. If this is impossible (no permission to take descriptors over), the caller loads in its own
+//! process.
 
 use std::{
     fs::File,
@@ -19,12 +20,12 @@ use rustix::{
     },
 };
 
-/// Loading takes a tenth of a second; what takes longer than that does not end.
+/// Time limit of loading. It takes a tenth of a second; if it takes this long, it never ends.
 const TIME_MAX: Duration = Duration::from_secs(20);
-/// More descriptors are not handed over.
+/// Maximum number of descriptors that are handed over.
 const FDS_MAX: usize = 32;
 
-/// A child process, which ends with this value.
+/// A child process. Dropping this kills it and waits for its end.
 struct Child(Pid);
 
 impl Drop for Child {
@@ -36,7 +37,8 @@ impl Drop for Child {
     }
 }
 
-/// Has a child load; the descriptors that it made, `None` where it could not. `make` returns those that are open in the child.
+/// Calls `make` in a child process. Returns the descriptors that it created, or `None` if that failed. `make` returns those
+/// that are open in the child.
 pub fn made_apart(make: impl FnOnce() -> Option<Vec<RawFd>>) -> Option<Vec<OwnedFd>> {
     let (told, tell) = pipe_with(PipeFlags::CLOEXEC).ok()?;
     let parent = getpid();
@@ -49,7 +51,7 @@ pub fn made_apart(make: impl FnOnce() -> Option<Vec<RawFd>>) -> Option<Vec<Owned
             let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(make)).ok().flatten();
             let bytes: Vec<u8> = made.unwrap_or_default().iter().flat_map(|fd| fd.to_ne_bytes()).collect();
             let _ = File::from(tell).write_all(&bytes);
-            // The descriptors are open until the parent has taken them over, and kills us.
+            // The descriptors stay open until the parent has taken them over, and kills us.
             std::thread::sleep(if bytes.is_empty() { Duration::ZERO } else { TIME_MAX });
             // SAFETY: ends the child without what its parent has registered for its own end.
             unsafe { libc::_exit(0) }
@@ -62,14 +64,15 @@ pub fn made_apart(make: impl FnOnce() -> Option<Vec<RawFd>>) -> Option<Vec<Owned
     }
 }
 
-/// The child ends with its parent, and holds none of its files open but the pipe: a killed parent's locks must be free at once.
+/// Makes the child end with its parent, and closes all its files except the pipe: the locks of a killed parent must be free
+/// at once.
 fn only_with(parent: Pid, tell: &OwnedFd) {
     let (kept, last) = (tell.as_raw_fd() as libc::c_uint, libc::c_uint::MAX);
     // SAFETY: takes no pointers. Nothing that owns a descriptor of the parent's runs in the child, but for what keeps `tell`.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         if getppid() != Some(parent) {
-            libc::_exit(0); // It ended before the kernel was told so.
+            libc::_exit(0); // The parent ended before the kernel knew.
         }
         if kept > 3 {
             libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, kept - 1, 0);
@@ -85,7 +88,7 @@ fn take_over(child: &Child, mut told: &File) -> Option<Vec<OwnedFd>> {
         return None;
     }
     let mut bytes = [0; FDS_MAX * size_of::<RawFd>()];
-    let read = told.read(&mut bytes).ok()?; // A pipe hands over at once what was written at once.
+    let read = told.read(&mut bytes).ok()?; // A pipe delivers at once what was written at once.
     let numbers = bytes[..read].as_chunks::<{ size_of::<RawFd>() }>().0;
     let pidfd = pidfd_open(child.0, PidfdFlags::empty()).ok()?;
     let take = |number: &[u8; 4]| {
@@ -98,7 +101,7 @@ fn take_over(child: &Child, mut told: &File) -> Option<Vec<OwnedFd>> {
 /// Attaches a loaded program to the tracepoint that it was loaded for, until the descriptor is closed.
 pub fn attach_to_tracepoint(program: &OwnedFd) -> std::io::Result<OwnedFd> {
     const BPF_RAW_TRACEPOINT_OPEN: libc::c_int = 17;
-    /// Its part of `union bpf_attr`.
+    /// The fields of `union bpf_attr` for this command.
     #[repr(C)]
     struct Attr {
         name: u64,

@@ -1,7 +1,7 @@
-//! An array map of BPF's, mapped into our memory.
+//! A BPF array map, mapped into our memory.
 //!
 //! Enters: the map. Leaves: its elements. Never here: which of them the kernel may be writing. Reads are volatile, so a
-//! torn value is the worst that a wrong guess of that can bring.
+//! wrong assumption about that can cause no more than a torn value.
 
 use std::{io, marker::PhantomData, os::fd::BorrowedFd, ptr, sync::atomic::AtomicU32};
 
@@ -12,10 +12,10 @@ use rustix::{
 
 use super::abi::{Plain, RawEntry};
 
-/// Elements of a map of type BPF_MAP_TYPE_ARRAY that was made with BPF_F_MMAPABLE.
+/// The elements of a map of type BPF_MAP_TYPE_ARRAY that was created with BPF_F_MMAPABLE.
 pub struct Array<T> {
     base: *mut u8,
-    /// Where the first element begins.
+    /// Offset of the first element in the mapping, in bytes.
     skew_bytes: usize,
     mapped_bytes: usize,
     elements: usize,
@@ -31,7 +31,7 @@ impl<T: Plain> Array<T> {
         Self::map_from(fd, 0, elements)
     }
 
-    /// Maps some.
+    /// Maps some elements, beginning with `first`.
     pub fn map_from(fd: BorrowedFd<'_>, first: usize, elements: usize) -> io::Result<Self> {
         assert!(size_of::<T>().is_multiple_of(8), "the kernel rounds elements up to 8 bytes");
         let first_byte = first * size_of::<T>();
@@ -46,12 +46,12 @@ impl<T: Plain> Array<T> {
         Ok(Array { base: base.cast(), skew_bytes, mapped_bytes, elements, element: PhantomData })
     }
 
-    /// How much is mapped.
+    /// Returns the number of bytes that are mapped.
     pub fn bytes(&self) -> usize {
         self.mapped_bytes
     }
 
-    /// An element.
+    /// Reads an element.
     pub fn read(&self, index: usize) -> T {
         // SAFETY: in bounds and aligned (see `at`), and any bytes are a value.
         unsafe { self.at(index).read_volatile() }
@@ -63,7 +63,7 @@ impl<T: Plain> Array<T> {
         unsafe { self.at(index).write_volatile(value) }
     }
 
-    /// The aligned word at an offset in an element, which both sides access atomically.
+    /// Returns the aligned word at an offset in an element. Both sides access it atomically.
     pub fn field_u32(&self, index: usize, offset: usize) -> &AtomicU32 {
         assert!(offset + 4 <= size_of::<T>() && offset.is_multiple_of(4));
         // SAFETY: inside of an element, aligned, and mapped as long as `self`.
@@ -78,7 +78,7 @@ impl<T: Plain> Array<T> {
 }
 
 impl Array<super::abi::Bucket> {
-    /// The place of the first entry of a bucket: all that need be looked at of most buckets.
+    /// Reads the place of the first entry of a bucket. For most buckets nothing else need be read.
     pub fn read_first_place(&self, index: usize) -> u64 {
         let first = self.at(index).cast::<RawEntry>();
         // SAFETY: a bucket begins with its first entry.

@@ -1,6 +1,7 @@
-//! Why BPF cannot be used, in one line.
+//! Errors that explain in one line why BPF cannot be used.
 //!
-//! Enters: errors of the kernel and of aya. Leaves: which right is missing, or their chain. Never here: what is tried instead.
+//! Enters: errors of the kernel and of aya. Leaves: the missing right, or the chain of errors. Never here: what is tried
+//! instead.
 
 use std::io;
 
@@ -11,26 +12,26 @@ use crate::refusal::{Rights, Wanted};
 /// Why BPF cannot be used here.
 #[derive(Debug, thiserror::Error)]
 pub enum BpfError {
-    /// The kernel forbids it.
+    /// The kernel denies it.
     #[error("dwell lacks {0}; run as root or give it CAP_BPF and CAP_PERFMON")]
     Denied(String),
-    /// A seccomp filter forbids it.
+    /// A seccomp filter denies it.
     #[error("a seccomp filter, as containers have, forbids bpf or perf_event_open; allow both calls")]
     Filtered,
-    /// The kernel tells nothing of its types.
+    /// The kernel does not provide its types (BTF).
     #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux)")]
     NoBtf,
-    /// Anything else.
+    /// Any other error.
     #[error("{0}")]
     Other(String),
 }
 
-/// A part of the program that is not there.
+/// Returns the error for a part that the program lacks.
 pub fn missing(name: &str) -> BpfError {
     BpfError::Other(format!("the program has no '{name}'"))
 }
 
-/// The error's chain, in one line; of a refusal: which capability is missing.
+/// Returns the chain of an error in one line. If the kernel refused, it names the missing capability.
 pub fn explain(error: &(dyn std::error::Error + 'static)) -> BpfError {
     let chain: Vec<_> = std::iter::successors(Some(error), |e| e.source()).collect();
     if chain.iter().any(|e| is_refusal(*e)) {

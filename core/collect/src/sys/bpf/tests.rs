@@ -1,4 +1,5 @@
-//! The program against its source, its structures against C's, and its entries against the table compiled for the host.
+//! Compares the program with its source, its structures with those of C, and its entries with those of the table compiled
+//! for the host.
 
 use std::{
     fs,
@@ -15,7 +16,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("bpf")
 }
 
-/// Tables for two CPUs, or none where this machine does not let us.
+/// Loads tables for two CPUs, or returns `None` where this machine does not permit that.
 pub fn tables(test: &str, sizes: Sizes) -> Option<BpfTables> {
     match BpfTables::load_with_types(
         &[CpuId(0), CpuId(1)],
@@ -61,7 +62,7 @@ fn the_objects_are_those_of_the_source() {
     }
 }
 
-/// Each line of C's answer: what, its size or offset.
+/// Each line of C's answer contains a name and its size or offset.
 #[test]
 fn the_structures_are_those_of_c() {
     let size = |name: &str, bytes: usize| (format!("sizeof(struct {name})"), bytes);
@@ -134,7 +135,7 @@ fn compile(built: &Path, source: &Path, more: &[&Path]) -> PathBuf {
     program
 }
 
-/// A recorded sample: `struct dwell_trace_record`.
+/// A recorded sample: mirror of `struct dwell_trace_record`.
 #[derive(Clone, Copy)]
 pub struct Recorded {
     pub pc: u64,
@@ -172,7 +173,7 @@ impl Recorded {
         bytes
     }
 
-    /// `struct dwell_replay`.
+    /// Returns the arguments of a replay: mirror of `struct dwell_replay`.
     fn arguments(&self, is_last: bool) -> [u64; 12] {
         let flags = u64::from(self.flags & TRACE_KERNEL != 0) | u64::from(self.flags & TRACE_APART != 0) << 1;
         [
@@ -192,7 +193,7 @@ impl Recorded {
     }
 }
 
-/// Processes of a few executables in loops and at random, libraries, the kernel, kernel threads.
+/// Generates a trace: processes of a few executables in loops and at random, libraries, the kernel, kernel threads.
 pub fn trace(samples: usize) -> Vec<Recorded> {
     let mut state = 0x00d1_ce5e_u64;
     let mut random = move |below: u64| {
@@ -230,14 +231,14 @@ pub fn trace(samples: usize) -> Vec<Recorded> {
         }
     };
     let mut all: Vec<Recorded> = (0..samples).map(one).collect();
-    // One place that is sampled more often than a count holds.
+    // One place is sampled more often than a count can hold.
     let in_text = |r: &&Recorded| r.flags == 0 && (r.start_code..r.end_code).contains(&r.pc);
     let hot = *all.iter().find(in_text).expect("half of them are");
     all.extend(std::iter::repeat_n(hot, 9000));
     all
 }
 
-/// Of a build of zstd, by `npm run bench:ways -- --out core/collect/src/sys/bpf/build.trace`.
+/// Reads the trace of a build of zstd, recorded by `npm run bench:ways -- --out core/collect/src/sys/bpf/build.trace`.
 pub fn recorded() -> Vec<Recorded> {
     let word = |b: &[u8], at: usize| u64::from_le_bytes(b[at..at + 8].try_into().unwrap());
     let half = |b: &[u8], at: usize| u32::from_le_bytes(b[at..at + 4].try_into().unwrap());
@@ -256,7 +257,7 @@ pub fn recorded() -> Vec<Recorded> {
     include_bytes!("build.trace").chunks_exact(48).map(one).collect()
 }
 
-/// What the host's table has left, in its order, and each CPU's samples and losses.
+/// Returns what the host's table contains at the end, in its order, and each CPU's samples and losses.
 pub fn on_host(trace: &[Recorded], sizes: Sizes) -> Vec<(u64, u64)> {
     let built = tempfile::tempdir().unwrap();
     let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/sys/bpf/replay_host.c");
@@ -286,7 +287,7 @@ pub fn in_bpf(tables: &mut BpfTables, trace: &[Recorded]) {
     }
 }
 
-/// The same as [`on_host`].
+/// Returns the same as [`on_host`], from the BPF tables.
 pub fn left_in_bpf(tables: &BpfTables) -> Vec<(u64, u64)> {
     let side = tables.side();
     let (capacity, bits) = (tables.sizes.capacity as usize, tables.sizes.bucket_bits);
@@ -306,7 +307,7 @@ pub fn left_in_bpf(tables: &BpfTables) -> Vec<(u64, u64)> {
     left.into_iter().map(|e| (e.key, e.place)).collect()
 }
 
-/// Entry by entry, in the same order: with room for all, and with so little that entries are lost.
+/// Compares entry by entry, in the same order: with room for all, and with so little that entries are lost.
 #[test]
 fn a_trace_leaves_the_same_entries_in_bpf_and_on_the_host() {
     let trace = trace(12_000);
@@ -323,7 +324,7 @@ fn a_trace_leaves_the_same_entries_in_bpf_and_on_the_host() {
     }
 }
 
-/// Samples in = samples taken + samples lost, however they are taken.
+/// Checks that samples in = samples taken + samples lost, in whichever way they are taken.
 fn conserves(tables: &mut BpfTables, samples: u64, lost: u64) {
     let mut taken = 0;
     let mut add = |entries: &[Entry]| taken += entries.iter().map(|e| e.count).sum::<u64>();
@@ -352,7 +353,7 @@ fn executions_that_there_is_no_room_to_tell_of_are_counted() {
         Err(error) => return eprintln!("SKIPPED {test}: BPF: {error}"),
     };
     assert_eq!(tables.executions_lost(), 0);
-    // Each has a head of 8 bytes.
+    // Each notice has a head of 8 bytes.
     let executions = room_bytes / (size_of::<abi::ExecNotice>() + 8) + 50;
     for _ in 0..executions {
         assert!(Command::new("true").status().unwrap().success());
@@ -362,7 +363,7 @@ fn executions_that_there_is_no_room_to_tell_of_are_counted() {
     assert!(lost >= 50 && told + lost as usize >= executions, "{told} and {lost} of {executions}");
 }
 
-/// The program of tables that were loaded here.
+/// Returns the program of tables that this process loaded.
 fn here(tables: &mut BpfTables) -> &mut Ebpf {
     match &mut tables.program {
         Program::Here(program) => program,

@@ -1,4 +1,4 @@
-//! The mirrors against the C header, as a C compiler lays it out.
+//! Compares the mirrors with the C header, as a C compiler lays it out.
 
 use std::{fmt::Write, mem::offset_of, path::Path, process::Command};
 
@@ -63,7 +63,7 @@ fn layouts() -> Vec<Layout> {
     ]
 }
 
-/// Named constants of the header, as we have them.
+/// Returns the named constants of the header, with the values of our mirrors.
 fn constants() -> Vec<(&'static str, u64)> {
     vec![
         ("DWELL_ABI_VERSION", ABI_VERSION.into()),
@@ -85,7 +85,7 @@ fn constants() -> Vec<(&'static str, u64)> {
     ]
 }
 
-/// What C says of the same names, one line for each.
+/// Returns C's values of the same names, one line for each.
 fn ask_c(source: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let (file, program) = (folder.path().join("layout.c"), folder.path().join("layout"));

@@ -1,8 +1,8 @@
-//! Instruction → code that executes it on registers in memory.
+//! Generates code that executes an instruction on registers in memory.
 //!
-//! Enters: a decoded instruction. Leaves: bytes of a function `(registers, operand)`, or nothing where it must not be
-//! executed outside its program. The code: load what the instruction names, the instruction itself with its memory
-//! operand replaced, store what it named. Registers that it does not name hold the two pointers.
+//! Enters: a decoded instruction. Leaves: the bytes of a function `(registers, operand)`, or nothing if the instruction must
+//! not be executed outside its program. The code loads what the instruction names, executes the instruction with its memory
+//! operand replaced, and stores what it named. Registers that it does not name hold the two pointers.
 
 use std::mem::offset_of;
 
@@ -21,7 +21,7 @@ const MASKS: i64 = offset_of!(Registers, masks) as i64;
 const VECTORS: i64 = offset_of!(Registers, vectors) as i64;
 const X87: i64 = offset_of!(Registers, x87) as i64;
 
-/// Candidates for pointers: those first that go with `ah` to `dh`.
+/// Candidates for the pointers. Those that can be used together with `ah` to `dh` come first.
 const SCRATCH: [Register; 14] = [
     Register::RSI,
     Register::RDI,
@@ -59,7 +59,7 @@ impl Vectors {
         }
     }
 
-    /// Load, store, and the register of that number.
+    /// Returns the load, the store, and the register of this number.
     fn moves(self, number: usize) -> (Code, Code, Register) {
         let number = number as u32;
         match self {
@@ -76,7 +76,7 @@ impl Vectors {
     }
 }
 
-/// Whether it may be executed by another process: nothing that waits, that sees who executes it or changes more than
+/// Returns whether another process may execute the instruction: it must not wait, see who executes it, or change more than
 /// registers and one operand.
 fn is_allowed(instruction: &Instruction) -> bool {
     use Mnemonic::*;
@@ -130,7 +130,8 @@ fn is_allowed(instruction: &Instruction) -> bool {
     is_plain && !refused.contains(&instruction.mnemonic()) && has_known_operands(instruction)
 }
 
-/// Registers, immediates, and at most one place in memory, whose address does not depend on more than its registers.
+/// Returns whether the operands are registers, immediates, and at most one place in memory whose address depends on
+/// registers only.
 fn has_known_operands(instruction: &Instruction) -> bool {
     let kinds = || (0..instruction.op_count()).map(|i| instruction.op_kind(i));
     let is_immediate =
@@ -164,7 +165,7 @@ fn has_known_operands(instruction: &Instruction) -> bool {
         && !is_absolute
 }
 
-/// What an instruction names.
+/// The registers that an instruction names.
 #[derive(Default)]
 struct Named {
     general: [bool; 16],
@@ -187,7 +188,7 @@ impl Named {
                 _ => {}
             }
         }
-        // Those that only an address names were loaded for nothing, and the stack's must not be.
+        // Loading registers that only an address names is unnecessary but harmless. The stack pointer must not be loaded.
         named.general[Register::RSP.number()] = false;
         let x87 = instruction.mnemonic();
         named.x87 |= instruction.fpu_stack_increment_info().writes_top() || is_x87_control(x87);
@@ -203,7 +204,7 @@ fn is_x87_control(mnemonic: Mnemonic) -> bool {
     )
 }
 
-/// The code; `None` where the instruction is refused or its twin cannot be encoded.
+/// Generates the code. Returns `None` if the instruction is refused or its replacement cannot be encoded.
 pub fn code(instruction: &Instruction, vectors: Vectors) -> Option<Vec<u8>> {
     if !is_allowed(instruction) {
         return None;
@@ -251,7 +252,7 @@ fn is_stack(register: Register) -> bool {
     register.is_gpr() && register.full_register() == Register::RSP
 }
 
-/// The instruction on other places: memory at `operand`, the stack pointer in `stack`.
+/// Returns the instruction with other places: memory at `operand`, the stack pointer in `stack`.
 fn redirected(instruction: &Instruction, operand: Register, stack: Register) -> Instruction {
     let mut twin = *instruction;
     for i in 0..twin.op_count() {
@@ -270,7 +271,7 @@ fn redirected(instruction: &Instruction, operand: Register, stack: Register) -> 
                     8 => Register::RAX + number,
                     4 => Register::EAX + number,
                     2 => Register::AX + number,
-                    // Without `ah` to `dh`: spl is in the list behind them.
+                    // Without `ah` to `dh`: spl follows them in the list.
                     _ if number < 4 => Register::AL + number,
                     _ => Register::SPL + (number - 4),
                 };
@@ -284,7 +285,7 @@ fn redirected(instruction: &Instruction, operand: Register, stack: Register) -> 
 
 struct Assembler {
     encoder: Encoder,
-    /// Points to the registers.
+    /// The register that points to the registers.
     registers: Register,
     is_sound: bool,
 }
@@ -309,13 +310,13 @@ impl Assembler {
         MemoryOperand::with_base_displ_size(self.registers, displacement, 8)
     }
 
-    /// An instruction whose only operand is in memory.
+    /// Appends an instruction whose only operand is in memory.
     fn at(&mut self, code: Code, displacement: i64) {
         let place = self.place(displacement);
         self.built(Instruction::with1(code, place));
     }
 
-    /// An instruction between a register and memory, in the order that its code says.
+    /// Appends an instruction between a register and memory, in the order that its code defines.
     fn memory(&mut self, code: Code, register: Register, displacement: i64) {
         let place = self.place(displacement);
         self.built(match is_register_first(code) {
@@ -324,7 +325,7 @@ impl Assembler {
         });
     }
 
-    /// From rdi and rsi to where they are expected.
+    /// Moves the pointers from rdi and rsi to the expected registers.
     fn pointers(&mut self, operand: Register) {
         self.built(Instruction::with1(Code::Push_r64, Register::RSI));
         let registers = self.registers;
@@ -355,7 +356,7 @@ impl Assembler {
         }
     }
 
-    /// No store changes a flag.
+    /// Appends the stores. None of them changes a flag.
     fn store(&mut self, named: &Named, vectors: Vectors, is_vector: bool) {
         for number in numbers(&named.general) {
             self.memory(Code::Mov_rm64_r64, Register::RAX + number as u32, GENERAL + 8 * number as i64);

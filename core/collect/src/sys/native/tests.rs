@@ -1,4 +1,4 @@
-//! Single instructions and what they leave in registers and memory.
+//! Tests single instructions: what they leave in registers and memory.
 
 use iced_x86::{Decoder, DecoderOptions};
 

@@ -1,7 +1,8 @@
-//! The stepping process itself (see the parent module).
+//! The helper process that runs bursts (see the parent module).
 //!
-//! A burst: stop the thread in user mode ([`halt`]), emulate it ([`copy`]) or single-step it up to a system call, let it go.
-//! Each burst has a thread of its own, whose end lets go whatever could not be detached from. `PTRACE_O_EXITKILL` is never set.
+//! A burst stops the thread in user mode ([`halt`]), emulates it ([`copy`]) or single-steps it up to a system call, and
+//! releases it. Each burst runs on a thread of its own, whose end releases any thread that could not be detached.
+//! `PTRACE_O_EXITKILL` is never set.
 
 mod copy;
 mod halt;
@@ -20,13 +21,13 @@ use crate::{
     sys::clock::known_namespace_offset_ns,
 };
 
-/// Bytes of a burst's stack: following is not recursive.
+/// Bytes of the stack of a burst's thread: emulation is not recursive.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Answers requests until the channel ends.
+/// Answers requests until the channel is closed.
 pub fn serve(channel: RawFd, shared: *mut Shared) -> ! {
     set_up(channel);
-    // Unwinding would run on into the code that forked.
+    // Unwinding would continue into the code that forked.
     panic::set_hook(Box::new(|_| {}));
     let _ = panic::catch_unwind(|| answer(channel, shared));
     // SAFETY: ends this process without running anything of the parent's.
@@ -65,11 +66,12 @@ fn answer(channel: RawFd, shared: *mut Shared) -> ! {
     }
 }
 
-/// No signals, no descriptor but the channel, a name and a process group of its own.
+/// Blocks signals, closes every descriptor except the channel, and gives this process a name and a process group of its own.
 ///
-/// Not a session of its own: the kernel schedules each session as a group ("autogroup"), and on a saturated machine a group of
-/// threads that wait and wake very often can keep another one from its CPU for seconds (13 were measured on Linux 6.18, of a
-/// process that only slept a millisecond at a time). Meanwhile a thread that we had stopped would stand still.
+/// It does not get a session of its own. The kernel schedules each session as a group ("autogroup"), and on a saturated
+/// machine a group of threads that wait and wake very often can keep another group from its CPU for seconds (13 s were
+/// measured on Linux 6.18, for a process that only slept a millisecond at a time). Meanwhile a thread that we had stopped
+/// would not run.
 fn set_up(channel: RawFd) {
     // SAFETY: system calls on values that live here. Closing every other descriptor is sound, since nothing of the parent's
     // that owns one runs in this process any more.
@@ -87,7 +89,7 @@ fn set_up(channel: RawFd) {
     }
 }
 
-/// So many bursts, each in its slot.
+/// Runs the requested bursts, each into its own slot. Returns their number.
 fn bursts(request: &Request, mut emulator: Option<&mut Emulator>, slots: &mut [Slot; BURSTS_MAX]) -> u32 {
     let wanted = if emulator.is_some() { request.bursts.clamp(1, BURSTS_MAX as u32) } else { 1 };
     let mut random = Random::new(request.seed);
@@ -129,20 +131,20 @@ fn burst(request: &Request, emulator: Option<&mut Emulator>, slot: &mut Slot) {
     slot.cost_ns = if is_followed { cpu_ns } else { slot.end_ns - slot.begin_ns };
 }
 
-/// A thread during a burst. It stands in user mode.
+/// A burst in progress: the thread is stopped in user mode.
 struct Burst<'s> {
     tracee: Tracee,
     slot: &'s mut Slot,
 }
 
-/// Why a burst is over; detaching delivers that signal (0: none).
+/// Why a burst is over, and the signal that detaching delivers (0: none).
 struct Over(Ending, libc::c_int);
 
-/// What kind of instruction comes next.
+/// The kind of the next instruction.
 enum Next {
     Plain,
     SystemCall,
-    /// It would show the trap flag to the program, or enter the kernel by another door.
+    /// It would show the trap flag to the program, or enter the kernel in another way.
     Unsteppable,
 }
 
@@ -156,7 +158,7 @@ impl Burst<'_> {
         ending
     }
 
-    /// Finds out the next steps; the thread stays where it is, unless it is to make them as well.
+    /// Computes the next steps. The thread stays where it is, unless it is to execute them as well.
     fn emulate(&mut self, emulator: &mut Emulator, steps_max: usize, is_checked: bool) -> Over {
         let mut thread = match copy::thread(self.tracee.tid()) {
             Ok(thread) => thread,
@@ -180,7 +182,7 @@ impl Burst<'_> {
         checked.err().unwrap_or(Over(ending, 0))
     }
 
-    /// Lets the thread make the steps that were found out.
+    /// Lets the thread execute the computed steps, and compares.
     fn check(&mut self) -> Result<(), Over> {
         for index in 1..self.slot.pcs as usize {
             let [before, after] = [self.slot.places[index - 1], self.slot.places[index]];
@@ -224,7 +226,7 @@ impl Burst<'_> {
         Ok(())
     }
 
-    /// Lets the thread execute one instruction; where it is then.
+    /// Lets the thread execute one instruction. Returns the program counter after it.
     fn single_step(&self) -> Result<u64, Over> {
         match self.tracee.step() {
             Stop::Signal(libc::SIGTRAP) if self.tracee.is_step() => {
@@ -238,7 +240,7 @@ impl Burst<'_> {
 
     fn next(&self, pc: u64) -> Option<Next> {
         let bytes = self.tracee.peek_text(pc)?.to_le_bytes();
-        // Prefixes of operand size and REX may stand before `pushf`.
+        // Prefixes for the operand size and REX may precede `pushf`.
         let opcode = bytes.iter().find(|b| **b != 0x66 && **b & 0xf0 != 0x40).copied()?;
         Some(match (bytes[0], bytes[1]) {
             (0x0f, 0x05) => Next::SystemCall,

@@ -1,4 +1,4 @@
-//! Bursts of real programs: what they find out, and that the programs notice nothing.
+//! Tests bursts of real programs: their results, and that the programs notice nothing.
 
 use std::{
     collections::BTreeMap,
@@ -10,11 +10,11 @@ use dwell_profile::Pid;
 
 use super::*;
 
-/// A reply takes no longer unless the helper itself gets no CPU: 5 s for a thread that has a signal to take, a second for one that
-/// was killed, and less for all else (`helper/halt.rs`).
+/// Time limit of a reply. It takes no longer unless the helper itself gets no CPU: 5 s for a thread that has a signal to
+/// take, 1 s for one that was killed, and less for everything else (`helper/halt.rs`).
 const REPLY_MS_MAX: u32 = 10_000;
 
-/// A child that no failing test leaves behind.
+/// A child process that is killed when a test fails.
 struct Target(Child);
 
 impl Drop for Target {
@@ -24,7 +24,8 @@ impl Drop for Target {
     }
 }
 
-/// A shell that runs the script. It has started: what the system calls of its start would do to a burst is over.
+/// Starts a shell with the script. It returns after the shell has started, so that the system calls of its start cannot
+/// affect a burst.
 fn spawn(script: &str) -> Target {
     let script = format!("echo; {script}");
     let mut child = Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
@@ -41,7 +42,7 @@ fn reply(stepper: &mut Stepper) -> Steps {
     stepper.reply(REPLY_MS_MAX).unwrap().unwrap().pop().unwrap()
 }
 
-/// A burst of the child's only thread; asks again while it is not running yet.
+/// Takes a burst of the child's only thread. It tries again while the child is not running yet.
 fn burst(stepper: &mut Stepper, child: &Target) -> Steps {
     burst_how(stepper, child, How::Step)
 }
@@ -168,8 +169,8 @@ fn a_status_reaches_the_parent_through_bursts_forks_and_signals() {
 
 #[test]
 fn a_killed_owner_leaves_the_thread_running() {
-    // The helper outlives its owner until the burst is over. Here the owner goes without a word: its end of the
-    // channel closes while a burst is on.
+    // The helper outlives its owner until the burst is over. Here the owner goes without notice: its end of the channel
+    // closes during a burst.
     let mut stepper = Stepper::fork().unwrap();
     let child = spawn("while :; do :; done");
     burst(&mut stepper, &child);
@@ -187,7 +188,7 @@ fn a_signal_in_a_burst_is_delivered() {
     burst(&mut stepper, &child);
     request(&mut stepper, &child.0, How::Step, STEPS_MAX, 0);
     std::thread::sleep(std::time::Duration::from_millis(2));
-    // One that a shell's background jobs, tests among them, do not ignore.
+    // This signal is one that a shell's background jobs, tests among them, do not ignore.
     // SAFETY: a signal to our own child.
     unsafe { libc::kill(child.0.id() as i32, libc::SIGTERM) };
     let status = child.0.wait().unwrap();
@@ -255,7 +256,7 @@ pub struct Waits {
 }
 
 impl Waits {
-    /// Compiles it.
+    /// Compiles the program.
     pub fn build() -> Waits {
         let folder = tempfile::tempdir().unwrap();
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/waits.c");
@@ -267,7 +268,7 @@ impl Waits {
         Waits { folder }
     }
 
-    /// Runs it for some of its calls, for so many seconds.
+    /// Runs the program with `count` of its calls, from `first` on, for this many seconds.
     pub fn start(&self, seconds: &str, first: u32, count: u32) -> Child {
         let arguments = [seconds.to_owned(), first.to_string(), count.to_string()];
         let program = self.folder.path().join("waits");
@@ -275,8 +276,8 @@ impl Waits {
     }
 }
 
-/// The calls that a signal would end (signal(7) lists them) return what they would without us, whenever a burst begins: while
-/// the thread computes, enters a call or leaves one. `waits.c` makes each of them over and over, some at a time.
+/// The calls that a signal would end (signal(7) lists them) return the same as without us, whenever a burst begins: while
+/// the thread computes, enters a call or leaves one. `waits.c` makes each of them repeatedly, some at a time.
 #[test]
 fn no_system_call_notices_a_burst() {
     let waits = Waits::build();
@@ -289,8 +290,8 @@ fn no_system_call_notices_a_burst() {
     assert!(first > 30 && seen.bursts() > 100, "{first} {seen:?}");
 }
 
-/// A program of some sixty threads that are in all these calls at once, but for those that wait for children, since it would not
-/// be followed. `DWELL_BURST_SECONDS` is how long it runs.
+/// Runs a program of some sixty threads that make all these calls at once, except those that wait for children, since such a
+/// program would not be followed. `DWELL_BURST_SECONDS` is how long it runs.
 #[test]
 fn a_program_of_many_threads_notices_no_burst() {
     let seconds = std::env::var("DWELL_BURST_SECONDS").unwrap_or("2".to_owned());
@@ -300,12 +301,12 @@ fn a_program_of_many_threads_notices_no_burst() {
     assert!(seen.bursts() > 5, "{seen:?}");
 }
 
-/// What came of many requests.
+/// The results of many requests.
 #[derive(Debug, Default)]
 struct Seen {
-    /// How often bursts ended so.
+    /// How often bursts ended in each way.
     endings: BTreeMap<Ending, u32>,
-    /// How long the slowest answer took.
+    /// Duration of the slowest answer.
     slowest: Duration,
 }
 
@@ -316,7 +317,7 @@ impl Seen {
 }
 
 impl Waits {
-    /// Runs some of the calls while bursts are taken; whether there are such calls.
+    /// Runs some of the calls while bursts are taken. Returns whether there are such calls.
     fn is_unchanged_by_bursts(&self, seconds: &str, first: u32, count: u32, seen: &mut Seen) -> bool {
         let mut stepper = Stepper::fork().unwrap();
         let child = self.start(seconds, first, count);
@@ -331,7 +332,7 @@ impl Waits {
     }
 }
 
-/// Asks for bursts of one thread of the process after the other.
+/// Requests bursts of one thread of the process after the other, until the process ends.
 fn bursts_until_the_end(stepper: &mut Stepper, pid: Pid, seen: &mut Seen) {
     let mut seed = 1;
     while let Ok(threads) = std::fs::read_dir(format!("/proc/{pid}/task")) {

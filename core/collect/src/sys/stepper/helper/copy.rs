@@ -1,7 +1,7 @@
-//! A stopped thread → its registers and a way to its memory.
+//! Copies the registers of a stopped thread and gives access to its memory.
 //!
-//! Enters: the id of a thread that we trace and that stands still. Leaves: a [`Thread`] to be emulated. Never here: a
-//! change of the thread.
+//! Enters: the id of a thread that we trace and that is stopped. Leaves: a [`Thread`] to be emulated. Never here: a change
+//! of the thread.
 
 use std::{arch::x86_64::__cpuid_count, mem, ptr};
 
@@ -13,19 +13,19 @@ use crate::{
     sys::{native::Registers, stepper::Ending},
 };
 
-/// What `PTRACE_GETREGSET` calls the vector registers.
+/// The register set of the vector registers for `PTRACE_GETREGSET`.
 const NT_X86_XSTATE: libc::c_int = 0x202;
-/// More than any of today's machines has (AMX: 11 KB).
+/// Size of the buffer for that set: larger than the state of any current machine (AMX: 11 KB).
 const STATE_BYTES: usize = 16 << 10;
-/// Arithmetic flags and the direction.
+/// Mask of the arithmetic flags and the direction flag.
 const FLAGS: u64 = 0xcd5;
-/// Where SSE registers are in the state, and how many the oldest part has.
+/// Offset of the SSE registers in the state, and their number in its oldest part.
 const XMM_AT: usize = 160;
 
 /// The code segment of 64-bit programs.
 const USER_CS: u64 = 0x33;
 
-/// The thread's registers, and a way to its memory. Code of 32 bits cannot be emulated.
+/// Copies the thread's registers and gives access to its memory. Returns an error for 32-bit code, which cannot be emulated.
 pub fn thread(tid: libc::pid_t) -> Result<Thread<Remote>, Ending> {
     // SAFETY: the kernel writes the live struct, for which zeros are valid.
     let user = unsafe {
@@ -81,12 +81,12 @@ fn vectors(tid: libc::pid_t, registers: &mut Registers) -> Option<()> {
     Some(())
 }
 
-/// Where a component of the state is (CPUID leaf 0xd); 0 where the machine has none.
+/// Returns the offset of a component in the state (CPUID leaf 0xd); 0 where the machine has no such component.
 fn component_at(component: u32) -> usize {
     __cpuid_count(0xd, component).ebx as usize
 }
 
-/// Copies one of a component's registers. What the machine does not have stays.
+/// Copies one register of a component. If the machine does not have it, `to` stays unchanged.
 fn part(state: &[u8], at: usize, number: usize, size: usize, to: &mut [u8]) {
     let start = at + number * size;
     if let Some(bytes) = state.get(start..start + size).filter(|_| at > 0) {
@@ -94,7 +94,7 @@ fn part(state: &[u8], at: usize, number: usize, size: usize, to: &mut [u8]) {
     }
 }
 
-/// The memory of a thread.
+/// Access to the memory of a thread.
 pub struct Remote {
     tid: libc::pid_t,
 }

@@ -1,4 +1,4 @@
-//! Stopping a thread where no system call of it can notice.
+//! Stops a thread where none of its system calls can notice.
 //!
 //! Enters: a thread that runs. Leaves: the thread, traced by the calling thread of ours, in a stop in user mode. Never here:
 //! an interrupt of a thread that may be in the kernel.
@@ -36,36 +36,37 @@ use super::{
 };
 use crate::sys::stepper::Ending;
 
-/// The thread stops after so much time of its own; if it is in the kernel then, after as much again.
+/// CPU time of the thread after which it stops. If it is in the kernel at that moment, it stops after the same time again.
 const ALARM_NS: u64 = 50_000;
-/// A thread that runs but does not stop, since it waits for a CPU or stays in the kernel, is left after that time.
+/// Time after which a thread is left alone that runs but does not stop, because it waits for a CPU or stays in the kernel.
 const PATIENCE_NS: u64 = 50_000_000;
-/// A thread that the alarm's signal was sent to is waited for longer: if the signal came late, while the thread was entering a
-/// call, and we left before the thread took it, the call would end with EINTR.
+/// Time after which a thread is left alone that was already sent the alarm's signal. It is longer: if the signal came late,
+/// while the thread was entering a system call, and we left before the thread took the signal, the call would end with
+/// EINTR.
 const PENDING_NS_MAX: u64 = 5_000_000_000;
-/// A thread that is younger, in ticks of a hundredth of a second, is one that may be about to execute a program.
+/// A thread younger than this many ticks (1/100 s) may be about to execute a program.
 const AGE_TICKS_MIN: u64 = 3;
-/// The kernel's unit of times in /proc, on every architecture that we know (USER_HZ).
+/// Ticks per second in /proc, on every architecture that we support (USER_HZ).
 const TICKS_PER_SECOND: u64 = 100;
-/// How often a thread that does not stop is looked at.
+/// Interval between two checks of a thread that does not stop.
 const LOOK_NS: u64 = 200_000;
-/// The same once it is to be left and has only the signal to take.
+/// Interval between two checks of a thread that is to be left alone and only has the signal to take.
 const LEAVING_LOOK_NS: u64 = 2_000_000;
-/// Signals that do nothing unless the program handles them. SIGCHLD and SIGCONT are not among them: programs wait for the one,
-/// and the other has effects when it is sent.
+/// Signals that have no effect unless the program handles them. SIGCHLD and SIGCONT are not among them: programs wait for
+/// SIGCHLD, and SIGCONT takes effect when it is sent.
 const QUIET: [libc::c_int; 2] = [libc::SIGURG, libc::SIGWINCH];
-/// Signals that are ignored where the program says nothing.
+/// Signals that are ignored unless the program installs a handler.
 const IGNORED_BY_DEFAULT: [libc::c_int; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
-/// `fcntl`'s commands for signals from files, which the libc crate lacks (asm-generic/fcntl.h).
+/// Commands of `fcntl` for signals from files, which the libc crate lacks (asm-generic/fcntl.h).
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
-/// The owner of a file's signals is a thread.
+/// Type of an owner of a file's signals: a thread.
 const F_OWNER_TID: libc::c_int = 0;
-/// The result of a call by which the kernel knows that it must be made again; never seen by programs.
+/// The result of a system call that the kernel itself restarts. Programs never see it.
 const ERESTARTNOINTR: i64 = 513;
 
-/// Stops the thread in user mode. An error says why not; a thread that is still traced then is let go by the end of the calling
-/// thread.
+/// Stops the thread in user mode. An error contains the reason why it could not. A thread that is still traced then is
+/// released when the calling thread ends.
 pub fn halt(pid: Pid, tid: Tid) -> Result<Tracee, Ending> {
     halt_within(pid, tid, PATIENCE_NS)
 }
@@ -91,7 +92,7 @@ fn halt_within(pid: Pid, tid: Tid, patience_ns: u64) -> Result<Tracee, Ending> {
         let stop = match tracee.wait_for(if is_wanted { LOOK_NS } else { LEAVING_LOOK_NS }) {
             Some(stop) => stop,
             None if is_wanted && now_ns() < leave_ns && thread.is_running() => continue,
-            // The alarm may have gone off just before it is closed here: then the thread is about to stop.
+            // The alarm may have fired just before it is closed here. Then the thread is about to stop.
             None => {
                 alarm = None;
                 let left = *left.get_or_insert(Ending::NotRunning);
@@ -108,7 +109,7 @@ fn halt_within(pid: Pid, tid: Tid, patience_ns: u64) -> Result<Tracee, Ending> {
             }
             Stop::Signal(s) => {
                 put_back(&tracee, &thread, Some(s));
-                alarm = None; // It stands still, so the alarm has gone off by now or never will.
+                alarm = None; // The thread is stopped, so the alarm has fired by now or never will.
                 if !thread.is_pending(signal) {
                     tracee.detach(s);
                     return Err(Ending::Signal);
@@ -125,8 +126,8 @@ fn halt_within(pid: Pid, tid: Tid, patience_ns: u64) -> Result<Tracee, Ending> {
     }
 }
 
-/// Replaces the stop for the alarm's signal, in which the thread stands, by one that stands for nothing, which our death would
-/// simply end. `left` is why the thread is to be let go all the same.
+/// Replaces the stop for the alarm's signal by a stop without a signal, which our death would simply end. `left` is the
+/// reason why the thread is to be released all the same.
 fn take_back(
     tracee: Tracee,
     thread: &Thread,
@@ -140,11 +141,11 @@ fn take_back(
         tracee.detach(0);
         return Err(refusal);
     }
-    tracee.interrupt(); // It is stopped, so nothing of its own is interrupted.
+    tracee.interrupt(); // The thread is stopped, so this interrupts nothing of its own.
     tracee.resume(0);
     let refusal = match tracee.wait_for(patience_ns) {
         Some(Stop::Ours) => match thread.state() {
-            // It may have become a parent since it was looked at.
+            // The thread's process may have forked since it was checked.
             Some(state) if thread.is_parent_among_others(&state) => Ending::HasChildren,
             _ => return Ok(tracee),
         },
@@ -154,15 +155,15 @@ fn take_back(
         }
         Some(Stop::Group) => Ending::Stopped,
         Some(Stop::Ended) => return Err(Ending::Exited),
-        // It has got no CPU. The end of the tracing thread cancels the stop that it is on its way to.
+        // The thread got no CPU. The end of the tracing thread cancels the pending stop.
         None => return Err(Ending::NotRunning),
     };
     tracee.detach(0);
     Err(refusal)
 }
 
-/// Has a call that ended with EINTR made again, as the kernel does with those that it restarts by itself: unless the thread
-/// is about to get a signal, `delivered` or another, by which the call would have ended without us as well.
+/// Restarts a system call that ended with EINTR, as the kernel does with calls that it restarts by itself. Does nothing if
+/// the thread is about to get a signal, `delivered` or another, that would have ended the call without us as well.
 fn put_back(tracee: &Tracee, thread: &Thread, delivered: Option<libc::c_int>) {
     let is_interrupted = tracee.is_in_call() && tracee.result() == Some(-i64::from(libc::EINTR));
     if !is_interrupted {
@@ -175,7 +176,7 @@ fn put_back(tracee: &Tracee, thread: &Thread, delivered: Option<libc::c_int>) {
     }
 }
 
-/// Whether we trace whom we like, so that programs that our tracees execute keep their rights.
+/// Returns whether we may trace every process, so that programs that our tracees execute keep their rights.
 fn may_trace_everybody() -> bool {
     // SAFETY: takes no pointer and cannot fail.
     unsafe { libc::geteuid() == 0 }
@@ -189,14 +190,14 @@ fn refusal(error: &io::Error) -> Ending {
     }
 }
 
-/// An event of our own that never counts. While there is one, opening an alarm is quick. The first event of a thread on a machine
-/// has the kernel watch context switches, and the opener waits for an RCU grace period, which takes seconds when threads that
-/// were preempted within the kernel get no CPU.
+/// Opens an event that never counts. While it is open, opening an alarm is fast. The first event of a thread on a machine
+/// makes the kernel watch context switches, and the opener then waits for an RCU grace period. That takes seconds when
+/// threads that were preempted within the kernel get no CPU.
 pub fn keep_switches_watched() -> Option<OwnedFd> {
     open_event(Tid(0)).ok()
 }
 
-/// An event that is off: a clock of a thread's time in user mode (0: of the calling thread's).
+/// Opens a disabled event: a clock of the thread's time in user mode (0: of the calling thread's).
 fn open_event(tid: Tid) -> io::Result<OwnedFd> {
     let mut attr = abi::perf_event_attr {
         size: size_of::<abi::perf_event_attr>() as u32,
@@ -216,7 +217,7 @@ fn open_event(tid: Tid) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// A timer that counts while a thread runs and, once, sends it a signal in user mode. Dropping it closes it.
+/// A timer that counts while a thread runs and sends it a single signal in user mode. Dropping the alarm closes it.
 struct Alarm {
     event: OwnedFd,
 }
@@ -235,30 +236,30 @@ impl Alarm {
         Ok(Alarm { event })
     }
 
-    /// Lets it run until it has gone off once.
+    /// Starts the timer. It stops after it has fired once.
     fn start(&self) -> io::Result<()> {
         // SAFETY: takes no pointer.
         check(unsafe { perf::ioctls::REFRESH(self.event.as_raw_fd(), 1) }).map(drop)
     }
 }
 
-/// A thread as `/proc` shows it.
+/// A thread, as `/proc` shows it.
 struct Thread {
     pid: Pid,
     tid: Tid,
 }
 
-/// Its state.
+/// The state of a thread.
 struct State {
-    /// It is on a CPU or waits for one.
+    /// Whether it is on a CPU or waits for one.
     is_running: bool,
-    /// How many threads its process has.
+    /// Number of threads of its process.
     threads: u32,
     signals: Signals,
 }
 
 impl Thread {
-    /// `None` where there is no such thread.
+    /// Reads the thread's state. Returns `None` if there is no such thread.
     fn state(&self) -> Option<State> {
         let status = std::fs::read_to_string(format!("/proc/{}/task/{}/status", self.pid, self.tid)).ok()?;
         let field = |name: &str| {
@@ -278,8 +279,8 @@ impl Thread {
         })
     }
 
-    /// Whether a child's end could concern other threads of the process: it has children, or has waited for some, and so is likely
-    /// to fork again. Where children are not told (`CONFIG_PROC_CHILDREN`) it may have some.
+    /// Returns whether the end of a child could affect other threads of the process: it has children, or has waited for some
+    /// and so is likely to fork again. If the kernel does not list children (no `CONFIG_PROC_CHILDREN`), it may have some.
     fn is_parent_among_others(&self, state: &State) -> bool {
         if state.threads == 1 || !state.signals.is_ignored(libc::SIGCHLD) {
             return false;
@@ -289,7 +290,7 @@ impl Thread {
         children.map_or(true, |children| !children.is_empty()) || faults_of_children != Some(0)
     }
 
-    /// Ticks since it began; 0 where that is not known.
+    /// Returns the ticks since the thread began; 0 where that is not known.
     fn age_ticks(&self) -> u64 {
         let began = stat_field(&format!("/proc/{}/task/{}/stat", self.pid, self.tid), BEGIN_TICKS);
         let now = time_ns(libc::CLOCK_BOOTTIME) / (1_000_000_000 / TICKS_PER_SECOND);
@@ -300,23 +301,23 @@ impl Thread {
         self.state().is_some_and(|state| state.is_running)
     }
 
-    /// Whether the signal was sent to the thread, which has not taken it yet but will.
+    /// Returns whether the signal was sent to the thread, which has not taken it yet but will.
     fn is_pending(&self, signal: libc::c_int) -> bool {
         self.state().is_some_and(|s| s.signals.pending & !s.signals.blocked & bit(signal) != 0)
     }
 }
 
-/// Fields of `stat` as proc(5) counts them: page faults of children that were waited for, and the start.
+/// Numbers of fields in `stat`, counted as in proc(5): page faults of children that were waited for, and the start time.
 const CHILDREN_FAULTS: usize = 11;
 const BEGIN_TICKS: usize = 22;
 
-/// A field of a file `stat` behind the second, which is a name in parentheses and may hold any character.
+/// Returns a field of a file `stat` after the second field, which is a name in parentheses and may contain any character.
 fn stat_field(path: &str, field: usize) -> Option<u64> {
     let text = std::fs::read_to_string(path).ok()?;
     text.rsplit_once(')')?.1.split_whitespace().nth(field - 3)?.parse().ok()
 }
 
-/// Sets of signals, a bit for each.
+/// Sets of signals, as bit masks.
 #[derive(Clone, Copy, Default)]
 struct Signals {
     pending: u64,
@@ -327,22 +328,22 @@ struct Signals {
 }
 
 impl Signals {
-    /// The signal to stop the thread by. SIGURG where a program handles it is left alone: ours would take the place of one that
-    /// is sent at the same moment, and the Go runtime waits for each. Where programs handle SIGWINCH as well, as Go's do, they
-    /// ask for the window's size at each.
+    /// Returns the signal to stop the thread with. SIGURG is not used where the program handles it: our signal would replace
+    /// one that is sent at the same moment, and the Go runtime waits for each of them. Programs that handle SIGWINCH as
+    /// well, as Go programs do, query the size of the window at each signal, so a lost one does no harm.
     fn quiet(self) -> Option<libc::c_int> {
         let is_free = |signal: &libc::c_int| self.blocked & bit(*signal) == 0;
         let unhandled = QUIET.into_iter().filter(is_free).find(|signal| self.caught & bit(*signal) == 0);
         unhandled.or(Some(libc::SIGWINCH).filter(is_free))
     }
 
-    /// Pending signals that the thread takes before it goes on.
+    /// Iterates over pending signals that the thread takes before it continues.
     fn deliverable(self) -> impl Iterator<Item = libc::c_int> {
         let deliverable = (self.pending | self.pending_for_process) & !self.blocked;
         (1..=64).filter(move |signal| deliverable & bit(*signal) != 0)
     }
 
-    /// Whether the signal does nothing.
+    /// Returns whether the signal has no effect.
     fn is_ignored(self, signal: libc::c_int) -> bool {
         let by_default = IGNORED_BY_DEFAULT.contains(&signal) && self.caught & bit(signal) == 0;
         by_default || self.ignored & bit(signal) != 0
@@ -370,7 +371,7 @@ mod tests {
         assert_eq!(quiet(urgent, 0), Some(libc::SIGWINCH));
         assert_eq!(quiet(0, urgent), Some(libc::SIGWINCH));
         assert_eq!(quiet(0, window), Some(libc::SIGURG));
-        // As the Go runtime has it.
+        // The masks that the Go runtime has.
         assert_eq!(quiet(0, urgent | window), Some(libc::SIGWINCH));
         assert_eq!(quiet(window, urgent), None);
         assert_eq!(quiet(urgent | window, 0), None);
@@ -396,8 +397,8 @@ mod tests {
         assert_eq!(pending.deliverable().collect::<Vec<_>>(), [10]);
     }
 
-    /// Threads are left at any moment between the request to stop and the second stop: nobody is traced then, no signal of ours is
-    /// pending, and no call notices anything.
+    /// Threads are left at any moment between the request to stop and the second stop. Afterwards nobody is traced, no
+    /// signal of ours is pending, and no system call has noticed anything.
     #[test]
     fn a_thread_that_is_left_before_it_stops_notices_nothing() {
         let waits = Waits::build();
@@ -409,12 +410,12 @@ mod tests {
                 let thread = Thread { pid: Pid(pid), tid: Tid(tid) };
                 let was_running = thread.is_running();
                 let patience_ns = [0, 1_000, 30_000, 60_000, 100_000][index % 5];
-                // The tracing thread ends here, and so lets the thread go.
+                // The tracing thread ends here, which releases the thread.
                 let halt =
                     move || halt_within(Pid(pid), Tid(tid), patience_ns).map(|tracee| tracee.detach(0));
                 let end = std::thread::spawn(halt).join().unwrap();
                 left += u32::from(was_running && end == Err(Ending::NotRunning));
-                // The kernel lets it go a little after the tracing thread is known to have ended.
+                // The kernel releases the thread slightly later than the tracing thread is known to have ended.
                 let path = format!("/proc/{pid}/task/{tid}/status");
                 let is_free =
                     || std::fs::read_to_string(&path).map_or(true, |s| s.contains("TracerPid:\t0\n"));
@@ -428,13 +429,13 @@ mod tests {
         assert!(output.status.success() && left > 10, "{left} {output:?}");
     }
 
-    /// The threads of a process, unless it has ended.
+    /// Returns the threads of a process, or `None` if it has ended.
     fn threads_of(pid: Pid) -> Option<Vec<u32>> {
         let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
         Some(threads.flatten().filter_map(|t| t.file_name().to_str()?.parse().ok()).collect())
     }
 
-    /// What is avoided by the alarm, on purpose: threads are interrupted wherever they are, nearly always in `epoll_wait`.
+    /// Does on purpose what the alarm avoids: threads are interrupted wherever they are, nearly always in `epoll_wait`.
     #[test]
     fn an_interrupted_call_is_made_again() {
         let waits = Waits::build();

@@ -1,7 +1,7 @@
-//! A thread that the calling thread of ours traces.
+//! A thread that the calling thread traces.
 //!
-//! Enters: a thread's id. Leaves: its stops, and its registers and code while it is stopped. Never here: whom to stop and
-//! what for.
+//! Enters: a thread's id. Leaves: its stops, and its registers and code while it is stopped. Never here: which thread to
+//! stop, and why.
 
 use std::{mem, ptr};
 
@@ -10,36 +10,36 @@ use dwell_profile::Tid;
 use super::{errno, now_ns, set_errno};
 use crate::sys::stepper::Ending;
 
-/// A stop that no signal of the program's makes: an interrupt of ours or a group stop.
+/// A stop that no signal of the program causes: an interrupt of ours or a group stop.
 const EVENT_STOP: i32 = libc::PTRACE_EVENT_STOP;
-/// `si_code` of an `int3` in the program: the kernel's own, unlike a step's TRAP_TRACE and TRAP_BRKPT.
+/// `si_code` of an `int3` in the program. It comes from the kernel, unlike TRAP_TRACE and TRAP_BRKPT of a single step.
 const SI_KERNEL: i32 = 0x80;
-/// `si_code` of the signal that a perf event sends when it has overflowed as often as it was to.
+/// `si_code` of the signal that a perf event sends at its last permitted overflow.
 const POLL_HUP: i32 = 6;
 
-/// How long a thread that was killed while it stood still is waited for. It may have to wait for a CPU before it can end.
+/// How long to wait for a thread that was killed while it was stopped. It may have to wait for a CPU before it can end.
 const END_NS_MAX: u64 = 1_000_000_000;
 
-/// A traced thread. One that is not detached from goes on when the tracing thread ends.
+/// A traced thread. If it is not detached, it continues when the tracing thread ends.
 pub struct Tracee {
     tid: libc::pid_t,
 }
 
-/// A stop of a traced thread.
+/// The reason why a traced thread stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// It was interrupted by us.
+    /// We interrupted it.
     Ours,
-    /// It is about to take that signal.
+    /// It is about to take this signal.
     Signal(libc::c_int),
     /// Its process is stopped (job control).
     Group,
-    /// It is no more.
+    /// It has ended.
     Ended,
 }
 
 impl Tracee {
-    /// Traces a thread, which runs on.
+    /// Begins to trace a thread, which continues to run.
     pub fn seize(tid: Tid) -> Result<Tracee, Ending> {
         let tracee = Tracee { tid: tid.0 as libc::pid_t };
         match tracee.ptrace(libc::PTRACE_SEIZE, 0, 0) {
@@ -49,14 +49,14 @@ impl Tracee {
         }
     }
 
-    /// Its id.
+    /// Returns the thread's id.
     pub fn tid(&self) -> libc::pid_t {
         self.tid
     }
 
-    /// Lets the thread go. One that was killed while it stood still is ours to wait for: until then its process has not
-    /// ended for its parent, nor can another thread of it execute a program. If it does not end in time, the end of the tracing
-    /// thread lets it go.
+    /// Releases the thread. If it was killed while it was stopped, we must wait for it: until then its process has not ended
+    /// for its parent, and no other thread of the process can execute a program. If it does not end in time, the end of the
+    /// tracing thread releases it.
     pub fn detach(&self, signal: libc::c_int) {
         while self.ptrace(libc::PTRACE_DETACH, 0, signal as usize) < 0 {
             if matches!(self.wait_for(END_NS_MAX), None | Some(Stop::Ended)) {
@@ -65,18 +65,19 @@ impl Tracee {
         }
     }
 
-    /// Asks a stopped thread to stop again before it returns to the program.
+    /// Requests that a stopped thread stops again before it returns to the program.
     pub fn interrupt(&self) {
         self.ptrace(libc::PTRACE_INTERRUPT, 0, 0);
     }
 
-    /// Lets a stopped thread go on and take that signal (0: none).
+    /// Continues a stopped thread, which takes this signal (0: none).
     pub fn resume(&self, signal: libc::c_int) {
         self.ptrace(libc::PTRACE_CONT, 0, signal as usize);
     }
 
-    /// Lets a stopped thread execute one instruction, which must not be a system call; its next stop. This wait has no bound:
-    /// it ends when the thread has got a CPU. A thread that were left before would keep the trap flag and die of SIGTRAP.
+    /// Lets a stopped thread execute one instruction, which must not be a system call, and returns its next stop. This wait
+    /// has no bound; it ends when the thread has got a CPU. A thread that were left before that would keep the trap flag and
+    /// die of SIGTRAP.
     pub fn step(&self) -> Stop {
         if self.ptrace(libc::PTRACE_SINGLESTEP, 0, 0) < 0 {
             return Stop::Ended;
@@ -84,7 +85,7 @@ impl Tracee {
         self.wait()
     }
 
-    /// The next stop, however long it takes.
+    /// Waits for the next stop without a time limit.
     pub fn wait(&self) -> Stop {
         loop {
             if let Some(stop) = self.next_stop(0) {
@@ -93,7 +94,7 @@ impl Tracee {
         }
     }
 
-    /// The next stop, if it comes within that time. SIGCHLD must be blocked, or it takes a little longer.
+    /// Waits for the next stop for `patience_ns` at most. SIGCHLD must be blocked, or the wait takes a little longer.
     pub fn wait_for(&self, patience_ns: u64) -> Option<Stop> {
         let end_ns = now_ns() + patience_ns;
         loop {
@@ -123,12 +124,13 @@ impl Tracee {
         }
     }
 
-    /// Whether the signal it is about to take is of a perf event of ours.
+    /// Returns whether the signal that the thread is about to take comes from our perf event.
     pub fn is_alarm(&self) -> bool {
         self.signal_code() == Some(POLL_HUP)
     }
 
-    /// Whether the SIGTRAP it is about to take is a step of ours and no trap or signal of the program's.
+    /// Returns whether the SIGTRAP that the thread is about to take comes from our single step, not from a trap or signal of
+    /// the program.
     pub fn is_step(&self) -> bool {
         self.signal_code().is_some_and(|code| code > 0 && code != SI_KERNEL)
     }
@@ -142,27 +144,27 @@ impl Tracee {
         }
     }
 
-    /// Whether it stands in a system call or at the end of one.
+    /// Returns whether the thread is in a system call or at its end.
     pub fn is_in_call(&self) -> bool {
         self.peek_user(libc::ORIG_RAX).is_some_and(|number| number as i64 >= 0)
     }
 
-    /// What its system call is about to return.
+    /// Returns the result that its system call is about to return.
     pub fn result(&self) -> Option<i64> {
         self.peek_user(libc::RAX).map(|result| result as i64)
     }
 
-    /// Has its system call return something else.
+    /// Replaces the result of its system call.
     pub fn set_result(&self, result: i64) {
         self.ptrace(libc::PTRACE_POKEUSER, libc::RAX as usize * size_of::<u64>(), result as usize);
     }
 
-    /// Where it is.
+    /// Returns its program counter.
     pub fn pc(&self) -> Option<u64> {
         self.peek_user(libc::RIP)
     }
 
-    /// Eight bytes of its memory.
+    /// Returns eight bytes of its memory.
     pub fn peek_text(&self, address: u64) -> Option<u64> {
         self.peek(libc::PTRACE_PEEKTEXT, address as usize)
     }
@@ -185,7 +187,7 @@ impl Tracee {
 
 fn stop_of(status: i32) -> Stop {
     if !libc::WIFSTOPPED(status) {
-        return Stop::Ended; // Waited for as a tracer; its parent gets the status all the same.
+        return Stop::Ended; // We waited as its tracer; its parent still gets the status.
     }
     match (status >> 16, libc::WSTOPSIG(status)) {
         (EVENT_STOP, libc::SIGTRAP) => Stop::Ours,
