@@ -1,6 +1,6 @@
 //! Reads perf.data record by record.
 //!
-//! Enters: a file whose [`header`] was read. Leaves: an epoch with counts and images. Never here: more than one round
+//! Enters: a file whose [`super::header`] was read. Leaves: an epoch with counts and images. Never here: more than one round
 //! of records in memory. Samples are weighted by their period (`perf record -F` changes it), so that shares are shares
 //! of time. At the end the weights become whole samples with the same sum.
 
