@@ -91,9 +91,9 @@ pub struct Meta {
 pub enum Role {
     /// Settings are chosen on it.
     Tune,
-    /// The analysis is judged by it.
+    /// The capture is one that the analysis is judged by.
     Judge,
-    /// It shows the cause of one stall in isolation.
+    /// The capture is of a kernel that shows one cause of stalls in isolation.
     Kernel,
 }
 
@@ -112,7 +112,7 @@ pub enum Unit {
 pub struct TrueStall {
     /// The address of the instruction that waited.
     pub address: Address,
-    /// The cause.
+    /// The cause of the stall, as the simulator knows it.
     pub cause: TrueCause,
     /// The address of the instruction that caused it, if one did.
     pub culprit: Option<Address>,
@@ -125,22 +125,22 @@ pub struct TrueStall {
 /// What a kernel's comment says of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expectation {
-    /// The instruction's address.
+    /// The address of the instruction that the comment is about.
     pub address: Address,
     /// The cause that the comment is about.
     pub cause: Cause,
-    /// What the analysis is expected to say of it.
+    /// The verdict that the analysis is expected to give.
     pub verdict: Expected,
 }
 
-/// What the analysis is expected to say of a cause.
+/// A verdict about one cause at one instruction, as the kernel's source states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// It stalls the instruction, and the instruction at this address causes it.
+    /// The cause stalls the instruction, and the instruction at this address is the culprit.
     Culprit(Address),
-    /// The kernel was entered because of it.
+    /// The cause is that the instruction entered the kernel.
     Kernel,
-    /// It stalls nothing: the machine has no such stall.
+    /// The cause stalls no instruction, because the machine has no such stall.
     Never,
 }
 
@@ -197,7 +197,7 @@ pub enum CaptureError {
         path: PathBuf,
         /// The number of the line, from 1.
         line: usize,
-        /// The problem.
+        /// The message that says what is wrong with the line.
         problem: String,
     },
 }

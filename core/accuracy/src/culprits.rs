@@ -76,9 +76,9 @@ pub struct CauseScores {
 /// The true cycles that a procedure lost to a cause, and the range that the analysis attributes to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attributed {
-    /// The cause.
+    /// The cause that the cycles are attributed to.
     pub cause: Cause,
-    /// The true cycles.
+    /// The cycles that were truly lost to the cause over the run.
     pub truth: f64,
     /// The lower bound of the analysis, in cycles.
     pub low: f64,

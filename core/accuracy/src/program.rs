@@ -106,7 +106,7 @@ pub struct TrueEdge {
 pub struct Stall {
     /// Index of the instruction.
     pub instruction: usize,
-    /// The cause.
+    /// The cause of the stall, as the simulator knows it.
     pub cause: TrueCause,
     /// The culprit's address.
     pub culprit: Option<Address>,

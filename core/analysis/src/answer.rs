@@ -143,7 +143,7 @@ pub struct KernelTime {
 pub struct Stall {
     /// Whether the model shows it, or it is inferred from samples.
     pub kind: StallKind,
-    /// The cause.
+    /// The cause that may explain the stall.
     pub cause: Cause,
     /// The least cycles per execution that the cause explains.
     pub cycles_min: f64,

@@ -21,7 +21,7 @@ pub const CODE_BYTES: usize = 192;
 /// An instruction that adds a constant to a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Increment {
-    /// The instruction's address.
+    /// The virtual address of the instruction.
     pub pc: u64,
     /// The address of the instruction after it, where a watchpoint stops the thread.
     pub next_pc: u64,

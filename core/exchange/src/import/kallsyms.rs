@@ -35,7 +35,9 @@ const NAME_CHARACTERS_MAX: usize = 1000;
 impl KernelNames {
     fn read(kallsyms: impl BufRead) -> Self {
         let (layout, symbols) = read_kernel(kallsyms, Modules::default());
-        KernelNames { text: Some(layout.text).filter(|text| *text != 0), symbols }
+        // A list that somebody made may leave the symbols out that say where the kernel begins.
+        let first = symbols.starts().first().map(|(address, _)| *address);
+        KernelNames { text: Some(layout.text).filter(|text| *text != 0).or(first), symbols }
     }
 
     /// Returns the symbols under the given ascending offsets from the beginning of the kernel's text, each once.
@@ -120,5 +122,7 @@ mod tests {
             .map(|s| (s.offset.0, s.size_bytes, s.name))
             .collect();
         assert_eq!(found, [(0x10, 0x30, "one".to_owned()), (0x40, 0x8fc0, "two".to_owned())]);
+        let without_text = KernelNames::read(&b"ffff0010 t one\nffff0040 T two\n"[..]).under(&[4, 0x31]);
+        assert_eq!(without_text.iter().map(|s| &*s.name).collect::<Vec<_>>(), ["one", "two"]);
     }
 }
