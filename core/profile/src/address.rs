@@ -18,23 +18,6 @@ pub struct ImageOffset(pub u64);
 #[serde(transparent)]
 pub struct ImageAddress(pub u64);
 
-/// A virtual address of a process or of the kernel's own address space.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct VirtualAddress(pub u64);
-
-impl VirtualAddress {
-    /// Returns the address `bytes` further on, wrapping as the processor does.
-    pub fn wrapping_add(self, bytes: u64) -> Self {
-        Self(self.0.wrapping_add(bytes))
-    }
-
-    /// Returns the distance in bytes from `start` to this address, wrapping as the processor does.
-    pub fn wrapping_distance_from(self, start: VirtualAddress) -> u64 {
-        self.0.wrapping_sub(start.0)
-    }
-}
-
 impl ImageAddress {
     /// Returns the address `bytes` further on, wrapping as the processor does.
     pub fn offset(self, bytes: u64) -> Self {
@@ -43,12 +26,6 @@ impl ImageAddress {
 }
 
 impl fmt::Display for ImageAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:x}", self.0)
-    }
-}
-
-impl fmt::Display for VirtualAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:x}", self.0)
     }

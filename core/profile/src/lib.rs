@@ -26,7 +26,7 @@ mod sample;
 mod segment;
 mod source;
 
-pub use address::{ImageAddress, ImageOffset, VirtualAddress};
+pub use address::{ImageAddress, ImageOffset};
 pub use branches::{BranchEntry, BranchSums, CodePlace, stacks_note};
 pub use collector::{CollectorRecord, TableRecord};
 pub use counted_event::{CountedEvent, DerivedEvent};
