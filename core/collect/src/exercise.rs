@@ -206,7 +206,7 @@ fn finish(mut collector: Collector<NoHost>, samples: u64) {
     let counts = batch.rows.counts();
     let stored = counts.iter().filter(|(key, _)| !key.event.is_derived());
     assert_eq!(stored.map(|(_, count)| count).sum::<u64>(), samples, "samples in are samples counted");
-    assert_eq!(collector.tallies().iter().map(|tally| tally.samples).sum::<u64>(), samples);
+    assert_eq!(collector.counts.tallies().iter().map(|tally| tally.samples).sum::<u64>(), samples);
     collector.reap(u64::MAX);
 }
 

@@ -163,7 +163,7 @@ impl Session {
             collector.keep_data();
         }
         if setup.counting.windows.is_some() {
-            collector.keep_recent();
+            collector.feed.keep_places();
         }
         if setup.counting.exits.is_some() && !source.features().aggregates {
             collector.keep_loops();
@@ -374,7 +374,7 @@ impl Session {
         self.store.epoch.windows = self.windows_record();
         self.store.epoch.counts = self.counts_record();
         if let Some(at) = self.stacks_note {
-            let (stacks, branches) = self.collector.branch_stacks();
+            let (stacks, branches) = self.collector.stacks.counted();
             self.store.epoch.notes[at] = stacks_note(stacks, branches);
         }
         self.note_births();
@@ -383,7 +383,7 @@ impl Session {
         self.malformed += self.source.take_malformed();
         self.refresh_account();
         stored?; // On an error the tallies must not include samples that were not stored.
-        self.store.write_epoch(&self.plans, self.collector.tallies(), self.malformed, &self.clock)
+        self.store.write_epoch(&self.plans, self.collector.counts.tallies(), self.malformed, &self.clock)
     }
 
     /// Stops sampling, counts the samples that are still on their way, stores them and ends the epoch.
@@ -445,16 +445,16 @@ impl Session {
 
     /// Returns the tallies of the epoch so far, by event.
     pub fn tallies(&self) -> impl Iterator<Item = (&Plan, Tally)> {
-        self.plans.iter().zip(self.collector.tallies().iter().copied())
+        self.plans.iter().zip(self.collector.counts.tallies().iter().copied())
     }
 
     /// Returns the number of samples counted in the epoch so far.
     pub fn samples(&self) -> u64 {
-        self.collector.tallies().iter().map(|t| t.samples).sum()
+        self.collector.counts.tallies().iter().map(|t| t.samples).sum()
     }
 
     fn lost(&self) -> u64 {
-        self.collector.tallies().iter().map(|t| t.lost).sum()
+        self.collector.counts.tallies().iter().map(|t| t.lost).sum()
     }
 
     /// Returns the numbers of processes, images and entries in memory.

@@ -10,13 +10,16 @@
 
 use std::rc::Rc;
 
-use dwell_attribution::{
-    AddressSpace, CodeId, ExecutionId, ImageIndex, Interval, MappedRange, Process, TargetIndex,
-};
+use dwell_attribution::{AddressSpace, CodeId, ExecutionId, Interval, MappedRange, Process, TargetIndex};
 use dwell_profile::{CountedEvent, Pid};
 use rustc_hash::FxHashMap;
 
-use super::{Cause, Collector, Spot, code::RECIPES_OF_HOT_MAX};
+use super::{
+    attribution::{Attribution, Candidate, SampleContext},
+    counts::SampleCounts,
+    places::Spot,
+    unknown::Cause,
+};
 use crate::{
     entries::{Entry, Place},
     host::Host,
@@ -31,7 +34,7 @@ const EXECUTABLES_MAX: usize = 1 << 13;
 
 /// Facts learned from entries, and entries that wait.
 #[derive(Default)]
-pub(super) struct Aggregated {
+pub(super) struct AggregatedEntries {
     /// Files seen for an executable's ID. There is one, unless several paths lead to it.
     files: FxHashMap<u64, Vec<TargetIndex>>,
     /// IDs in `files` by their low half: keys of places outside of the executable have no room for more.
@@ -43,7 +46,7 @@ pub(super) struct Aggregated {
     /// Latest owner found for entries in the kernel, by pid. A record about the pid removes it.
     owners_in_kernel: FxHashMap<Pid, (u64, Owner)>,
     /// What a pid was, if that is certain. A record about the pid removes it.
-    lives: FxHashMap<Pid, Rc<Lives>>,
+    spaces: FxHashMap<Pid, Rc<KnownSpaces>>,
     /// The execution of each program that has only one in this interval.
     sole: Option<FxHashMap<TargetIndex, Option<ExecutionId>>>,
     waiting: Vec<Entry>,
@@ -51,7 +54,7 @@ pub(super) struct Aggregated {
     since_ns: u64,
     /// Executables that the kernel should keep apart by process, and how many of them were already reported.
     by_process: Vec<u64>,
-    by_process_told: usize,
+    by_process_reported: usize,
 }
 
 /// Owner of entries.
@@ -66,20 +69,17 @@ enum Owner {
 }
 
 /// The address spaces that a pid had, except those that the ID of its executable rules out.
-struct Lives {
+struct KnownSpaces {
     /// Low half of the executable's ID.
     executable: u32,
     spaces: Vec<(AddressSpace, CodeId, ExecutionId)>,
     /// Execution of the latest address space.
     execution: ExecutionId,
     /// Whether all address spaces of the pid were kept.
-    complete: bool,
+    is_complete: bool,
 }
 
-/// A program that a pid may have been, and its execution.
-type Candidate = (TargetIndex, ExecutionId);
-
-impl Aggregated {
+impl AggregatedEntries {
     /// Forgets executions that are no longer referred to.
     pub(super) fn retain(&mut self, live: &dyn Fn(ExecutionId) -> bool) {
         self.ids.retain(|execution, _| live(*execution));
@@ -90,17 +90,17 @@ impl Aggregated {
     fn forget_owners(&mut self) {
         self.owners.clear();
         self.sole = None;
-        self.forget_all_lives();
+        self.forget_all_spaces();
     }
 
     /// Forgets what all pids were, because any of them may be something else now.
-    pub(super) fn forget_all_lives(&mut self) {
-        (self.lives, self.owners_in_kernel) = Default::default(); // This releases their memory too.
+    pub(super) fn forget_all_spaces(&mut self) {
+        (self.spaces, self.owners_in_kernel) = Default::default(); // This releases their memory too.
     }
 
     /// Forgets what a pid was, because a record may change it.
-    pub(super) fn forget_lives(&mut self, pid: Pid) {
-        self.lives.remove(&pid);
+    pub(super) fn forget_spaces(&mut self, pid: Pid) {
+        self.spaces.remove(&pid);
         self.owners_in_kernel.remove(&pid);
     }
 
@@ -171,7 +171,7 @@ impl Aggregated {
 
     /// Notes an execution of a program within an interval. If it is the second one, owners that assumed a single execution
     /// are forgotten.
-    fn met(&mut self, target: TargetIndex, execution: ExecutionId) {
+    fn met(&mut self, (target, execution): Candidate) {
         let Some(sole) = &mut self.sole else { return };
         let known = sole.entry(target).or_insert(Some(execution));
         if known.is_some_and(|known| known != execution) {
@@ -181,223 +181,61 @@ impl Aggregated {
             self.owners_in_kernel.retain(|_, (_, owner)| !of_it(owner));
         }
     }
-}
-
-impl<H: Host> Collector<H> {
-    /// Starts to keep what each pid was until [`Collector::end_interval`], because the source aggregates samples.
-    pub fn keep_spaces(&mut self) {
-        self.processes.keep_past();
-        self.recipes_max = RECIPES_OF_HOT_MAX;
-    }
 
     /// Notes the ID of the executable of a process, as the kernel reports it.
-    pub(super) fn executes(&mut self, pid: Pid, id: u64) {
-        let Some(process) = self.processes.get(pid) else { return };
-        match process.program {
-            Some(program) => self.aggregated.learn(id, (self.images.canonical(program), process.execution)),
+    pub(super) fn executes<H: Host>(&mut self, attribution: &Attribution<H>, pid: Pid, id: u64) {
+        let Some(process) = attribution.processes.get(pid) else { return };
+        match attribution.candidate(process) {
+            Some(candidate) => self.learn(id, candidate),
             None => {
-                self.aggregated.ids.insert(process.execution, id);
+                self.ids.insert(process.execution, id);
             }
-        }
-    }
-
-    /// Notes that a pid may be an execution that was unknown when earlier entries of the interval were counted.
-    pub(super) fn meet(&mut self, pid: Pid) {
-        if self.aggregated.sole.is_some()
-            && let Some(process) = self.processes.get(pid)
-            && let Some((target, execution)) = self.candidate(process)
-        {
-            self.aggregated.met(target, execution);
-        }
-    }
-
-    /// Counts entries that were sampled in an interval. The side band up to its end, and nothing later, must have been
-    /// applied. It may be called several times for an interval.
-    pub fn apply_entries(&mut self, entries: &[Entry], interval: Interval) {
-        debug_assert!(interval.since_ns <= interval.until_ns);
-        self.dimensions.at(interval.until_ns);
-        self.aggregated.since_ns = interval.since_ns;
-        self.sampled = interval;
-        for entry in entries {
-            if !self.settle(entry, false) {
-                self.aggregated.waiting.push(*entry);
-            }
-            if self.aggregated.waiting.len() >= WAITING_MAX {
-                self.settle_waiting();
-            }
-        }
-    }
-
-    /// Ends an interval. No later entry was sampled before `until_ns`, so processes that had ended by then are forgotten.
-    pub fn end_interval(&mut self, until_ns: u64) {
-        self.sampled = Interval { since_ns: self.aggregated.since_ns, until_ns };
-        self.settle_waiting();
-        self.aggregated.forget_owners();
-        self.reap_processes(until_ns); // No entries of ended processes can arrive any more.
-        self.processes.forget_past(until_ns);
-        self.host.forget_modules(until_ns);
-    }
-
-    fn settle_waiting(&mut self) {
-        self.aggregated.owners.retain(|_, owner| matches!(owner, Owner::Program { .. }));
-        let mut waiting = std::mem::take(&mut self.aggregated.waiting);
-        for entry in waiting.drain(..) {
-            self.settle(&entry, true);
-        }
-        self.aggregated.waiting = waiting; // Reuse its memory in the next interval.
-    }
-
-    /// Counts an entry if its owner is known, or in any case if `now_or_never`. Returns whether it was counted.
-    fn settle(&mut self, entry: &Entry, now_or_never: bool) -> bool {
-        // Entries of a table carry neither thread nor control group; backends with tables do not offer these dimensions.
-        self.dimensions.see(&mut self.host, entry.pid, entry.pid.first_thread(), entry.cpu);
-        match entry.place {
-            Place::Executable { id, offset } => self.settle_in_executable(entry, id, offset, now_or_never),
-            Place::Kernel { pc, executable: Some(id) } => {
-                let execution = match self.owner_in_kernel(id, entry.pid) {
-                    Owner::Program { execution, .. } => execution,
-                    _ if !now_or_never => return false,
-                    _ => self.without_app(entry),
-                };
-                self.count_in_kernel(entry, pc, execution);
-                true
-            }
-            Place::Kernel { pc, executable: None } => {
-                let execution = self.only_execution(entry);
-                self.count_in_kernel(entry, pc, execution);
-                true
-            }
-            Place::Process { pc, executable } => self.settle_in_process(entry, pc, executable, now_or_never),
-        }
-    }
-
-    fn count_in_kernel(&mut self, entry: &Entry, pc: u64, execution: ExecutionId) {
-        let place = self.kernel_place(pc).map(Spot::from);
-        self.count(entry.event, place, pc, execution, entry.count);
-    }
-
-    fn settle_in_executable(&mut self, entry: &Entry, id: u64, offset: u64, now_or_never: bool) -> bool {
-        let (place, execution) = match self.owner(id, entry.pid, offset) {
-            Owner::Program { target, execution } => {
-                (self.program_place(entry.pid, target, offset).map(Spot::from), execution)
-            }
-            _ if !now_or_never => return false,
-            Owner::Several => (Err(Cause::Ambiguous), self.nobody),
-            Owner::Nobody => (Err(self.why_not_mapped(entry.pid)), self.nobody),
-        };
-        self.count(entry.event, place, offset, execution, entry.count);
-        true
-    }
-
-    /// Returns the place for an offset from `mm->start_code`.
-    fn program_place(
-        &mut self,
-        pid: Pid,
-        target: TargetIndex,
-        offset: u64,
-    ) -> Result<(ImageIndex, u64), Cause> {
-        let image = match self.images.image_of(target) {
-            Some(image) => image,
-            None => {
-                let mut mapped = self.processes.ever(pid).flat_map(|p| p.space.iter());
-                let place = mapped.find(|m| m.target == target).map(|m| m.place(pid));
-                let place = place.unwrap_or(MappedRange { pid, start: 0, end: 0 });
-                self.images.look(target, place, &mut self.host).ok_or(Cause::NoFile)?
-            }
-        };
-        let code = self.images.code_of(target);
-        match code.file_offset(offset) {
-            Some(file_offset) => Ok((image, file_offset)),
-            None => Err(if code.is_known() { Cause::NoMapping } else { Cause::NoFile }),
-        }
-    }
-
-    /// Returns the owner of an executable's entries that carry this pid, the first that was sampled in it.
-    fn owner(&mut self, id: u64, pid: Pid, offset: u64) -> Owner {
-        if let Some(owner) = self.aggregated.owners.get(&(id, pid.0)) {
-            return *owner;
-        }
-        self.latest_execution(pid);
-        self.look_at_programs(pid);
-        let (owner, found) = self.find_owner(id, pid);
-        if let Some(candidate) = found {
-            let code = self.images.code_of(candidate.0);
-            if code.is_known() && code.file_offset(offset).is_none() {
-                return Owner::Several; // The program has no code there, so the entry is of another program, unknown to us.
-            }
-            self.aggregated.learn(id, candidate);
-            self.keep_apart_by_process(id, candidate.0);
-        }
-        self.aggregated.owners.insert((id, pid.0), owner);
-        owner
-    }
-
-    /// Returns the owner like [`Collector::owner`], but for a sample in the kernel. Nothing is learned from it: during an
-    /// exec the process already has the new executable while the kernel reports the exec later, perhaps in the next
-    /// interval. If the file of the ID is known, it decides.
-    fn owner_in_kernel(&mut self, id: u64, pid: Pid) -> Owner {
-        if let Some((_, owner)) = self.aggregated.owners_in_kernel.get(&pid).filter(|(of, _)| *of == id) {
-            return *owner;
-        }
-        if let Some(owner) = self.aggregated.owners.get(&(id, pid.0)) {
-            return *owner;
-        }
-        self.latest_execution(pid);
-        self.look_at_programs(pid);
-        let (owner, _) = self.find_owner(id, pid);
-        let files = self.aggregated.files.get(&id).map(Vec::as_slice);
-        let owner = match (owner, files) {
-            (Owner::Program { target, .. }, Some([file])) if target != *file => {
-                Owner::Program { target: *file, execution: self.together(*file) }
-            }
-            _ => owner,
-        };
-        if matches!(owner, Owner::Program { .. }) {
-            self.aggregated.owners_in_kernel.insert(pid, (id, owner));
-        }
-        owner
-    }
-
-    /// Returns the owner, and the candidate if it is the only possible one.
-    fn find_owner(&mut self, id: u64, pid: Pid) -> (Owner, Option<Candidate>) {
-        let (mut candidates, all_known) = self.candidates(pid);
-        let was = candidates.len();
-        let known = &self.aggregated;
-        let by_id = known.narrow(&mut candidates, &|other| other == id, &|file| known.is_file_of(id, file));
-        let certain = by_id || all_known;
-        match &candidates[..] {
-            // An execution with another ID is ruled out even if other candidates are unknown, but then the entry may be of
-            // any of those.
-            [] => match self.aggregated.files.get(&id).map(Vec::as_slice) {
-                Some([target]) => {
-                    (Owner::Program { target: *target, execution: self.together(*target) }, None)
-                }
-                _ if was == 0 => (Owner::Nobody, None),
-                _ => (Owner::Several, None),
-            },
-            [first @ (target, _), rest @ ..] if certain && rest.iter().all(|c| c.0 == *target) => {
-                let (target, sole) = (*target, rest.is_empty().then_some(*first));
-                (Owner::Program { target, execution: self.sole_execution(target) }, sole)
-            }
-            _ => (Owner::Several, None),
-        }
-    }
-
-    fn keep_apart_by_process(&mut self, id: u64, target: TargetIndex) {
-        let chosen = self.images.program_of(target).is_some_and(|app| self.apps.apart().is_by_process(&app));
-        let all = &mut self.aggregated.by_process;
-        if chosen && all.len() < BY_PROCESS_MAX && !all.contains(&id) {
-            all.push(id);
         }
     }
 
     /// Returns all executables that the kernel should keep apart by process, if there is a new one since the last call.
     /// Until the kernel does, their samples count like those of other programs.
-    pub fn take_by_process(&mut self) -> Option<Vec<u64>> {
-        let all = &self.aggregated.by_process;
-        (std::mem::replace(&mut self.aggregated.by_process_told, all.len()) < all.len()).then(|| all.clone())
+    pub(super) fn take_by_process(&mut self) -> Option<Vec<u64>> {
+        let all = &self.by_process;
+        (std::mem::replace(&mut self.by_process_reported, all.len()) < all.len()).then(|| all.clone())
     }
 
+    /// Counts entries that were sampled in an interval. The side band up to its end, and nothing later, must have been
+    /// applied. It may be called several times for an interval.
+    pub(super) fn apply<H: Host>(
+        &mut self,
+        attribution: &mut Attribution<H>,
+        counts: &mut SampleCounts,
+        entries: &[Entry],
+        interval: Interval,
+    ) {
+        debug_assert!(interval.since_ns <= interval.until_ns);
+        self.since_ns = interval.since_ns;
+        let mut counter = EntryCounter { known: self, attribution, counts, interval };
+        for entry in entries {
+            if !counter.count(entry, false) {
+                counter.known.waiting.push(*entry);
+            }
+            if counter.known.waiting.len() >= WAITING_MAX {
+                counter.count_waiting();
+            }
+        }
+    }
+
+    /// Ends an interval: counts the entries that waited.
+    pub(super) fn end_interval<H: Host>(
+        &mut self,
+        attribution: &mut Attribution<H>,
+        counts: &mut SampleCounts,
+        until_ns: u64,
+    ) {
+        let interval = Interval { since_ns: self.since_ns, until_ns };
+        EntryCounter { known: self, attribution, counts, interval }.count_waiting();
+        self.forget_owners();
+    }
+}
+
+impl<H: Host> Attribution<H> {
     /// Returns the programs that a pid was in the interval, and whether there were no others.
     fn candidates(&self, pid: Pid) -> (Vec<Candidate>, bool) {
         let mut candidates: Vec<Candidate> = Vec::new();
@@ -412,10 +250,6 @@ impl<H: Host> Collector<H> {
         (candidates, all_known)
     }
 
-    fn candidate(&self, process: &Process) -> Option<Candidate> {
-        process.program.map(|program| (self.images.canonical(program), process.execution))
-    }
-
     /// Looks at the files of programs that ran before we did. Only then is it known which of them are the same.
     fn look_at_programs(&mut self, pid: Pid) {
         let new = |p: &Process| p.program.filter(|program| self.images.image_of(*program).is_none());
@@ -424,40 +258,32 @@ impl<H: Host> Collector<H> {
             self.recall(pid);
         }
         for program in programs {
-            let mut mapped = self.processes.ever(pid).flat_map(|p| p.space.iter());
-            let place = mapped.find(|m| m.target == program).map(|m| m.place(pid));
-            if let Some(place) = place {
+            if let Some(place) = self.range_of(pid, program) {
                 self.images.look(program, place, &mut self.host);
             }
         }
     }
 
-    /// Returns the only execution of the program in the interval, or the one that represents all if there are several.
-    fn sole_execution(&mut self, target: TargetIndex) -> ExecutionId {
-        let (processes, images) = (&self.processes, &self.images);
-        let sole = self.aggregated.sole.get_or_insert_with(|| {
-            let mut sole: FxHashMap<TargetIndex, Option<ExecutionId>> = FxHashMap::default();
-            for (_, process) in processes.iter_ever() {
-                let Some(program) = process.program else { continue };
-                let known = sole.entry(images.canonical(program)).or_insert(Some(process.execution));
-                *known = known.filter(|execution| *execution == process.execution);
+    /// Returns where a process mapped a target.
+    fn range_of(&self, pid: Pid, target: TargetIndex) -> Option<MappedRange> {
+        let mut mapped = self.processes.ever(pid).flat_map(|p| p.space.iter());
+        mapped.find(|m| m.target == target).map(|m| m.place(pid))
+    }
+
+    /// Returns the place for an offset from `mm->start_code`.
+    fn program_place(&mut self, pid: Pid, target: TargetIndex, offset: u64) -> Result<Spot, Cause> {
+        let image = match self.images.image_of(target) {
+            Some(image) => image,
+            None => {
+                let place = self.range_of(pid, target).unwrap_or(MappedRange { pid, start: 0, end: 0 });
+                self.images.look(target, place, &mut self.host).ok_or(Cause::NoFile)?
             }
-            sole
-        });
-        match sole.get(&target).copied().flatten() {
-            Some(execution) => execution,
-            None => self.together(target),
+        };
+        let code = self.images.code_of(target);
+        match code.file_offset(offset) {
+            Some(file_offset) => Ok(Spot::Image(image, file_offset)),
+            None => Err(if code.is_known() { Cause::NoMapping } else { Cause::NoFile }),
         }
-    }
-
-    /// Returns the execution that represents all executions of a program.
-    fn together(&mut self, target: TargetIndex) -> ExecutionId {
-        self.images.program_of(target).map_or(self.nobody, |app| self.apps.together(&app))
-    }
-
-    fn without_app(&mut self, entry: &Entry) -> ExecutionId {
-        self.unknown.app += if entry.event == CountedEvent::KERNEL_TIME { 0 } else { entry.count };
-        self.nobody
     }
 
     /// Returns the present execution of a pid, or its last one in the interval. An unknown pid is looked up in /proc. A pid
@@ -468,24 +294,210 @@ impl<H: Host> Collector<H> {
         known.unwrap_or_else(|| self.execution_of(pid))
     }
 
+    /// Returns the execution that represents all executions of a program.
+    fn together(&mut self, target: TargetIndex) -> ExecutionId {
+        self.images.program_of(target).map_or(self.nobody, |app| self.apps.together(&app))
+    }
+}
+
+/// Counts the entries of an interval.
+struct EntryCounter<'a, H> {
+    known: &'a mut AggregatedEntries,
+    attribution: &'a mut Attribution<H>,
+    counts: &'a mut SampleCounts,
+    interval: Interval,
+}
+
+/// The place of an entry or why it has none, its address, and its execution.
+type Resolved = (Result<Spot, Cause>, u64, ExecutionId);
+
+impl<H: Host> EntryCounter<'_, H> {
+    fn count_waiting(&mut self) {
+        self.known.owners.retain(|_, owner| matches!(owner, Owner::Program { .. }));
+        let mut waiting = std::mem::take(&mut self.known.waiting);
+        for entry in waiting.drain(..) {
+            self.count(&entry, true);
+        }
+        self.known.waiting = waiting; // Reuse its memory in the next interval.
+    }
+
+    /// Counts an entry if its owner is known, or in any case if `now_or_never`. Returns whether it was counted.
+    fn count(&mut self, entry: &Entry, now_or_never: bool) -> bool {
+        let (pid, interval) = (entry.pid, self.interval);
+        // Entries of a table carry neither thread nor control group; backends with tables do not offer these dimensions.
+        let dimensions = self.attribution.dimensions_of(pid, pid.first_thread(), entry.cpu, interval);
+        let Some((place, pc, execution)) = self.resolve(entry, now_or_never) else { return false };
+        let context = SampleContext { interval, execution, dimensions };
+        self.attribution.count(self.counts, &context, entry.event, (place, pc), entry.count);
+        true
+    }
+
+    fn resolve(&mut self, entry: &Entry, now_or_never: bool) -> Option<Resolved> {
+        let nobody = self.attribution.nobody;
+        match entry.place {
+            Place::Executable { id, offset } => {
+                let (place, execution) = match self.owner(id, entry.pid, offset) {
+                    Owner::Program { target, execution } => {
+                        (self.attribution.program_place(entry.pid, target, offset), execution)
+                    }
+                    _ if !now_or_never => return None,
+                    Owner::Several => (Err(Cause::Ambiguous), nobody),
+                    Owner::Nobody => (Err(self.attribution.why_not_mapped(entry.pid)), nobody),
+                };
+                Some((place, offset, execution))
+            }
+            Place::Kernel { pc, executable } => {
+                let execution = match executable.map(|id| self.owner_in_kernel(id, entry.pid)) {
+                    Some(Owner::Program { execution, .. }) => execution,
+                    Some(_) if !now_or_never => return None,
+                    Some(_) => self.without_app(entry),
+                    None => self.only_execution(entry),
+                };
+                Some((self.attribution.kernel_place(pc, self.interval), pc, execution))
+            }
+            Place::Process { pc, executable } => self.resolve_in_process(entry, pc, executable, now_or_never),
+        }
+    }
+
+    /// Notes programs that began meanwhile.
+    fn note_started(&mut self) {
+        self.attribution.started.drain(..).for_each(|candidate| self.known.met(candidate));
+    }
+
+    /// Returns the owner of an executable's entries that carry this pid, the first that was sampled in it.
+    fn owner(&mut self, id: u64, pid: Pid, offset: u64) -> Owner {
+        self.note_started();
+        if let Some(owner) = self.known.owners.get(&(id, pid.0)) {
+            return *owner;
+        }
+        self.attribution.latest_execution(pid);
+        self.attribution.look_at_programs(pid);
+        let (owner, found) = self.find_owner(id, pid);
+        if let Some(candidate) = found {
+            let code = self.attribution.images.code_of(candidate.0);
+            if code.is_known() && code.file_offset(offset).is_none() {
+                return Owner::Several; // The program has no code there, so the entry is of another program, unknown to us.
+            }
+            self.known.learn(id, candidate);
+            self.keep_apart_by_process(id, candidate.0);
+        }
+        self.known.owners.insert((id, pid.0), owner);
+        owner
+    }
+
+    /// Returns the owner like [`EntryCounter::owner`], but for a sample in the kernel. Nothing is learned from it: during an
+    /// exec the process already has the new executable while the kernel reports the exec later, perhaps in the next
+    /// interval. If the file of the ID is known, it decides.
+    fn owner_in_kernel(&mut self, id: u64, pid: Pid) -> Owner {
+        self.note_started();
+        if let Some((_, owner)) = self.known.owners_in_kernel.get(&pid).filter(|(of, _)| *of == id) {
+            return *owner;
+        }
+        if let Some(owner) = self.known.owners.get(&(id, pid.0)) {
+            return *owner;
+        }
+        self.attribution.latest_execution(pid);
+        self.attribution.look_at_programs(pid);
+        let (owner, _) = self.find_owner(id, pid);
+        let files = self.known.files.get(&id).map(Vec::as_slice);
+        let owner = match (owner, files) {
+            (Owner::Program { target, .. }, Some([file])) if target != *file => {
+                Owner::Program { target: *file, execution: self.attribution.together(*file) }
+            }
+            _ => owner,
+        };
+        if matches!(owner, Owner::Program { .. }) {
+            self.known.owners_in_kernel.insert(pid, (id, owner));
+        }
+        owner
+    }
+
+    /// Returns the owner, and the candidate if it is the only possible one.
+    fn find_owner(&mut self, id: u64, pid: Pid) -> (Owner, Option<Candidate>) {
+        let (mut candidates, all_known) = self.attribution.candidates(pid);
+        let was = candidates.len();
+        let known = &self.known;
+        let by_id = known.narrow(&mut candidates, &|other| other == id, &|file| known.is_file_of(id, file));
+        let certain = by_id || all_known;
+        match &candidates[..] {
+            // An execution with another ID is ruled out even if other candidates are unknown, but then the entry may be of
+            // any of those.
+            [] => match self.known.files.get(&id).map(Vec::as_slice) {
+                Some([target]) => {
+                    (Owner::Program { target: *target, execution: self.attribution.together(*target) }, None)
+                }
+                _ if was == 0 => (Owner::Nobody, None),
+                _ => (Owner::Several, None),
+            },
+            [first @ (target, _), rest @ ..] if certain && rest.iter().all(|c| c.0 == *target) => {
+                let (target, sole) = (*target, rest.is_empty().then_some(*first));
+                (Owner::Program { target, execution: self.sole_execution(target) }, sole)
+            }
+            _ => (Owner::Several, None),
+        }
+    }
+
+    fn keep_apart_by_process(&mut self, id: u64, target: TargetIndex) {
+        let chosen = self
+            .attribution
+            .images
+            .program_of(target)
+            .is_some_and(|app| self.attribution.apps.apart().is_by_process(&app));
+        let all = &mut self.known.by_process;
+        if chosen && all.len() < BY_PROCESS_MAX && !all.contains(&id) {
+            all.push(id);
+        }
+    }
+
+    /// Returns the only execution of the program in the interval, or the one that represents all if there are several.
+    fn sole_execution(&mut self, target: TargetIndex) -> ExecutionId {
+        self.note_started();
+        let (processes, images) = (&self.attribution.processes, &self.attribution.images);
+        let sole = self.known.sole.get_or_insert_with(|| {
+            let mut sole: FxHashMap<TargetIndex, Option<ExecutionId>> = FxHashMap::default();
+            for (_, process) in processes.iter_ever() {
+                let Some(program) = process.program else { continue };
+                let known = sole.entry(images.canonical(program)).or_insert(Some(process.execution));
+                *known = known.filter(|execution| *execution == process.execution);
+            }
+            sole
+        });
+        match sole.get(&target).copied().flatten() {
+            Some(execution) => execution,
+            None => self.attribution.together(target),
+        }
+    }
+
+    fn without_app(&mut self, entry: &Entry) -> ExecutionId {
+        self.counts.unknown.app += if entry.event == CountedEvent::KERNEL_TIME { 0 } else { entry.count };
+        self.attribution.nobody
+    }
+
     /// Returns the execution of a task without an executable: a kernel thread or the idle task.
     fn only_execution(&mut self, entry: &Entry) -> ExecutionId {
-        let now = self.latest_execution(entry.pid);
-        if entry.pid == Pid::IDLE || self.processes.ever(entry.pid).all(|p| p.execution == now) {
+        let now = self.attribution.latest_execution(entry.pid);
+        if entry.pid == Pid::IDLE || self.attribution.processes.ever(entry.pid).all(|p| p.execution == now) {
             return now;
         }
-        let threads = self.processes.ever(entry.pid).filter(|p| p.kernel_thread).map(|p| p.execution);
+        let threads =
+            self.attribution.processes.ever(entry.pid).filter(|p| p.kernel_thread).map(|p| p.execution);
         let threads: Vec<ExecutionId> = threads.collect();
         if let [thread] = threads[..] { thread } else { self.without_app(entry) }
     }
 
-    fn settle_in_process(&mut self, entry: &Entry, pc: u64, executable: u32, now_or_never: bool) -> bool {
-        let lives = self.lives(entry.pid, executable);
+    fn resolve_in_process(
+        &mut self,
+        entry: &Entry,
+        pc: u64,
+        executable: u32,
+        now_or_never: bool,
+    ) -> Option<Resolved> {
+        let known = self.known_spaces(entry.pid, executable);
         let mut explained = None;
         let mut others = Vec::new();
-        for (space, code, execution) in &lives.spaces {
+        for (space, code, execution) in &known.spaces {
             let Some(mapping) = space.find(pc) else { continue };
-            let one = (self.place_in(mapping, entry.pid, *code, pc, *execution), *execution);
+            let one = (self.attribution.place_in(mapping, entry.pid, *code, pc, *execution), *execution);
             match explained {
                 None => explained = Some(one),
                 Some(first) if first != one && !others.contains(&one) => others.push(one),
@@ -493,54 +505,54 @@ impl<H: Host> Collector<H> {
             }
         }
         let (place, execution) = match explained {
-            None if entry.pid == Pid::ENDED => (Err(Cause::NoTask), self.nobody),
-            None => (Err(self.why_not_mapped(entry.pid)), lives.execution),
-            Some((place, execution)) if lives.complete && others.is_empty() => (Ok(place), execution),
-            Some(_) if !now_or_never => return false,
-            Some((place, execution)) if lives.complete && others.iter().all(|(p, _)| *p == place) => {
+            None if entry.pid == Pid::ENDED => (Err(Cause::NoTask), self.attribution.nobody),
+            None => (Err(self.attribution.why_not_mapped(entry.pid)), known.execution),
+            Some((place, execution)) if known.is_complete && others.is_empty() => (Ok(place), execution),
+            Some(_) if !now_or_never => return None,
+            Some((place, execution)) if known.is_complete && others.iter().all(|(p, _)| *p == place) => {
                 let executions = others.iter().map(|(_, e)| *e);
                 (Ok(place), self.one_app(execution, executions, entry))
             }
-            Some(_) => (Err(Cause::Ambiguous), self.nobody),
+            Some(_) => (Err(Cause::Ambiguous), self.attribution.nobody),
         };
-        self.count(entry.event, place, pc, execution, entry.count);
-        true
+        Some((place, pc, execution))
     }
 
-    /// Returns what a pid was, except what the low half of its executable's ID rules out.
-    fn lives(&mut self, pid: Pid, executable: u32) -> Rc<Lives> {
-        let known = self.aggregated.lives.get(&pid);
-        if let Some(known) = known.filter(|lives| lives.executable == executable) {
+    /// Returns the address spaces of a pid, except those that the low half of its executable's ID rules out.
+    fn known_spaces(&mut self, pid: Pid, executable: u32) -> Rc<KnownSpaces> {
+        let known = self.known.spaces.get(&pid);
+        if let Some(known) = known.filter(|known| known.executable == executable) {
             return known.clone();
         }
-        let execution = self.latest_execution(pid);
-        self.recall(pid);
-        self.look_at_programs(pid);
-        let (spaces, complete) = (self.spaces(pid, executable), self.processes.is_complete(pid));
-        let lives = Rc::new(Lives { executable, spaces, execution, complete });
-        if complete && lives.spaces.len() == 1 {
-            self.aggregated.lives.insert(pid, lives.clone()); // Otherwise more may be known next time.
+        let execution = self.attribution.latest_execution(pid);
+        self.attribution.recall(pid);
+        self.attribution.look_at_programs(pid);
+        let is_complete = self.attribution.processes.is_complete(pid);
+        let spaces = self.possible_spaces(pid, executable);
+        let known = Rc::new(KnownSpaces { executable, spaces, execution, is_complete });
+        if is_complete && known.spaces.len() == 1 {
+            self.known.spaces.insert(pid, known.clone()); // Otherwise more may be known next time.
         }
-        lives
+        known
     }
 
     /// Returns the address spaces of a pid, each with its execution as far as known.
-    fn spaces(&self, pid: Pid, executable: u32) -> Vec<(AddressSpace, CodeId, ExecutionId)> {
+    fn possible_spaces(&self, pid: Pid, executable: u32) -> Vec<(AddressSpace, CodeId, ExecutionId)> {
         let space = |p: &Process| (p.space.clone(), p.code, p.execution);
-        let mut all = self.processes.ever(pid);
+        let mut all = self.attribution.processes.ever(pid);
         if let (Some(only), None) = (all.next(), all.next()) {
             return vec![space(only)];
         }
-        let (mut candidates, _) = self.candidates(pid);
-        let known = &self.aggregated;
+        let (mut candidates, _) = self.attribution.candidates(pid);
+        let known = &self.known;
         let is_id = |id: u64| id as u32 == executable;
         let is_file = |file| known.is_file_of_half(executable, file);
         let decided = executable != 0 && known.narrow(&mut candidates, &is_id, &is_file);
-        let ruled_out = |p: &Process| match self.candidate(p) {
+        let ruled_out = |p: &Process| match self.attribution.candidate(p) {
             Some(candidate) => executable != 0 && !candidates.contains(&candidate),
             None => decided,
         };
-        self.processes.ever(pid).filter(|p| !ruled_out(p)).map(space).collect()
+        self.attribution.processes.ever(pid).filter(|p| !ruled_out(p)).map(space).collect()
     }
 
     /// Returns the execution that represents an application, if all these executions belong to it.
@@ -550,9 +562,9 @@ impl<H: Host> Collector<H> {
         mut others: impl Iterator<Item = ExecutionId>,
         entry: &Entry,
     ) -> ExecutionId {
-        let app = self.apps.resolve(first).app;
-        if others.all(|other| self.apps.resolve(other).app == app) {
-            self.apps.together(&app)
+        let app = self.attribution.apps.resolve(first).app;
+        if others.all(|other| self.attribution.apps.resolve(other).app == app) {
+            self.attribution.apps.together(&app)
         } else {
             self.without_app(entry)
         }

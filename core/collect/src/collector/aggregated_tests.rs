@@ -8,7 +8,9 @@ use dwell_attribution::{Interval, OwnedTag, Target};
 use dwell_profile::{CpuId, Pid};
 
 use super::{
+    attribution::EXECUTIONS_MAX,
     tests::{FakeHost, KERNEL, MODULE, MODULE_UNTIL_NS, Random, collector, file, side, told},
+    unknown::UnknownCauses,
     *,
 };
 use crate::{
@@ -95,7 +97,7 @@ fn entries_find_what_their_pid_was_in_the_interval() {
     .assert_eq(&told(&c.take()).join("\n"));
     let causes =
         UnknownCauses { no_process: 11, no_mapping: 19, ambiguous: 7, app: 8, ..UnknownCauses::default() };
-    assert_eq!((c.unknown(), c.tallies()[0].unknown), (causes, causes.total()));
+    assert_eq!((c.counts.unknown(), c.counts.tallies()[0].unknown), (causes, causes.total()));
 }
 
 /// The first entries arrive before their interval is over, as from an overflow buffer.
@@ -136,7 +138,7 @@ fn a_program_named_in_two_ways_is_one() {
     c.apply_entries(&entries, interval(3, 5));
     c.end_interval(5);
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+30 cc1#0 4", "cpu-clock /bin/cc1+30 copy#1 5"]);
-    assert_eq!(c.unknown().total(), 0);
+    assert_eq!(c.counts.unknown().total(), 0);
 }
 
 #[test]
@@ -145,7 +147,7 @@ fn an_id_once_learned_decides() {
     execute(&mut c, 1, Pid(8), "/bin/cc1");
     c.apply_entries(&[entry(executable(77, 0x20), Pid(8), 1)], interval(0, 2));
     c.end_interval(2); // The pid was cc1 or init's copy, whose ID is not known.
-    assert_eq!(c.unknown().ambiguous, 1);
+    assert_eq!(c.counts.unknown().ambiguous, 1);
     // From here on pid 8 is cc1 alone, while 9 is two programs, one after the other.
     execute(&mut c, 3, Pid(9), "/bin/cc1");
     execute(&mut c, 4, Pid(9), "/bin/as");
@@ -164,7 +166,7 @@ fn an_id_once_learned_decides() {
         ["cpu-clock /bin/cc1+10 cc1#2 3", "cpu-clock /bin/cc1+20 cc1#0 1", "cpu-clock /bin/cc1+30 cc1#0 2",]
     );
     assert_eq!(told[3], "cpu-clock /bin/cc1+40 cc1#0 4");
-    assert_eq!(c.unknown().ambiguous, 1);
+    assert_eq!(c.counts.unknown().ambiguous, 1);
 }
 
 #[test]
@@ -196,7 +198,7 @@ fn what_a_mapping_hid_explains_its_interval() {
     c.apply_entries(&[entry(process(0x9001, 0), Pid(1), 1)], interval(4, 5));
     c.end_interval(5);
     assert_eq!(told(&c.take()), ["cpu-clock /lib/new+1 init#1 1", "cpu-clock unknown+9001 unknown#0 1"]);
-    assert_eq!(c.unknown().ambiguous, 1);
+    assert_eq!(c.counts.unknown().ambiguous, 1);
 }
 
 /// During an exec the process already has the new executable while the kernel has not reported the exec yet.
@@ -285,7 +287,7 @@ fn the_dead_count_until_their_interval_is_over_and_are_forgotten_with_it() {
     let told = told(&c.take());
     let others: Vec<&String> = told.iter().filter(|t| !t.contains(" cc1#")).collect();
     assert!(others.is_empty(), "{others:?}");
-    assert_eq!((c.unknown().total(), c.tallies()[0].samples), (0, u64::from(dead) - 10 + 12));
+    assert_eq!((c.counts.unknown().total(), c.counts.tallies()[0].samples), (0, u64::from(dead) - 10 + 12));
 }
 
 #[test]
@@ -324,7 +326,7 @@ fn a_process_that_is_forgotten_keeps_its_program() {
     c.end_interval(2);
     c.take();
     c.reap(2);
-    assert!(c.processes.forget_least_recent(0) > 0);
+    assert!(c.attribution.processes.forget_least_recent(0) > 0);
     c.sweep_images();
     c.apply_entries(&[entry(executable(9, 0x20), Pid(7), 1)], interval(2, 4));
     c.end_interval(4);
@@ -521,11 +523,15 @@ fn simulate(seed: u64, told_bits: bool) -> [u64; 3] {
             c.reap(now);
         }
     }
-    assert_eq!(c.tallies()[0].lost, machine.lost);
-    assert_eq!(c.tallies()[0].samples + machine.lost, machine.samples, "samples in are stored or lost");
-    assert_eq!(c.unknown().total(), c.tallies()[0].unknown);
-    assert_eq!(c.unknown().total(), c.unknown().ambiguous, "all addresses were mapped");
-    [c.unknown().ambiguous + c.unknown().app, machine.lost, machine.samples]
+    assert_eq!(c.counts.tallies()[0].lost, machine.lost);
+    assert_eq!(
+        c.counts.tallies()[0].samples + machine.lost,
+        machine.samples,
+        "samples in are stored or lost"
+    );
+    assert_eq!(c.counts.unknown().total(), c.counts.tallies()[0].unknown);
+    assert_eq!(c.counts.unknown().total(), c.counts.unknown().ambiguous, "all addresses were mapped");
+    [c.counts.unknown().ambiguous + c.counts.unknown().app, machine.lost, machine.samples]
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The collector's handling of data: which memory the sampled loads and stores refer to (DCPI §9 wishes for it).
+//! Data that sampled instructions refer to: which memory the sampled loads and stores refer to (DCPI §9 wishes for it).
 //!
 //! Enters: samples in user mode, with registers if they have any. Leaves: counts of the derived events [`Event::DATA`] and
 //! [`Event::DATA_PAGE`]. Each sample counts once: at an image's data, or under a name for another kind of memory
@@ -12,11 +12,15 @@
 //! [`Event::DATA`]: dwell_profile::Event::DATA
 //! [`Event::DATA_PAGE`]: dwell_profile::Event::DATA_PAGE
 
-use dwell_attribution::{ExecutionId, ImageIndex};
+use dwell_attribution::{ExecutionId, ImageIndex, Images};
 use dwell_profile::{DerivedEvent, ImageId, ImageKind, Pid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Collector, Spot, code::read_code};
+use super::{
+    attribution::{Attribution, SampleContext},
+    branch_directions::read_code,
+    places::Spot,
+};
 use crate::{
     branch::Registers,
     host::{Host, Region},
@@ -43,8 +47,7 @@ const RSP: u8 = 4;
 
 /// State for counting what samples refer to.
 #[derive(Debug, Default)]
-pub(super) struct Data {
-    wanted: bool,
+pub(super) struct DataReferences {
     operands: FxHashMap<(ImageIndex, u64), Operand>,
     processes: FxHashMap<Pid, Memory>,
     addresses: FxHashSet<(ImageIndex, u64)>,
@@ -77,7 +80,7 @@ enum What {
     Named(ImageIndex),
 }
 
-impl Data {
+impl DataReferences {
     /// Forgets the mappings of a pid that has become another process, or none.
     pub(super) fn forget(&mut self, pid: Pid) {
         self.processes.remove(&pid);
@@ -88,84 +91,85 @@ impl Data {
     pub(super) fn fill_addresses(&mut self) {
         self.addresses.extend((0..ADDRESSES_MAX as u64).map(|at| (ImageIndex(u32::MAX), at)));
     }
-}
 
-impl<H: Host> Collector<H> {
-    /// Starts to count what samples refer to.
-    pub fn keep_data(&mut self) {
-        self.data.wanted = true;
-    }
-
-    /// Counts the memory to which the instruction at a sample in user mode refers.
-    pub(super) fn note_data(&mut self, sample: &Sample, spot: Option<Spot>, execution: ExecutionId) {
-        if !self.data.wanted {
-            return;
-        }
-        let execution_counted = self.apps.counted_as(execution);
-        let (image, offset, event) = match (&sample.registers, spot) {
-            (None, _) => self.no_data("no registers"),
-            (Some(_), Some(Spot::Code(..)) | None) => self.no_data("code in no file"),
-            (Some(registers), Some(Spot::Image(image, offset))) => match self.operand((image, offset)) {
-                Operand::At(operand) => {
-                    let address = operand.effective_address(sample.pc, |number| registers.general(number));
-                    self.datum(sample.pid, execution, address, registers)
-                }
-                Operand::ThreadLocal => self.data_named("thread-local", "[thread-local]"),
-                Operand::None => self.no_data("no memory operand"),
-                Operand::Gs => self.no_data("relative to gs"),
-                Operand::Vector => self.no_data("gather or scatter"),
-                Operand::Undecoded => self.no_data("code not at hand or not decoded"),
-            },
+    /// Returns the image and offset to count the memory at that an instruction refers to, at a sample in user mode, and the
+    /// event that says whether the offset is exact or a page.
+    pub(super) fn observe<H: Host>(
+        &mut self,
+        attribution: &mut Attribution<H>,
+        context: &SampleContext,
+        sample: &Sample,
+        spot: Option<Spot>,
+    ) -> (ImageIndex, u64, DerivedEvent) {
+        let images = &mut attribution.images;
+        let (Some(registers), Some(spot)) = (&sample.registers, spot) else {
+            return no_data(
+                images,
+                if sample.registers.is_none() { "no registers" } else { "code in no file" },
+            );
         };
-        self.add(offset, image, execution_counted, event.into(), 1);
+        let Spot::Image(image, offset) = spot else { return no_data(images, "code in no file") };
+        match self.operand(attribution, (image, offset)) {
+            Operand::At(operand) => {
+                let address = operand.effective_address(sample.pc, |number| registers.general(number));
+                self.datum(attribution, context, sample.pid, address, registers)
+            }
+            Operand::ThreadLocal => data_named(&mut attribution.images, "thread-local", "[thread-local]"),
+            Operand::None => no_data(&mut attribution.images, "no memory operand"),
+            Operand::Gs => no_data(&mut attribution.images, "relative to gs"),
+            Operand::Vector => no_data(&mut attribution.images, "gather or scatter"),
+            Operand::Undecoded => no_data(&mut attribution.images, "code not at hand or not decoded"),
+        }
     }
 
-    fn operand(&mut self, place: (ImageIndex, u64)) -> Operand {
-        if let Some(known) = self.data.operands.get(&place) {
+    fn operand<H: Host>(&mut self, attribution: &mut Attribution<H>, place: (ImageIndex, u64)) -> Operand {
+        if let Some(known) = self.operands.get(&place) {
             return *known;
         }
-        if self.data.operands.len() >= OPERANDS_MAX {
-            self.data.operands.clear();
+        if self.operands.len() >= OPERANDS_MAX {
+            self.operands.clear();
         }
         let mut code = [0; INSTRUCTION_BYTES_MAX];
-        let length = read_code(&self.images, &mut self.host, place.0, place.1, &mut code);
+        let length = read_code(&attribution.images, &mut attribution.host, place.0, place.1, &mut code);
         let is_known = cfg!(target_arch = "x86_64");
         let operand = if is_known { Operand::decode(&code[..length]) } else { Operand::Undecoded };
-        self.data.operands.insert(place, operand);
+        self.operands.insert(place, operand);
         operand
     }
 
     /// Returns the image and offset for a data address, and the event that says whether the offset is exact or a page.
-    fn datum(
+    fn datum<H: Host>(
         &mut self,
+        attribution: &mut Attribution<H>,
+        context: &SampleContext,
         pid: Pid,
-        execution: ExecutionId,
         address: u64,
         registers: &Registers,
     ) -> (ImageIndex, u64, DerivedEvent) {
-        let now_ns = self.sampled.until_ns;
-        let age_ns = self.data.processes.get(&pid).map(|memory| now_ns.saturating_sub(memory.looked_ns));
+        let now_ns = context.interval.until_ns;
+        let age_ns = self.processes.get(&pid).map(|memory| now_ns.saturating_sub(memory.looked_ns));
         let is_missing = || self.area(pid, address).is_none();
         let look = match age_ns {
             None => true,
             Some(age_ns) => age_ns > AGE_MAX_NS || age_ns > AGE_OF_MISS_MIN_NS && is_missing(),
         };
         if look {
-            self.look_at_memory(pid, execution, now_ns);
+            self.look_at_memory(attribution, context, pid);
         }
         let Some(area) = self.area(pid, address) else {
-            let nothing = self.data.processes.get(&pid).is_none_or(|memory| memory.areas.is_empty());
-            return self.no_data(if nothing { "process was gone" } else { "address in no mapping" });
+            let nothing = self.processes.get(&pid).is_none_or(|memory| memory.areas.is_empty());
+            let cause = if nothing { "process was gone" } else { "address in no mapping" };
+            return no_data(&mut attribution.images, cause);
         };
         let (start, end, what) = (area.start, area.end, area.what);
         if area.may_be_stack && (start..end).contains(&registers.general(RSP)) {
-            return self.data_named("stack", "[stack]");
+            return data_named(&mut attribution.images, "stack", "[stack]");
         }
         match what {
             What::Named(image) => (image, 0, DerivedEvent::Data),
             What::Image { image, base } => {
                 let distance = address.wrapping_sub(base);
-                let addresses = &mut self.data.addresses;
+                let addresses = &mut self.addresses;
                 if addresses.len() < ADDRESSES_MAX || addresses.contains(&(image, distance)) {
                     addresses.insert((image, distance));
                     return (image, distance, DerivedEvent::Data);
@@ -176,16 +180,21 @@ impl<H: Host> Collector<H> {
     }
 
     fn area(&self, pid: Pid, address: u64) -> Option<&Area> {
-        let areas = &self.data.processes.get(&pid)?.areas;
+        let areas = &self.processes.get(&pid)?.areas;
         let at = areas.partition_point(|area| area.end <= address);
         areas.get(at).filter(|area| area.start <= address)
     }
 
-    fn look_at_memory(&mut self, pid: Pid, execution: ExecutionId, now_ns: u64) {
-        if self.data.processes.len() >= PROCESSES_MAX {
-            self.data.processes.clear();
+    fn look_at_memory<H: Host>(
+        &mut self,
+        attribution: &mut Attribution<H>,
+        context: &SampleContext,
+        pid: Pid,
+    ) {
+        if self.processes.len() >= PROCESSES_MAX {
+            self.processes.clear();
         }
-        let regions = self.host.memory(pid);
+        let regions = attribution.host.memory(pid);
         let mut areas: Vec<Area> = Vec::with_capacity(regions.len());
         let mut bases: FxHashMap<&str, u64> = FxHashMap::default();
         for (at, region) in regions.iter().enumerate() {
@@ -197,75 +206,69 @@ impl<H: Host> Collector<H> {
             let what = if region.is_file() {
                 let base = bases.get(region.name.as_str()).copied();
                 let base = base.unwrap_or_else(|| region.start.wrapping_sub(region.file_offset));
-                match self.image_of_file(&regions, region, pid, execution) {
+                match image_of_file(attribution, &regions, region, pid, context.execution) {
                     Some(image) => What::Image { image, base },
-                    None => What::Named(self.data_of_file(&region.name)),
+                    None => What::Named(self.data_by_name(
+                        &mut attribution.images,
+                        format!("file:{}", region.name),
+                        &region.name,
+                    )),
                 }
             } else if region.name.is_empty() {
                 // Memory directly behind an image's last bytes is its .bss, if the image has one; the reader of the counts
                 // decides that.
                 match (before.map(Region::is_file), areas.last()) {
                     (Some(true), Some(Area { what: what @ What::Image { .. }, .. })) => *what,
-                    _ => What::Named(self.data_named("anonymous", "[anonymous]").0),
+                    _ => What::Named(data_named(&mut attribution.images, "anonymous", "[anonymous]").0),
                 }
             } else if region.name == "[heap]" {
-                What::Named(self.data_named("heap", "[heap]").0)
+                What::Named(data_named(&mut attribution.images, "heap", "[heap]").0)
             } else if region.name == "[stack]" {
-                What::Named(self.data_named("stack", "[stack]").0)
+                What::Named(data_named(&mut attribution.images, "stack", "[stack]").0)
             } else {
-                What::Named(self.data_in(&region.name))
+                // The kernel or the process named it: `[vvar]`, `[anon:glibc: malloc]`.
+                let id = format!("mapping:{}", region.name);
+                What::Named(self.data_by_name(&mut attribution.images, id, &region.name))
             };
             let may_be_stack = region.name.is_empty() && is_guarded && matches!(what, What::Named(_));
             areas.push(Area { start: region.start, end: region.end, what, may_be_stack });
         }
-        self.data.processes.insert(pid, Memory { looked_ns: now_ns, areas });
+        self.processes.insert(pid, Memory { looked_ns: context.interval.until_ns, areas });
     }
 
-    /// Returns the image of a mapped file, if the process maps code of the file.
-    fn image_of_file(
-        &mut self,
-        regions: &[Region],
-        region: &Region,
-        pid: Pid,
-        execution: ExecutionId,
-    ) -> Option<ImageIndex> {
-        let code = regions.iter().find(|r| r.is_executable && r.name == region.name)?;
-        match self.mapped_place(pid, code.start, execution)? {
-            Spot::Image(image, _) => Some(image),
-            Spot::Code(..) => None,
-        }
-    }
-
-    fn no_data(&mut self, cause: &str) -> (ImageIndex, u64, DerivedEvent) {
-        self.data_named(&format!("none:{cause}"), &format!("[{cause}]"))
-    }
-
-    fn data_named(&mut self, what: &str, shown: &str) -> (ImageIndex, u64, DerivedEvent) {
-        (
-            self.images.named(ImageId::named(&format!("data:{what}")), ImageKind::Unknown, shown),
-            0,
-            DerivedEvent::Data,
-        )
-    }
-
-    fn data_of_file(&mut self, path: &str) -> ImageIndex {
-        self.data_by_name(format!("file:{path}"), path)
-    }
-
-    /// Returns the image for memory that the kernel or the process named: `[vvar]`, `[anon:glibc: malloc]`.
-    fn data_in(&mut self, name: &str) -> ImageIndex {
-        self.data_by_name(format!("mapping:{name}"), name)
-    }
-
-    fn data_by_name(&mut self, id: String, shown: &str) -> ImageIndex {
-        if let Some(known) = self.data.names.get(&id) {
+    fn data_by_name(&mut self, images: &mut Images, id: String, shown: &str) -> ImageIndex {
+        if let Some(known) = self.names.get(&id) {
             return *known;
         }
-        if self.data.names.len() >= NAMES_MAX {
-            return self.data_named("others", "[other mappings]").0;
+        if self.names.len() >= NAMES_MAX {
+            return data_named(images, "others", "[other mappings]").0;
         }
-        let image = self.images.named(ImageId::named(&format!("data:{id}")), ImageKind::Unknown, shown);
-        self.data.names.insert(id, image);
+        let image = images.named(ImageId::named(&format!("data:{id}")), ImageKind::Unknown, shown);
+        self.names.insert(id, image);
         image
     }
+}
+
+/// Returns the image of a mapped file, if the process maps code of the file.
+fn image_of_file<H: Host>(
+    attribution: &mut Attribution<H>,
+    regions: &[Region],
+    region: &Region,
+    pid: Pid,
+    execution: ExecutionId,
+) -> Option<ImageIndex> {
+    let code = regions.iter().find(|r| r.is_executable && r.name == region.name)?;
+    match attribution.mapped_place(pid, code.start, execution)? {
+        Spot::Image(image, _) => Some(image),
+        Spot::Code(..) => None,
+    }
+}
+
+fn no_data(images: &mut Images, cause: &str) -> (ImageIndex, u64, DerivedEvent) {
+    data_named(images, &format!("none:{cause}"), &format!("[{cause}]"))
+}
+
+fn data_named(images: &mut Images, what: &str, shown: &str) -> (ImageIndex, u64, DerivedEvent) {
+    let id = ImageId::named(&format!("data:{what}"));
+    (images.named(id, ImageKind::Unknown, shown), 0, DerivedEvent::Data)
 }

@@ -1,6 +1,6 @@
 //! Tests which data samples refer to, with given registers and simulated mappings of a process.
 
-use dwell_profile::CpuId;
+use dwell_profile::{CpuId, Tid};
 
 use super::{
     tests::{collector, told},
@@ -101,7 +101,7 @@ mod on_x86_64 {
     #[test]
     fn more_places_than_are_kept_apart_are_told_by_page() {
         let mut c = prepared();
-        c.data.fill_addresses();
+        c.data.as_mut().unwrap().fill_addresses();
         [0x2008, 0x2010, 0x3008].into_iter().for_each(|rax| sample(&mut c, 0x1030, Some((rax, 0))));
         assert_eq!(rows(&mut c), "data-page /bin/init+1000 init#1 2\ndata-page /bin/init+2000 init#1 1");
     }

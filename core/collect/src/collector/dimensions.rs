@@ -29,7 +29,7 @@ impl ValuesIndex {
 }
 
 /// State that turns records into dimension values.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Dimensions {
     wanted: DimensionSet,
     /// Names by thread; a missing thread is looked up.
@@ -38,9 +38,6 @@ pub(super) struct Dimensions {
     names: FxHashSet<Arc<str>>,
     index: FxHashMap<Arc<DimensionValues>, u32>,
     values: Vec<Arc<DimensionValues>>,
-    /// Values of the sample that is being counted.
-    current: ValuesIndex,
-    now_ns: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -49,41 +46,28 @@ struct Group {
     looked_ns: u64,
 }
 
-impl Default for Dimensions {
-    fn default() -> Self {
-        let (threads, groups, names, index) = Default::default();
-        let (wanted, values, current) = (DimensionSet::NONE, Vec::new(), ValuesIndex::NONE);
-        Dimensions { wanted, threads, groups, names, index, values, current, now_ns: 0 }
-    }
-}
-
 impl Dimensions {
     /// Selects the dimensions to keep.
     pub(super) fn want(&mut self, wanted: DimensionSet) {
         self.wanted = wanted;
     }
 
-    /// Returns the values of the sample that is being counted.
-    pub(super) fn current(&self) -> ValuesIndex {
-        self.current
-    }
-
-    /// Sets the time of what follows.
-    pub(super) fn at(&mut self, time_ns: u64) {
-        self.now_ns = time_ns;
-    }
-
-    /// Sets the thread and CPU of what is counted next.
-    pub(super) fn see(&mut self, host: &mut impl Host, pid: Pid, tid: Tid, cpu: Option<CpuId>) {
+    /// Returns the values for a sample of a thread on a CPU.
+    pub(super) fn values_of(
+        &mut self,
+        host: &mut impl Host,
+        (pid, tid, cpu): (Pid, Tid, Option<CpuId>),
+        time_ns: u64,
+    ) -> ValuesIndex {
         if self.wanted.is_empty() {
-            return;
+            return ValuesIndex::NONE;
         }
         let values = DimensionValues {
             thread: self.wanted.has(Dimension::Thread).then(|| self.thread(host, pid, tid)),
-            cgroup: self.wanted.has(Dimension::Cgroup).then(|| self.group(host, pid)),
+            cgroup: self.wanted.has(Dimension::Cgroup).then(|| self.group(host, pid, time_ns)),
             cpu: cpu.filter(|_| self.wanted.has(Dimension::Cpu)),
         };
-        self.current = ValuesIndex(match self.index.get(&values) {
+        ValuesIndex(match self.index.get(&values) {
             Some(at) => *at,
             None => {
                 let (at, values) = (self.values.len() as u32, Arc::new(values));
@@ -91,7 +75,7 @@ impl Dimensions {
                 self.index.insert(values, at);
                 at
             }
-        });
+        })
     }
 
     fn thread(&mut self, host: &mut impl Host, pid: Pid, tid: Tid) -> Arc<str> {
@@ -105,9 +89,9 @@ impl Dimensions {
         name
     }
 
-    fn group(&mut self, host: &mut impl Host, pid: Pid) -> Arc<str> {
+    fn group(&mut self, host: &mut impl Host, pid: Pid, time_ns: u64) -> Arc<str> {
         let known = self.groups.get(&pid);
-        let is_fresh = |group: &&Group| self.now_ns.saturating_sub(group.looked_ns) < GROUP_AGE_MAX_NS;
+        let is_fresh = |group: &&Group| time_ns.saturating_sub(group.looked_ns) < GROUP_AGE_MAX_NS;
         if let Some(group) = known.filter(is_fresh) {
             return group.path.clone();
         }
@@ -116,7 +100,7 @@ impl Dimensions {
             (None, Some(before)) => before.path.clone(), // The process has ended.
             (None, None) => "".into(),
         };
-        self.groups.insert(pid, Group { path: path.clone(), looked_ns: self.now_ns });
+        self.groups.insert(pid, Group { path: path.clone(), looked_ns: time_ns });
         path
     }
 
@@ -149,9 +133,9 @@ impl Dimensions {
     }
 
     /// Notes a new process. It is in its parent's group until the group is read.
-    pub(super) fn fork(&mut self, host: &mut impl Host, pid: Pid, parent_pid: Pid) {
+    pub(super) fn fork(&mut self, host: &mut impl Host, pid: Pid, parent_pid: Pid, time_ns: u64) {
         if self.wanted.has(Dimension::Cgroup) {
-            let path = self.group(host, parent_pid);
+            let path = self.group(host, parent_pid, time_ns);
             self.groups.insert(pid, Group { path, looked_ns: 0 });
         }
     }
@@ -174,7 +158,6 @@ impl Dimensions {
     pub(super) fn forget_values(&mut self) {
         self.index.clear();
         self.values.clear();
-        self.current = ValuesIndex::NONE;
     }
 
     /// Forgets processes that have ended.

@@ -1,4 +1,4 @@
-//! The collector's handling of processes that run already, as /proc shows them.
+//! Processes that run already, as /proc shows them.
 //!
 //! Enters: pids. Leaves: processes with their mappings and executions. Never here: the side band.
 
@@ -6,28 +6,29 @@ use dwell_attribution::{ExecutionId, Process};
 use dwell_profile::Pid;
 use rustc_hash::FxHashSet;
 
-use super::{Collector, kernel_thread_name};
+use super::attribution::Attribution;
 use crate::host::{Host, ProcessSnapshot};
 
 /// Most mappings of live processes that are kept: 1.3 MB.
 pub(super) const MAPPINGS_MAX: usize = 1 << 15;
 
-impl<H: Host> Collector<H> {
+impl<H: Host> Attribution<H> {
     /// Adds processes that run already. Call it after the events were enabled, so that no mapping is missed. Records from
     /// before are then applied on top, which has no lasting effect.
-    pub fn discover(&mut self, pids: impl IntoIterator<Item = Pid>) {
+    pub(super) fn discover(&mut self, pids: impl IntoIterator<Item = Pid>) {
         for pid in pids {
             self.discover_one(pid);
             self.processes.forget_least_recent(MAPPINGS_MAX);
         }
     }
 
+    /// Adds a process that runs already. Returns whether there is one.
     pub(super) fn discover_one(&mut self, pid: Pid) -> bool {
         let Some(snapshot) = self.host.process(pid) else { return false };
         let execution = self.begin_execution(&snapshot);
         let process = self.process_in(pid, snapshot, execution);
         self.processes.discover(pid, process);
-        self.meet(pid);
+        self.note_program(pid);
         self.note_mappings(pid);
         true
     }
@@ -54,9 +55,8 @@ impl<H: Host> Collector<H> {
     }
 
     /// Reads all processes again after a loss: what they execute and have mapped. All processes not in `pids` have ended.
-    pub fn refresh(&mut self, pids: impl IntoIterator<Item = Pid>, now_ns: u64) {
+    pub(super) fn refresh(&mut self, pids: impl IntoIterator<Item = Pid>, now_ns: u64) {
         let pids: FxHashSet<Pid> = pids.into_iter().collect();
-        self.aggregated.forget_all_lives();
         self.processes.exit_all_but(&pids, now_ns);
         for pid in pids {
             let Some(snapshot) = self.host.process(pid) else { continue };
@@ -71,7 +71,7 @@ impl<H: Host> Collector<H> {
             let execution = self.execution_in(pid, &snapshot);
             let process = self.process_in(pid, snapshot, execution);
             self.processes.look_again(pid, process, now_ns);
-            self.meet(pid);
+            self.note_program(pid);
             self.note_mappings(pid);
             self.processes.forget_least_recent(MAPPINGS_MAX);
         }
@@ -103,4 +103,10 @@ impl<H: Host> Collector<H> {
         let space = self.process_in(pid, snapshot, execution).space;
         self.processes.remember(pid, space);
     }
+}
+
+/// Returns the part of a kernel thread's name before the slash. Per-CPU threads and workers differ after it only:
+/// `kworker/3:1-events`, `ksoftirqd/0`.
+pub(super) fn kernel_thread_name(comm: &str) -> &str {
+    comm.split('/').next().unwrap_or(comm)
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use dwell_attribution::Interval;
-use dwell_profile::CpuId;
+use dwell_profile::{CpuId, Tid};
 
 use super::{
     tests::{FakeHost, file, side},

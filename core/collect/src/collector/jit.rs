@@ -1,4 +1,4 @@
-//! The collector's handling of generated code: samples of it wait until their names are known.
+//! Generated code: samples of it wait until their names are known.
 //!
 //! Enters: samples of anonymous code, each with the address space it ran in. Leaves: counts at offsets of the application's
 //! image, whose symbols name them. Never here: a name of another process's code, or of other code that was at the address
@@ -18,7 +18,12 @@ use dwell_attribution::{CodeId, ExecutionId, ImageIndex, Mapping};
 use dwell_profile::{CountedEvent, Pid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Collector, ValuesIndex, jit_layout::JitLayout};
+use super::{
+    attribution::{Attribution, SampleContext},
+    counts::{SampleCounts, Slot},
+    dimensions::ValuesIndex,
+    jit_layout::JitLayout,
+};
 use crate::{
     code_names::{CodeName, NamesWindow},
     host::Host,
@@ -37,7 +42,7 @@ const WAITING_MAX: usize = 1 << 15;
 
 /// The generated code of all processes.
 #[derive(Default)]
-pub(super) struct Jit {
+pub(super) struct GeneratedCode {
     codes: FxHashMap<CodeId, Code>,
     layouts: FxHashMap<Arc<str>, JitLayout>,
     waiting: usize,
@@ -67,7 +72,7 @@ struct Waiting {
     event: CountedEvent,
 }
 
-impl Jit {
+impl GeneratedCode {
     /// Returns the number of counts that wait for names.
     pub(super) fn len(&self) -> usize {
         self.waiting
@@ -81,7 +86,7 @@ impl Jit {
     }
 }
 
-impl<H: Host> Collector<H> {
+impl<H: Host> Attribution<H> {
     /// Notes a mapping of a process. If it may contain generated code, or is a jitdump, the files with names must be found
     /// now, while the process lives.
     pub(super) fn note_mapping(&mut self, pid: Pid, mapping: &Mapping, since_ns: Option<u64>) {
@@ -102,25 +107,25 @@ impl<H: Host> Collector<H> {
 
     fn note_code(&mut self, pid: Pid, parent: Option<CodeId>, since_ns: Option<u64>) {
         let Some(code) = self.processes.get(pid).map(|p| p.code) else { return };
-        if self.jit.codes.contains_key(&code) {
+        if self.generated.codes.contains_key(&code) {
             return;
         }
         self.host.note_code(code, pid, parent, since_ns);
         // What a process wrote before we first looked at it is certain.
         let known = if since_ns.is_none() { self.host.code_names_bytes(code) } else { 0 };
-        self.jit.codes.insert(code, Code { known, ..Code::default() });
+        self.generated.codes.insert(code, Code { known, ..Code::default() });
     }
 
     /// Gives a child its parent's code, and the names written until now.
     pub(super) fn inherit_code(&mut self, pid: Pid, parent_pid: Pid, since_ns: u64) {
         let parent = self.processes.get(parent_pid).map(|p| p.code);
-        let Some((parent, known)) = parent.and_then(|id| Some((id, self.jit.codes.get(&id)?))) else {
+        let Some((parent, known)) = parent.and_then(|id| Some((id, self.generated.codes.get(&id)?))) else {
             return;
         };
         let mut ancestors = vec![(parent, self.host.code_names_bytes(parent))];
         ancestors.extend(known.ancestors.iter().take(ANCESTORS_MAX - 1));
         self.note_code(pid, Some(parent), Some(since_ns));
-        if let Some(child) = self.processes.get(pid).and_then(|p| self.jit.codes.get_mut(&p.code)) {
+        if let Some(child) = self.processes.get(pid).and_then(|p| self.generated.codes.get_mut(&p.code)) {
             child.ancestors = ancestors;
         }
     }
@@ -128,56 +133,57 @@ impl<H: Host> Collector<H> {
     /// Adds samples that will be counted when their names are known.
     pub(super) fn add_waiting(
         &mut self,
-        code: CodeId,
-        address: u64,
-        execution: ExecutionId,
+        counts: &mut SampleCounts,
+        context: &SampleContext,
         event: CountedEvent,
+        (code, address): (CodeId, u64),
         count: u64,
     ) {
-        let waiting = Waiting { address, execution, dimensions: self.dimensions.current(), event };
-        let of_code = self.jit.codes.entry(code).or_default();
+        let SampleContext { execution, dimensions, .. } = *context;
+        let waiting = Waiting { address, execution, dimensions, event };
+        let of_code = self.generated.codes.entry(code).or_default();
         let known = of_code.waiting.entry(waiting).or_insert(0);
-        self.jit.waiting += usize::from(*known == 0);
+        self.generated.waiting += usize::from(*known == 0);
         *known += count;
-        if self.jit.waiting >= WAITING_MAX {
-            self.name_all_code();
+        if self.generated.waiting >= WAITING_MAX {
+            self.name_all_code(counts);
         }
     }
 
     /// Looks up names for sampled processes if it is time.
-    pub fn name_code_when_due(&mut self) {
+    pub(super) fn name_code_when_due(&mut self, counts: &mut SampleCounts) {
         let began = Instant::now();
-        if self.jit.waiting == 0 || self.jit.next_look.is_some_and(|next| began < next) {
+        if self.generated.waiting == 0 || self.generated.next_look.is_some_and(|next| began < next) {
             return;
         }
-        let sampled = self.jit.codes.iter().filter(|(_, code)| !code.waiting.is_empty());
+        let sampled = self.generated.codes.iter().filter(|(_, code)| !code.waiting.is_empty());
         let sampled: Vec<CodeId> = sampled.map(|(id, _)| *id).collect();
-        sampled.into_iter().for_each(|code| self.name_code(code));
-        self.jit.next_look = Some(Instant::now() + LOOK_EVERY.max(began.elapsed() * LOOK_PART));
+        sampled.into_iter().for_each(|code| self.name_code(code, counts));
+        self.generated.next_look = Some(Instant::now() + LOOK_EVERY.max(began.elapsed() * LOOK_PART));
     }
 
     /// Looks up all names that samples wait for.
-    pub(super) fn name_all_code(&mut self) {
-        let mut all: Vec<CodeId> = self.jit.codes.keys().copied().collect();
+    pub(super) fn name_all_code(&mut self, counts: &mut SampleCounts) {
+        let mut all: Vec<CodeId> = self.generated.codes.keys().copied().collect();
         all.sort_unstable(); // A fixed order gives the same samples the same offsets.
-        all.into_iter().for_each(|code| self.name_code(code));
+        all.into_iter().for_each(|code| self.name_code(code, counts));
     }
 
     /// Looks up names for a process that ends: its file is complete now and will soon be unreachable.
-    pub(super) fn name_code_of(&mut self, pid: Pid) {
+    pub(super) fn name_code_of(&mut self, pid: Pid, counts: &mut SampleCounts) {
         if let Some(code) = self.processes.get(pid).map(|p| p.code) {
-            self.name_code(code);
+            self.name_code(code, counts);
         }
     }
 
-    fn name_code(&mut self, id: CodeId) {
-        let Some(code) = self.jit.codes.get_mut(&id) else { return };
+    fn name_code(&mut self, id: CodeId, counts: &mut SampleCounts) {
+        let Some(code) = self.generated.codes.get_mut(&id) else { return };
         if code.waiting.is_empty() && code.nameless.is_empty() {
             return;
         }
         let mut waiting: Vec<(Waiting, u64)> = code.waiting.drain().collect();
         waiting.sort_unstable();
-        self.jit.waiting -= waiting.len();
+        self.generated.waiting -= waiting.len();
         let mut addresses: Vec<u64> = waiting.iter().map(|(w, _)| w.address).collect();
         addresses.extend(&code.nameless);
         addresses.sort_unstable();
@@ -186,18 +192,20 @@ impl<H: Host> Collector<H> {
         let name_of = |address| addresses.binary_search(&address).map_or(&CodeName::Unknown, |at| &names[at]);
         self.name_later(id, &name_of, &waiting);
         for (sample, count) in waiting {
-            self.count_named(id, sample, name_of(sample.address), count);
+            self.count_named(counts, id, sample, name_of(sample.address), count);
         }
     }
 
     /// Returns the names of addresses from what the process has written, or else from what its ancestors had written when it
     /// was born. Later text in an ancestor's file may have been written by any process that shares the file.
     fn names(&mut self, id: CodeId, addresses: &[u64]) -> Vec<CodeName> {
-        let Some(code) = self.jit.codes.get(&id) else { return vec![CodeName::Unknown; addresses.len()] };
+        let Some(code) = self.generated.codes.get(&id) else {
+            return vec![CodeName::Unknown; addresses.len()];
+        };
         let (known, ancestors) = (code.known, code.ancestors.clone());
         let (mut names, end) = self.host.code_names(id, addresses, NamesWindow { since: known, until: None });
         let writes_itself = end > 0;
-        if let Some(code) = self.jit.codes.get_mut(&id) {
+        if let Some(code) = self.generated.codes.get_mut(&id) {
             code.known = end.max(known);
         }
         for (ancestor, since) in ancestors {
@@ -228,7 +236,9 @@ impl<H: Host> Collector<H> {
         name_of: &dyn Fn(u64) -> &'n CodeName,
         waiting: &[(Waiting, u64)],
     ) {
-        let Some(code) = self.jit.codes.get_mut(&id).filter(|code| !code.nameless.is_empty()) else { return };
+        let Some(code) = self.generated.codes.get_mut(&id).filter(|code| !code.nameless.is_empty()) else {
+            return;
+        };
         let named = |address: &u64| *name_of(*address) != CodeName::Unknown;
         let named: Vec<u64> = code.nameless.extract_if(named).collect();
         let execution = waiting
@@ -239,7 +249,7 @@ impl<H: Host> Collector<H> {
         for address in named {
             if let CodeName::Named(symbol) = name_of(address) {
                 let app = self.apps.resolve(execution).app;
-                let layout = self.jit.layouts.entry(app.clone()).or_default();
+                let layout = self.generated.layouts.entry(app.clone()).or_default();
                 layout.place(id, symbol, address);
                 let (image, new) = (self.images.jit(&app), layout.take_new());
                 self.add_symbols(image, new);
@@ -247,15 +257,22 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    fn count_named(&mut self, id: CodeId, sample: Waiting, name: &CodeName, count: u64) {
+    fn count_named(
+        &mut self,
+        counts: &mut SampleCounts,
+        id: CodeId,
+        sample: Waiting,
+        name: &CodeName,
+        count: u64,
+    ) {
         let app = self.apps.resolve(sample.execution).app;
         let (image, address) = (self.images.jit(&app), sample.address);
-        let layout = self.jit.layouts.entry(app).or_default();
+        let layout = self.generated.layouts.entry(app).or_default();
         let placed = match name {
             CodeName::Named(symbol) => layout.place(id, symbol, address),
             CodeName::Unknown => None,
             CodeName::Ambiguous => {
-                self.jit.uncertain +=
+                self.generated.uncertain +=
                     if matches!(sample.event, CountedEvent::Sampled(_)) { count } else { 0 };
                 Some(JitLayout::place_uncertain(address))
             }
@@ -263,7 +280,7 @@ impl<H: Host> Collector<H> {
         let offset = placed.unwrap_or_else(|| {
             let (offset, may_be_named) = layout.place_nameless(id, address);
             if let Some(code) =
-                self.jit.codes.get_mut(&id).filter(|c| may_be_named && c.nameless.len() < NAMELESS_MAX)
+                self.generated.codes.get_mut(&id).filter(|c| may_be_named && c.nameless.len() < NAMELESS_MAX)
             {
                 code.nameless.insert(address);
             }
@@ -272,7 +289,8 @@ impl<H: Host> Collector<H> {
         let new = layout.take_new();
         self.add_symbols(image, new);
         let execution = self.apps.counted_as(sample.execution);
-        self.add_with(sample.dimensions, offset, image, execution, sample.event, count);
+        let slot = Slot { image, execution, dimensions: sample.dimensions, event: sample.event };
+        counts.add(slot, offset, count);
     }
 
     /// Returns the place of code that runs now in its application's image, for observations that are not samples.
@@ -282,18 +300,18 @@ impl<H: Host> Collector<H> {
     }
 
     /// Returns the number of samples in the epoch whose names are uncertain, because code was replaced while it was sampled.
-    pub fn uncertain_names(&self) -> u64 {
-        self.jit.uncertain
+    pub(super) fn uncertain_names(&self) -> u64 {
+        self.generated.uncertain
     }
 
     /// Forgets the code of ended processes, except code that living processes inherited.
     pub(super) fn reap_code(&mut self) {
         let live: FxHashSet<CodeId> = self.processes.iter_ever().map(|(_, p)| p.code).collect();
-        let of_live = self.jit.codes.iter().filter(|(id, _)| live.contains(id));
+        let of_live = self.generated.codes.iter().filter(|(id, _)| live.contains(id));
         let ancestors: FxHashSet<CodeId> =
             of_live.flat_map(|(_, c)| c.ancestors.iter().map(|a| a.0)).collect();
         let is_needed = |id: CodeId| live.contains(&id) || ancestors.contains(&id);
-        self.jit.codes.retain(|id, code| is_needed(*id) || !code.waiting.is_empty());
+        self.generated.codes.retain(|id, code| is_needed(*id) || !code.waiting.is_empty());
         self.host.forget_code(&is_needed);
     }
 }

@@ -172,7 +172,7 @@ impl Bench {
             *by_name.entry((image.to_string(), name)).or_default() += count;
         }
         let total: u64 = self.counts.values().sum();
-        assert_eq!(total, self.collector.tallies()[0].samples, "samples in are samples counted");
+        assert_eq!(total, self.collector.counts.tallies()[0].samples, "samples in are samples counted");
         let told = by_name.iter().map(|((image, name), count)| format!("{image} {name} {count}\n"));
         let uncertain = self.collector.uncertain_names();
         let told: String = told.chain([format!("{symbols} symbols, {uncertain} uncertain\n")]).collect();
@@ -322,7 +322,7 @@ fn a_thousand_processes_with_equal_names_are_one_image_with_one_set_of_names() {
         }
     }
     b.flush();
-    assert!(b.collector.host.pids.len() < 10, "what is gone is forgotten");
+    assert!(b.collector.attribution.host.pids.len() < 10, "what is gone is forgotten");
     b.check(expect![[r#"
         jit:server even 500
         jit:server first 1000

@@ -1,28 +1,21 @@
-//! The collector's handling of odometers: the samples that they need, the samples to drop, and the places of their counts.
+//! Executions that odometers counted: finds the places of their instructions.
+//!
+//! Enters: counts of instructions, each in an address space. Leaves: execution counts. Never here: how words of memory are
+//! read ([`crate::counts`]).
 
-use dwell_attribution::{ExecutionId, ImageIndex};
-use dwell_profile::{CountSource, Event, EventIndex, ExecutionCount, ImageOffset, PathPlace, Pid};
-use rustc_hash::FxHashMap;
+use dwell_attribution::{Applications, ExecutionId, ImageIndex, Images};
+use dwell_profile::{CountSource, ExecutionCount, ImageOffset, PathPlace};
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::Collector;
-use crate::{
-    counts::{RawCount, Seen},
-    host::Host,
-    records::{Mode, Sample},
-};
+use super::attribution::Attribution;
+use crate::{counts::RawCount, host::Host};
 
-/// State of the odometers.
+/// Counts since they were last taken.
 #[derive(Default)]
-pub(super) struct OdometerState {
-    /// Samples since they were last taken, if they are kept.
-    seen: Option<Vec<Seen>>,
-    /// The process that a watchpoint disturbs or disturbed last, and the end of that time.
-    pub(super) watched: Option<(Pid, u64)>,
+pub(super) struct OdometerCounts {
     sums: FxHashMap<(ImageIndex, u64, ExecutionId), Sum>,
-    /// Samples dropped because a watchpoint disturbed the process.
-    pub(super) samples_dropped: u64,
-    /// Counts whose instruction can no longer be placed.
-    unplaced: u64,
+    /// Counts of the epoch whose instruction could not be placed.
+    pub(super) unplaced: u64,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -32,78 +25,40 @@ struct Sum {
     deviation: f64,
 }
 
-impl OdometerState {
-    pub(super) fn begin_epoch(&mut self) {
-        (self.samples_dropped, self.unplaced) = (0, 0);
-    }
-}
-
-impl<H: Host> Collector<H> {
-    /// Starts to keep samples for [`Collector::take_seen`].
-    pub fn keep_seen(&mut self) {
-        self.odometers.seen = Some(Vec::new());
-    }
-
-    /// Returns the samples since the last call in order of time.
-    pub fn take_seen(&mut self) -> Vec<Seen> {
-        self.odometers.seen.as_mut().map(std::mem::take).unwrap_or_default()
-    }
-
-    pub(super) fn is_watched(&self, pid: Pid, time_ns: u64) -> bool {
-        self.odometers.watched.is_some_and(|(watched, until_ns)| watched == pid && time_ns <= until_ns)
-    }
-
-    pub(super) fn note_seen(&mut self, event: EventIndex, sample: &Sample, execution: ExecutionId) {
-        if self.odometers.seen.is_none() {
-            return;
-        }
-        // If there are several events of time, counts stand for samples of the first.
-        let is_time = self.events.iter().position(Event::is_time) == Some(event.index());
-        let has_registers = sample.mode == Mode::User && self.counts_code(event);
-        let Some(code) = self.processes.get(sample.pid).map(|process| process.code) else { return };
-        let seen = Seen {
-            time_ns: self.sampled.until_ns,
-            pid: sample.pid,
-            code,
-            execution,
-            pc: sample.pc,
-            is_time,
-            registers: sample.registers.clone().filter(|_| has_registers),
-        };
-        self.odometers.seen.iter_mut().for_each(|all| all.push(seen.clone()));
-    }
-
+impl OdometerCounts {
     /// Adds counted executions if the pid is still the same process.
-    pub fn add_executions(&mut self, raw: &RawCount) {
-        let process = self.processes.get(raw.pid).filter(|process| process.code == raw.code);
-        let Some(execution) = process.map(|process| process.execution) else {
-            self.odometers.unplaced += 1;
+    pub(super) fn add<H: Host>(&mut self, attribution: &mut Attribution<H>, raw: &RawCount) {
+        let process = attribution.processes.get(raw.pid).filter(|process| process.code == raw.code);
+        let execution = process.map(|process| process.execution);
+        let place = execution.and_then(|id| Some((attribution.settled_place(raw.pid, raw.pc, id)?, id)));
+        let Some(((image, offset), execution)) = place else {
+            self.unplaced += 1;
             return;
         };
-        let Some((image, offset)) = self.settled_place(raw.pid, raw.pc, execution) else {
-            self.odometers.unplaced += 1;
-            return;
-        };
-        let sum = self.odometers.sums.entry((image, offset, execution)).or_default();
+        let sum = self.sums.entry((image, offset, execution)).or_default();
         sum.executions += raw.executions;
         sum.samples += raw.samples;
         sum.deviation = raw.deviation; // It covers all counts so far, and shrinks as a larger share of the time is counted.
     }
 
-    /// Returns the executions counted since the last call. Instance 0 is left out, because other executions share it.
-    pub(super) fn take_executions(&mut self) -> Vec<ExecutionCount> {
-        let sums = std::mem::take(&mut self.odometers.sums);
-        let mut counts = Vec::with_capacity(sums.len());
+    /// Returns the executions counted since the last call, and their images. Instance 0 is left out, because other executions
+    /// share it.
+    pub(super) fn take(
+        &mut self,
+        apps: &mut Applications,
+        images: &Images,
+    ) -> (Vec<ExecutionCount>, FxHashSet<ImageIndex>) {
+        let sums = std::mem::take(&mut self.sums);
+        let (mut counts, mut counted) = (Vec::with_capacity(sums.len()), FxHashSet::default());
         for ((image, offset, execution), sum) in sums {
-            let of = self.apps.resolve(execution);
+            let of = apps.resolve(execution);
             if of.instance == 0 {
-                self.odometers.unplaced += 1;
+                self.unplaced += 1;
                 continue;
             }
-            self.stepping.images.insert(image);
-            let image = self.images.record(image).id.clone();
+            counted.insert(image);
             counts.push(ExecutionCount {
-                place: PathPlace { image, offset: ImageOffset(offset) },
+                place: PathPlace { image: images.record(image).id.clone(), offset: ImageOffset(offset) },
                 app: of.app.to_string(),
                 instance: of.instance,
                 executions: sum.executions.round() as u64,
@@ -113,11 +68,6 @@ impl<H: Host> Collector<H> {
             });
         }
         counts.sort();
-        counts
-    }
-
-    /// Returns the samples of the epoch that a watchpoint disturbed, and the counts without a place.
-    pub fn odometers(&self) -> (u64, u64) {
-        (self.odometers.samples_dropped, self.odometers.unplaced)
+        (counts, counted)
     }
 }

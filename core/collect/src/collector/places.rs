@@ -1,14 +1,14 @@
-//! The collector's handling of mappings: what was mapped, and which place in an image an address stands for.
+//! Mappings: what was mapped, and which place in an image an address stands for.
 //!
 //! Enters: mappings as the kernel reports them, and addresses. Leaves: images and offsets. Never here: which process a
 //! mapping belongs to.
 
 use dwell_attribution::{
-    AddressSpace, Anonymous, CodeId, ExecutionId, ImageIndex, MappedRange, Mapping, Target,
+    AddressSpace, Anonymous, CodeId, ExecutionId, ImageIndex, Interval, MappedRange, Mapping, Target,
 };
 use dwell_profile::{ImageId, ImageKind, Pid};
 
-use super::{Cause, Collector};
+use super::{attribution::Attribution, unknown::Cause};
 use crate::{host::Host, procfs::MapsLine};
 
 /// Place of a sample in user code, as far as it is known when the sample is taken.
@@ -29,7 +29,7 @@ impl From<(ImageIndex, u64)> for Spot {
 /// Number of remembered answers about anonymous code. Beyond it they are forgotten and the memory is read again.
 const COPIED_MAX: usize = 1 << 12;
 
-impl<H: Host> Collector<H> {
+impl<H: Host> Attribution<H> {
     /// Returns the mapping for a line of /proc/PID/maps or an event. `space` holds the mappings below it; `time_ns` is the
     /// time of the event, or `None` if the mapping was made some time ago.
     pub(super) fn mapping(
@@ -60,9 +60,9 @@ impl<H: Host> Collector<H> {
         Mapping { start, end, file_offset: start, target, anonymous }
     }
 
-    /// Returns the place of an address in the kernel at the time of the sample.
-    pub(super) fn kernel_place(&mut self, pc: u64) -> Result<(ImageIndex, u64), Cause> {
-        let place = self.host.kernel_place(pc, self.sampled).ok_or(Cause::Kernel)?;
+    /// Returns the place of an address in the kernel for a sample that was taken in an interval.
+    pub(super) fn kernel_place(&mut self, pc: u64, interval: Interval) -> Result<Spot, Cause> {
+        let place = self.host.kernel_place(pc, interval).ok_or(Cause::Kernel)?;
         let image = match place.module {
             None => *self.kernel.get_or_insert_with(|| {
                 let kernel = self.images.named(ImageId::kernel(), ImageKind::Kernel, "[kernel.kallsyms]");
@@ -74,9 +74,10 @@ impl<H: Host> Collector<H> {
                 self.images.named(id, ImageKind::Module, &format!("[{name}]"))
             }
         };
-        Ok((image, place.offset))
+        Ok(Spot::Image(image, place.offset))
     }
 
+    /// Returns the place of an address in a process, or `None` if no mapping contains it.
     pub(super) fn mapped_place(&mut self, pid: Pid, pc: u64, execution: ExecutionId) -> Option<Spot> {
         self.recall(pid);
         let process = self.processes.get(pid)?;
@@ -97,6 +98,7 @@ impl<H: Host> Collector<H> {
         })
     }
 
+    /// Returns the place of an address in a mapping.
     pub(super) fn place_in(
         &mut self,
         mapping: &Mapping,

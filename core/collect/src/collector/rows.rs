@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use dwell_profile::{Counts, DimensionSet, DimensionValues, Event, ImageId, ImageOffset, SampleRun, Settled};
 
-use super::Slot;
+use super::counts::Slot;
 
 /// Rows, and the texts they refer to.
 pub struct Rows {

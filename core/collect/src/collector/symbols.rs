@@ -1,4 +1,4 @@
-//! The collector's handling of symbols: for images that leave no file behind, within the limits of a segment.
+//! Symbols of images that leave no file behind, within the limits of a segment.
 //!
 //! Enters: sampled places of the kernel and its modules, symbols of JIT code. Leaves: image records with symbols. Never
 //! here: the texts that symbols come from, which [`Host`] reads.
@@ -6,7 +6,7 @@
 use dwell_attribution::ImageIndex;
 use dwell_profile::{ImageKind, ImageRecord, ImageSymbol};
 
-use super::Collector;
+use super::attribution::Attribution;
 use crate::host::Host;
 
 /// Longest name of a symbol in bytes. Longer ones are cut, because the texts of a segment are limited.
@@ -15,7 +15,7 @@ pub(super) const SYMBOL_NAME_BYTES_MAX: usize = 4 << 10;
 pub(super) const SYMBOLS_MAX: usize = 1 << 16;
 pub(super) const SYMBOL_NAMES_BYTES_MAX: usize = 16 << 20;
 
-impl<H: Host> Collector<H> {
+impl<H: Host> Attribution<H> {
     pub(super) fn record_with_symbols(&mut self, image: ImageIndex, mut offsets: Vec<u64>) -> ImageRecord {
         let record = self.images.record(image);
         if matches!(record.kind, ImageKind::Kernel | ImageKind::Module) {

@@ -9,7 +9,7 @@ use dwell_attribution::{
 };
 use dwell_profile::{CpuId, Dimension, DimensionSet, ImageOffset, ImageSymbol, Pid, SampleKey, Tid};
 
-use super::{symbols::SYMBOLS_MAX, *};
+use super::{disturbances::DroppedSamples, symbols::SYMBOLS_MAX, *};
 use crate::{
     branch::Registers,
     code_names::{CodeName, NamesWindow},
@@ -174,7 +174,7 @@ fn samples_land_by_what_was_mapped_at_their_time() {
         side(Side::Throttle { event: Some(EventIndex(0)) }),
     ];
     items.into_iter().enumerate().for_each(|(at, item)| c.apply(at as u64, item));
-    assert_eq!(c.tallies(), [Tally { samples: 10, lost: 5, throttled: 1, unknown: 2 }]);
+    assert_eq!(c.counts.tallies(), [Tally { samples: 10, lost: 5, throttled: 1, unknown: 2 }]);
     assert!(c.take_gaps() && !c.take_gaps());
     let batch = c.take();
     expect_test::expect![[r#"
@@ -199,14 +199,14 @@ fn samples_land_by_what_was_mapped_at_their_time() {
 fn what_was_forgotten_of_a_living_process_is_read_again() {
     let mut c = collector();
     c.discover([Pid(1)]);
-    assert_eq!(c.processes.forget_least_recent(0), 1);
+    assert_eq!(c.attribution.processes.forget_least_recent(0), 1);
     let heap =
         Side::Map { pid: Pid(1), start: 0x7000, length: 0x1000, file_offset: 0, target: Target::Anonymous };
     c.apply(1, side(heap)); // It comes too late to be read: the machine shows the first state.
     c.apply(2, sample(Mode::User, Pid(1), 0x1004));
     c.apply(3, sample(Mode::User, Pid(1), 0x1008));
     assert_eq!(told(&c.take()), ["cpu-clock /bin/init+4 init#1 1", "cpu-clock /bin/init+8 init#1 1"]);
-    assert_eq!(c.unknown().total(), 0);
+    assert_eq!(c.counts.unknown().total(), 0);
 }
 
 #[test]
@@ -284,8 +284,9 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     let pcs = vec![0x1010, 0x1012, 0x1010, 0x1012, 0x9000];
     c.apply(10, Item::Burst(Box::new(RawBurst { pid: Pid(1), tid: Tid(7), stepped_until_ns: 20, pcs })));
     [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, Tid(tid)));
-    assert_eq!(c.stepping(), SteppingTally { samples: 2, opaque_steps: 1, window_samples: 0 });
-    assert_eq!(c.tallies()[0].samples, 3, "one before, one of another thread, one after");
+    assert_eq!(c.disturbances.dropped(), DroppedSamples { stepped: 2, counted: 0, watched: 0 });
+    assert_eq!(c.opaque_steps(), 1);
+    assert_eq!(c.counts.tallies()[0].samples, 3, "one before, one of another thread, one after");
     let batch = c.take();
     let burst = &batch.paths[0];
     let place = |p: &dwell_profile::PathPlace| format!("{}{}", p.image, p.offset);
@@ -308,8 +309,9 @@ fn samples_in_a_window_are_dropped_and_its_counts_kept() {
     let counts = vec![(0x1012, 40), (0x1010, 0), (0x9000, 7)];
     c.apply(10, Item::Window(Box::new(RawWindow { pid: Pid(1), tid: Tid(7), until_ns: 20, counts })));
     [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, Tid(tid)));
-    assert_eq!(c.stepping(), SteppingTally { window_samples: 2, ..SteppingTally::default() });
-    assert_eq!(c.tallies()[0].samples, 2, "one of another thread, one after");
+    assert_eq!(c.disturbances.dropped(), DroppedSamples { stepped: 0, counted: 2, watched: 0 });
+    assert_eq!(c.opaque_steps(), 0);
+    assert_eq!(c.counts.tallies()[0].samples, 2, "one of another thread, one after");
     let batch = c.take();
     let window: Vec<_> = batch.paths[0].window().unwrap().map(|(p, n)| (p.offset.0, n)).collect();
     assert_eq!(window, [(0x10, 0), (0x12, 40)], "what no image holds is left out");
@@ -318,8 +320,8 @@ fn samples_in_a_window_are_dropped_and_its_counts_kept() {
 #[test]
 fn kernel_threads_go_by_their_names() {
     let mut c = collector();
-    let kthreadd = c.apps.uncounted("kthreadd");
-    c.processes.discover(Pid(2), Process::new(kthreadd, true));
+    let kthreadd = c.attribution.apps.uncounted("kthreadd");
+    c.attribution.processes.discover(Pid(2), dwell_attribution::Process::new(kthreadd, true));
     c.apply(0, side(Side::Fork { pid: Pid(30), parent_pid: Pid(2) }));
     c.apply(1, side(Side::Comm { pid: Pid(30), tid: Tid(30), comm: "kworker/1:2-events".into() }));
     c.apply(2, sample(Mode::Kernel, Pid(30), KERNEL));
@@ -337,7 +339,7 @@ fn unused_targets_are_swept() {
     c.apply(0, sample(Mode::User, Pid(1), 0x10_0001));
     let before = told(&c.take());
     c.reap(0);
-    assert_eq!(c.images.targets(), 2);
+    assert_eq!(c.attribution.images.targets(), 2);
     c.apply(0, sample(Mode::User, Pid(1), 0x10_0001));
     assert_eq!(told(&c.take()), before);
 }
@@ -364,20 +366,21 @@ fn symbols_outlive_a_sweep() {
 #[test]
 fn symbols_stay_storable() {
     let mut c = collector();
-    let image = c.images.jit(&"java".into());
+    let image = c.attribution.images.jit(&"java".into());
     let symbol = |at: usize, name: &str| ImageSymbol {
         offset: ImageOffset(at as u64),
         size_bytes: 1,
         name: name.to_owned(),
     };
-    c.add_symbols(image, vec![symbol(0, &"é".repeat(4000)), symbol(0, "a"), symbol(0, "a")]);
-    let lengths: Vec<usize> = c.images.record(image).symbols.iter().map(|s| s.name.len()).collect();
+    c.attribution.add_symbols(image, vec![symbol(0, &"é".repeat(4000)), symbol(0, "a"), symbol(0, "a")]);
+    let lengths: Vec<usize> =
+        c.attribution.images.record(image).symbols.iter().map(|s| s.name.len()).collect();
     assert_eq!(lengths, [1, 4096]);
-    c.add_symbols(image, (0..5000).map(|at| symbol(at, &"x".repeat(5000))).collect());
-    assert_eq!(c.images.record(image).symbols.len(), 4096, "16 MiB of names");
-    c.add_symbols(image, (0..SYMBOLS_MAX).map(|at| symbol(at, "")).collect());
-    assert_eq!(c.images.record(image).symbols.len(), SYMBOLS_MAX);
-    assert!(c.images.record(image).symbols.is_sorted());
+    c.attribution.add_symbols(image, (0..5000).map(|at| symbol(at, &"x".repeat(5000))).collect());
+    assert_eq!(c.attribution.images.record(image).symbols.len(), 4096, "16 MiB of names");
+    c.attribution.add_symbols(image, (0..SYMBOLS_MAX).map(|at| symbol(at, "")).collect());
+    assert_eq!(c.attribution.images.record(image).symbols.len(), SYMBOLS_MAX);
+    assert!(c.attribution.images.record(image).symbols.is_sorted());
 }
 
 #[test]
@@ -531,7 +534,7 @@ fn samples_in_are_samples_stored_plus_losses() {
             }
         }
         let mut c = replay(streams, now, &mut random);
-        let Tally { samples, lost, unknown, .. } = c.tallies()[0];
+        let Tally { samples, lost, unknown, .. } = c.counts.tallies()[0];
         assert_eq!((samples, lost, unknown), (truth.samples, truth.lost, truth.unknown));
         let batch = c.take();
         assert_eq!(batch.rows.counts().values().sum::<u64>(), truth.samples);

@@ -48,10 +48,12 @@ impl UnknownCauses {
             Cause::NoMode => &mut self.no_mode,
         } += count;
     }
+}
 
+#[cfg(test)]
+impl UnknownCauses {
     /// Returns all samples under `unknown`.
-    #[allow(dead_code)] // Until the status shows it.
-    pub fn total(&self) -> u64 {
+    pub(super) fn total(&self) -> u64 {
         let UnknownCauses { no_task, no_process, no_mapping, ambiguous, no_file, kernel, no_mode, app: _ } =
             self;
         no_task + no_process + no_mapping + ambiguous + no_file + kernel + no_mode

@@ -58,7 +58,7 @@ impl Counting {
 impl Session {
     /// Offers the thread that was sampled last for path bursts.
     pub(super) fn offer_thread(&mut self) {
-        let latest = self.collector.take_latest();
+        let latest = self.collector.feed.take_latest();
         let cpu_ns = self.cpu_ns();
         if let (Some(paths), Some((pid, tid))) = (&mut self.counting.paths, latest)
             && pid != Pid(std::process::id())
@@ -78,14 +78,14 @@ impl Session {
         }
         if let Some(percent) = self.counting.stand_in_percent.take() {
             self.counting.windows = Some(Windows::start(percent));
-            self.collector.keep_recent();
+            self.collector.feed.keep_places();
         }
     }
 
     /// Counts executions of the most sampled places, in windows of that thread's time. The windows begin after all records
     /// that were applied.
     fn count_windows(&mut self, latest: Option<(Pid, Tid)>, cpu_ns: f64) {
-        let recent = self.collector.take_recent();
+        let recent = self.collector.feed.take_places();
         let Some(windows) = self.counting.windows.as_mut().filter(|w| w.is_on()) else { return };
         recent.into_iter().for_each(|(pid, pc)| windows.sample(pid, pc));
         if let Some((pid, tid)) = latest.filter(|(pid, _)| *pid != Pid(std::process::id())) {
@@ -113,7 +113,7 @@ impl Session {
         let features = self.source.features();
         if cfg!(target_arch = "x86_64") && percent > 0.0 && features.registers && !features.aggregates {
             self.counting.odometers = Some(Odometers::start(percent));
-            self.collector.keep_seen();
+            self.collector.feed.keep_seen();
         }
     }
 
@@ -138,7 +138,7 @@ impl Session {
             return;
         }
         self.counting.offer_next_ns = complete_ns.saturating_add(OFFER_EVERY_NS);
-        let seen = self.collector.take_seen();
+        let seen = self.collector.feed.take_seen();
         if is_last {
             odometers.finish(seen, cpu_ns);
         } else {
@@ -155,28 +155,22 @@ impl Session {
         if !has_any {
             return None;
         }
-        let (samples_dropped, unplaced) = self.collector.odometers();
-        let mut record =
-            CountsRecord { cpu_ns: self.cpu_ns() as u64, samples_dropped, ..odometers.unwrap_or_default() };
-        if unplaced > 0 {
-            record.refused.insert("its process had ended or executes another program".to_owned(), unplaced);
-        }
+        let mut record = CountsRecord { cpu_ns: self.cpu_ns() as u64, ..odometers.unwrap_or_default() };
+        self.collector.add_counts_to(&mut record);
         if let Some(exits) = &self.counting.exits {
             exits.add_to(&mut record);
-            self.collector.add_loops_to(&mut record);
             if self.counting.windows.is_none() {
-                record.samples_dropped += self.collector.stepping().window_samples;
+                record.samples_dropped += self.collector.disturbances.dropped().counted;
             }
         }
         Some(record)
     }
 
     pub(super) fn paths_record(&self) -> Option<PathsRecord> {
-        let left_out = self.collector.stepping();
         self.counting.paths.as_ref().map(|paths| PathsRecord {
             cpu_ns: self.cpu_ns() as u64,
-            samples_dropped: left_out.samples,
-            opaque_steps: left_out.opaque_steps,
+            samples_dropped: self.collector.disturbances.dropped().stepped,
+            opaque_steps: self.collector.opaque_steps(),
             ..paths.record().clone()
         })
     }
@@ -184,7 +178,7 @@ impl Session {
     pub(super) fn windows_record(&self) -> Option<WindowsRecord> {
         self.counting.windows.as_ref().map(|windows| WindowsRecord {
             cpu_ns: self.cpu_ns() as u64,
-            samples_dropped: self.collector.stepping().window_samples,
+            samples_dropped: self.collector.disturbances.dropped().counted,
             ..windows.record().clone()
         })
     }

@@ -152,7 +152,7 @@ impl Session {
 
     /// Returns the samples lost in the epoch so far, by cause.
     pub fn lost_by_cause(&self) -> BTreeMap<String, u64> {
-        let in_source = self.collector.lost().iter().map(|(cause, n)| (cause.name(), *n));
+        let in_source = self.collector.counts.lost().iter().map(|(cause, n)| (cause.name(), *n));
         let causes = [("malformed", self.malformed), ("memory-full", self.store.dropped_samples())];
         in_source.chain(causes).filter(|(_, n)| *n > 0).map(|(cause, n)| (cause.to_owned(), n)).collect()
     }
@@ -183,7 +183,7 @@ impl Session {
 
     /// Returns periods and tallies of the epoch so far, as they will be stored.
     pub fn records(&self) -> BTreeMap<Event, EventRecord> {
-        self.store.records(&self.plans, self.collector.tallies(), self.malformed)
+        self.store.records(&self.plans, self.collector.counts.tallies(), self.malformed)
     }
 
     /// Returns the same as [`Session::records`], including the samples that the kernel still holds, where the source reports
@@ -224,7 +224,7 @@ impl Session {
 
     /// Returns the samples under `unknown` in the epoch so far, by cause.
     pub fn unknown_by_cause(&self) -> BTreeMap<String, u64> {
-        let unknown = self.collector.unknown();
+        let unknown = self.collector.counts.unknown();
         let causes = [
             ("no-task", unknown.no_task),
             ("no-process", unknown.no_process),

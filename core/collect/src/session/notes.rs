@@ -32,7 +32,7 @@ impl Session {
 
     /// Reports, in the epoch and to the user, the programs whose samples the kernel withholds.
     pub fn note_withheld(&mut self, progress: &mut dyn FnMut(Progress)) {
-        for program in self.collector.take_withheld() {
+        for program in self.collector.withheld.take() {
             let note = format!(
                 "the kernel withholds the samples of {program}, which has more rights than dwell (setuid or file capabilities): \
                  record it as root"

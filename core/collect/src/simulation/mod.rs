@@ -187,7 +187,7 @@ impl Run {
     }
 
     fn add_tallies(&mut self) {
-        let tally = self.collector.tallies()[0];
+        let tally = self.collector.counts.tallies()[0];
         self.tallies.0 += tally.samples;
         self.tallies.1 += tally.lost;
     }

@@ -1,4 +1,4 @@
-//! The collector's handling of branch stacks: resolves addresses to places, and decodes the code between branches.
+//! Branch stacks: resolves addresses to places, and decodes the code between branches.
 //!
 //! Enters: stacks in order of time. Leaves: one path burst each time counts are handed out. Never here: what a transfer is
 //! ([`BranchSums`]).
@@ -9,8 +9,9 @@ use dwell_profile::{BranchSums, CodePlace, ImageKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
-    Collector,
-    code::{RECIPES_MAX, read_code},
+    attribution::Attribution,
+    branch_directions::{PLACES_MAX, read_code},
+    bursts::Bursts,
 };
 use crate::{host::Host, items::RawStack};
 
@@ -19,47 +20,41 @@ const OWN_ARCH: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else {
 
 /// State of the branch stacks.
 #[derive(Default)]
-pub(super) struct Stacks {
+pub struct BranchStacks {
     sums: BranchSums<ImageIndex>,
     /// Fall-throughs between two offsets of an image. They are kept because hot code is needed each time counts are handed
     /// out, and decoding costs the most.
-    pub(super) runs: FxHashMap<(ImageIndex, u64, u64), Vec<(u64, u64)>>,
+    runs: FxHashMap<(ImageIndex, u64, u64), Vec<(u64, u64)>>,
     /// Number of stacks in the epoch …
     stacks: u64,
     /// … and of their branches that counted, up to the last time counts were handed out.
     branches: u64,
 }
 
-impl Stacks {
-    /// Begins a new epoch.
-    pub(super) fn begin_epoch(&mut self) {
-        (self.stacks, self.branches) = (0, 0);
-    }
-}
-
-impl<H: Host> Collector<H> {
-    pub(super) fn stack(&mut self, raw: &RawStack) {
-        self.stacks.stacks += 1;
-        let execution = self.execution_of(raw.pid);
+impl BranchStacks {
+    /// Adds a stack.
+    pub(super) fn add<H: Host>(&mut self, attribution: &mut Attribution<H>, raw: &RawStack) {
+        self.stacks += 1;
+        let execution = attribution.execution_of(raw.pid);
         let mut place = |address| {
-            let (image, offset) = self.settled_place(raw.pid, address, execution)?;
-            let is_file = self.images.record(image).kind == ImageKind::File;
+            let (image, offset) = attribution.settled_place(raw.pid, address, execution)?;
+            let is_file = attribution.images.record(image).kind == ImageKind::File;
             is_file.then_some(CodePlace { image, offset })
         };
         let places: Vec<_> = raw.branches.iter().map(|&(from, to)| (place(from), place(to))).collect();
-        self.stacks.sums.add(places.into_iter());
+        self.sums.add(places.into_iter());
     }
 
     /// Adds the stacks since the last call to the bursts.
-    pub(super) fn take_stacks(&mut self) {
-        let sums = std::mem::take(&mut self.stacks.sums);
-        self.stacks.branches += sums.branches;
+    pub(super) fn take_into<H: Host>(&mut self, bursts: &mut Bursts, attribution: &mut Attribution<H>) {
+        let sums = std::mem::take(&mut self.sums);
+        self.branches += sums.branches;
         let used: FxHashSet<ImageIndex> = sums.images().collect();
-        let mut runs = std::mem::take(&mut self.stacks.runs);
-        if runs.len() >= RECIPES_MAX {
+        let mut runs = std::mem::take(&mut self.runs);
+        if runs.len() >= PLACES_MAX {
             runs.clear();
         }
-        let (images, host) = (&self.images, &mut self.host);
+        let (images, host) = (&attribution.images, &mut attribution.host);
         let decode = |image: ImageIndex, start: u64, end: u64| {
             let decoded = runs.entry((image, start, end)).or_insert_with(|| {
                 let mut code = vec![0; (end - start) as usize];
@@ -69,19 +64,24 @@ impl<H: Host> Collector<H> {
             });
             decoded.clone()
         };
-        let number = self.stepping.number + 1;
-        let burst = sums.burst(number, decode, |image| Some(images.record(image).id.clone()));
-        self.stacks.runs = runs;
-        if let Some(burst) = burst {
-            self.stepping.number = number;
-            self.stepping.images.extend(used);
-            self.stepping.bursts.push(burst);
-        }
+        let id = |image: ImageIndex| Some(images.record(image).id.clone());
+        bursts.push(used, |number| sums.burst(number, decode, id));
+        self.runs = runs;
     }
 
-    /// Returns the number of stacks in the epoch, and of their branches that counted up to the last [`Collector::take`].
-    pub fn branch_stacks(&self) -> (u64, u64) {
-        (self.stacks.stacks, self.stacks.branches)
+    /// Forgets code, because images were renumbered.
+    pub(super) fn clear_code(&mut self) {
+        self.runs.clear();
+    }
+
+    /// Begins a new epoch.
+    pub(super) fn begin_epoch(&mut self) {
+        (self.stacks, self.branches) = (0, 0);
+    }
+
+    /// Returns the number of stacks in the epoch, and of their branches that counted up to the last time counts were handed out.
+    pub fn counted(&self) -> (u64, u64) {
+        (self.stacks, self.branches)
     }
 }
 
@@ -132,16 +132,16 @@ mod tests {
         let expected =
             ["/bin/init+12 /bin/init+14 3", "/bin/init+18 /bin/init+10 3", "/lib/a.so+40 /bin/init+10 1"];
         assert_eq!(told, expected);
-        assert_eq!(c.branch_stacks(), (4, 4));
+        assert_eq!(c.stacks.counted(), (4, 4));
         let mut images: Vec<&str> = batch.images.iter().map(|i| i.id.as_str()).collect();
         images.sort_unstable();
         assert_eq!(images, ["/bin/init", "/lib/a.so"], "stacks alone led there");
-        assert!(batch.rows.counts().is_empty() && c.tallies()[0].samples == 0, "no sample is counted");
+        assert!(batch.rows.counts().is_empty() && c.counts.tallies()[0].samples == 0, "no sample is counted");
         assert!(c.take().paths.is_empty());
         c.apply(6, stack(Pid(1), &[turn, turn]));
         assert_eq!(c.take().paths[0].number, 2);
         c.begin_epoch();
         c.apply(7, stack(Pid(1), &[turn, turn]));
-        assert_eq!((c.take().paths[0].number, c.branch_stacks()), (1, (1, 1)));
+        assert_eq!((c.take().paths[0].number, c.stacks.counted()), (1, (1, 1)));
     }
 }

@@ -1,28 +1,29 @@
 //! Branch directions from samples: what sampled registers say about the code at the sample.
 //!
-//! Enters: samples with registers. Leaves: counts of the derived events. Never here: how registers decide a branch, which
+//! Enters: samples with registers. Leaves: derived events, and where to count them. Never here: how registers decide a branch, which
 //! is in [`crate::branch`].
 
 use std::collections::hash_map::Entry;
 
-use dwell_attribution::{ExecutionId, ImageIndex, Images};
+use dwell_attribution::{ImageIndex, Images};
 use dwell_profile::{DerivedEvent, ImageKind};
+use rustc_hash::FxHashMap;
 
-use super::Collector;
+use super::attribution::Attribution;
 use crate::{
     branch::{CODE_BYTES, NextBranch, Registers},
     host::Host,
 };
 
 /// Most places whose code is remembered. Beyond it all are forgotten and decoded again.
-pub(super) const RECIPES_MAX: usize = 1 << 17;
+pub(super) const PLACES_MAX: usize = 1 << 17;
 /// Most places whose code is remembered if the kernel aggregates samples. Then the same hot places are sampled again and
 /// again, and as many are kept for good as fill 0.5 MB.
-pub(super) const RECIPES_OF_HOT_MAX: usize = 7 << 11;
+const HOT_PLACES_MAX: usize = 7 << 11;
 
 /// What is known about the code at a sampled place. The details are boxed, since most places have none.
 #[derive(Clone, Debug)]
-pub(super) enum Code {
+enum Code {
     /// One sample was taken there. Most places never have a second one, so the code was not read. The direction that this
     /// sample would have decided is dropped, whichever it was, so this introduces no bias.
     Unread,
@@ -50,33 +51,52 @@ impl Code {
     }
 }
 
-impl<H: Host> Collector<H> {
-    pub(super) fn observe_branch(
+/// The code at sampled places.
+pub(super) struct BranchDirections {
+    places: FxHashMap<(ImageIndex, u64), Code>,
+    places_max: usize,
+}
+
+impl Default for BranchDirections {
+    fn default() -> Self {
+        BranchDirections { places: FxHashMap::default(), places_max: PLACES_MAX }
+    }
+}
+
+impl BranchDirections {
+    /// Prepares for samples that the kernel aggregates.
+    pub(super) fn expect_aggregated(&mut self) {
+        self.places_max = HOT_PLACES_MAX;
+    }
+
+    /// Forgets all code, because images were renumbered.
+    pub(super) fn clear(&mut self) {
+        self.places.clear();
+    }
+
+    /// Returns the event that a sample at a place with these registers adds, and the offset where it is counted.
+    pub(super) fn observe<H: Host>(
         &mut self,
-        image: ImageIndex,
-        offset: u64,
-        execution: ExecutionId,
+        attribution: &mut Attribution<H>,
+        (image, offset): (ImageIndex, u64),
         registers: &Registers,
-    ) {
-        if self.recipes.len() >= self.recipes_max {
-            self.recipes.clear();
+    ) -> Option<(u64, DerivedEvent)> {
+        if self.places.len() >= self.places_max {
+            self.places.clear();
         }
-        let code = match self.recipes.entry((image, offset)) {
+        let code = match self.places.entry((image, offset)) {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) => {
                 new.insert(Code::Unread);
-                return;
+                return None;
             }
         };
         if matches!(code, Code::Unread) {
             let mut bytes = [0; CODE_BYTES];
-            let length = read_code(&self.images, &mut self.host, image, offset, &mut bytes);
+            let length = read_code(&attribution.images, &mut attribution.host, image, offset, &mut bytes);
             *code = Code::read(&bytes[..length]);
         }
-        if let Some((distance, event)) = code.observe(registers) {
-            let execution = self.apps.counted_as(execution);
-            self.add(offset + distance, image, execution, event.into(), 1);
-        }
+        code.observe(registers).map(|(distance, event)| (offset + distance, event))
     }
 }
 
