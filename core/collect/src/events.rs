@@ -33,6 +33,23 @@ impl Plan {
         Plan { event, counter, unit: Unit::Events, period: 1, rate_hz: 0.0, precise: 0 }
     }
 
+    /// Returns whether the event is a counter of the processor.
+    pub fn is_hardware(&self) -> bool {
+        matches!(self.counter.kind, abi::PERF_TYPE_HARDWARE | abi::PERF_TYPE_HW_CACHE)
+    }
+
+    /// Returns whether the registers of its samples are those of the sampled instruction. Registers of a precise sample
+    /// belong, on many processors, to the later interrupt that reported the sample: they would give wrong directions of
+    /// branches.
+    pub fn samples_registers(&self) -> bool {
+        self.precise == 0
+    }
+
+    /// Returns whether the kernel samples the event by a timer.
+    pub fn is_timer(&self) -> bool {
+        self.unit == Unit::Nanoseconds
+    }
+
     /// Returns this plan with a period that is `times` as long.
     pub fn rarer(self, times: u64) -> Self {
         Plan { period: self.period.saturating_mul(times), rate_hz: self.rate_hz / times as f64, ..self }

@@ -48,6 +48,7 @@ mod source;
 mod stop;
 mod store;
 mod sys;
+mod timer;
 mod transfers;
 mod windows;
 mod x86;

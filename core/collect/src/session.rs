@@ -22,6 +22,7 @@ mod notes;
 pub use counting::Counting;
 pub use epochs::{InKernel, Next};
 use keep::Keeping;
+use notes::{Notes, Subject};
 
 use crate::{
     CollectError,
@@ -35,14 +36,15 @@ use crate::{
     options::{BackendChoice, Progress, Rate},
     paths::Paths,
     source::{
-        Backend, ROUND_MIN, Source, SourceTally, Tasks,
+        Backend, KernelTables, ROUND_MIN, Source, SourceTally, Tasks,
         choose::{Chosen, Wish, open_source},
-        closed::Closed,
         now_ns, paranoid, sees_all_processes,
         times::EventTimes,
+        wait_for,
     },
     store::Store,
     sys::heap,
+    timer::Timer,
 };
 use dwell_attribution::{Apart, Interval};
 
@@ -59,6 +61,8 @@ const MEASURE_EVERY: Duration = Duration::from_secs(10);
 /// Shortest interval between two batches that are cut only so that ended processes and unloaded kernel modules can be
 /// forgotten. It matters where processes end by the thousand, or modules are often loaded and unloaded.
 const FORGET_EVERY: Duration = Duration::from_secs(4);
+/// Longest time of a round without a source.
+const CLOSED_ROUND: Duration = Duration::from_millis(250);
 /// Shortest interval between two scans of all processes after losses.
 const REFRESH_EVERY: Duration = Duration::from_secs(2);
 
@@ -97,7 +101,11 @@ pub struct Setup {
 
 /// A running collection.
 pub struct Session {
-    source: Box<dyn Source>,
+    /// `None` once the events are closed.
+    source: Option<Box<dyn Source>>,
+    backend: Backend,
+    /// The statistics of the source when it was closed.
+    at_close: (SourceTally, Vec<EventTimes>),
     malformed: u64,
     /// The source's tally when the epoch began.
     at_epoch: SourceTally,
@@ -108,21 +116,16 @@ pub struct Session {
     plans: Vec<Plan>,
     clock: MeasuredClock,
     counting: Counting,
-    /// Index of the epoch's note about branch stacks.
-    stacks_note: Option<usize>,
-    /// Index of the note about samples that are missing because new tasks were created.
-    births_note: Option<usize>,
-    /// Index of the note about generated code whose names are uncertain.
-    names_note: Option<usize>,
+    notes: Notes,
     store: Store,
     keeping: Keeping,
     started: Instant,
     epoch_started: Instant,
     cpu_at_start: Duration,
-    next_second: Instant,
-    next_measurement: Instant,
-    next_refresh: Instant,
-    next_forgetting: Instant,
+    each_second: Timer,
+    measuring: Timer,
+    refreshing: Timer,
+    forgetting: Timer,
     /// Whether the kernel's aggregated entries have ever been taken.
     was_cut: bool,
     entries_max: usize,
@@ -150,9 +153,16 @@ impl Session {
         }
         let host = LinuxHost::new();
         add_notes(&mut chosen, &host, setup.branches, matches!(tasks, Tasks::All));
-        let stacks_note = note_branch_stacks(&mut chosen, setup.branch_stacks_hz);
-        let Chosen { source, plans, notes } = chosen;
-        let epoch = new_epoch(setup.scope, setup.name, source.backend(), &plans, notes);
+        let stacks_note = branch_stacks_note(&chosen, setup.branch_stacks_hz);
+        let Chosen { mut source, plans, notes: texts } = chosen;
+        let mut notes = Notes::default();
+        texts.into_iter().for_each(|text| notes.add(text));
+        match stacks_note {
+            Some(text) if source.features().branch_stacks => notes.set(Subject::BranchStacks, text),
+            text => text.into_iter().for_each(|text| notes.add(text)),
+        }
+        let (backend, aggregates) = (source.backend(), source.tables().is_some());
+        let epoch = new_epoch(setup.scope, setup.name, backend, &plans, notes.texts());
         let events = plans.iter().map(|p| p.event.clone()).collect();
         let mut collector = Collector::new(host, events, setup.apart);
         if !sees_all_processes() {
@@ -165,34 +175,34 @@ impl Session {
         if setup.counting.windows.is_some() {
             collector.feed.keep_places();
         }
-        if setup.counting.exits.is_some() && !source.features().aggregates {
+        if setup.counting.exits.is_some() && !aggregates {
             collector.keep_loops();
         }
-        if source.features().aggregates {
+        if aggregates {
             collector.keep_spaces();
         }
         let mut session = Session {
             at_epoch: source.tally(),
             times_at_epoch: Vec::new(),
-            source,
+            source: Some(source),
+            backend,
+            at_close: Default::default(),
             malformed: 0,
             collector,
             merger: Merger::default(),
             plans,
             clock,
             counting: setup.counting,
-            stacks_note,
-            births_note: None,
-            names_note: None,
+            notes,
             store: Store::begin(writer, epoch, setup.unstored_max)?,
             keeping: Keeping::new(setup.keep_images_bytes),
             started: Instant::now(),
             epoch_started: Instant::now(),
             cpu_at_start: process_cpu_time(),
-            next_second: Instant::now() + SECOND,
-            next_measurement: Instant::now() + SECOND,
-            next_refresh: Instant::now(),
-            next_forgetting: Instant::now(),
+            each_second: Timer::new(SECOND, SECOND),
+            measuring: Timer::new(SECOND, MEASURE_EVERY),
+            refreshing: Timer::new(Duration::ZERO, REFRESH_EVERY),
+            forgetting: Timer::new(Duration::ZERO, FORGET_EVERY),
             was_cut: false,
             entries_max: setup.entries_max,
             unstored_max: setup.unstored_max,
@@ -204,25 +214,22 @@ impl Session {
     /// Records the processes that already run, then starts sampling. The side band reports processes that are created,
     /// execute or map meanwhile. If the whole machine is sampled, sampling starts only after all processes are known.
     pub fn start(&mut self, pids: impl FnOnce() -> Vec<Pid>, tasks: &Tasks) -> Result<(), CollectError> {
+        let Some(source) = &mut self.source else { return Ok(()) };
         let is_quiet = matches!(tasks, Tasks::All);
-        if is_quiet {
-            self.source.enable_side_band()?;
-        } else {
-            self.source.enable()?;
-        }
+        if is_quiet { source.enable_side_band() } else { source.enable() }?;
         self.collector.discover(pids());
-        if is_quiet { self.source.enable() } else { Ok(()) }
+        if is_quiet { source.enable() } else { Ok(()) }
     }
 
     /// Pauses sampling. If the side band comes from the sampling events it pauses with them, so [`Session::resume`] looks up
     /// what was missed.
     pub fn pause(&mut self) -> Result<(), CollectError> {
-        self.source.disable()
+        self.source.as_mut().map_or(Ok(()), |source| source.disable())
     }
 
     /// Resumes sampling after [`Session::pause`].
     pub fn resume(&mut self) -> Result<(), CollectError> {
-        self.source.enable()?;
+        self.source.as_mut().map_or(Ok(()), |source| source.enable())?;
         self.collector.refresh(all_pids(), now_ns());
         Ok(())
     }
@@ -234,8 +241,28 @@ impl Session {
         wake: Option<BorrowedFd<'_>>,
         progress: &mut dyn FnMut(Progress),
     ) {
-        self.source.wait(self.source.round().min(left), wake);
-        let complete_ns = self.source.drain(&mut self.merger);
+        match &mut self.source {
+            Some(source) => {
+                source.wait(source.round().min(left), wake);
+                self.take_records(progress);
+            }
+            None => wait_for(CLOSED_ROUND.min(left), wake),
+        }
+        if self.each_second.take_due() {
+            self.note_withheld(progress);
+            self.keeping.go_on(&self.store.writer(), progress);
+            if self.measuring.take_due() {
+                self.clock.measure();
+            }
+            let (elapsed, samples, lost) = (self.started.elapsed(), self.samples(), self.lost());
+            progress(Progress::Running { elapsed, samples, lost });
+        }
+    }
+
+    /// Takes the records that have arrived, counts those that are old enough, and runs periodic maintenance.
+    fn take_records(&mut self, progress: &mut dyn FnMut(Progress)) {
+        let Some(source) = &mut self.source else { return };
+        let complete_ns = source.drain(&mut self.merger);
         let bursts = self.counting.paths.as_mut().map(Paths::take);
         let stepping_since_ns = self.take_in(bursts.unwrap_or_default());
         let watching_since_ns = self.drop_watched();
@@ -243,34 +270,39 @@ impl Session {
         let horizon_ns = horizon_ns.min(stepping_since_ns).min(watching_since_ns);
         self.apply_until(horizon_ns);
         self.exchange_odometers(horizon_ns);
-        self.source.tend(&mut |warning| progress(Progress::Warning(warning)));
-        if let Some(executables) = self.collector.take_by_process() {
-            self.source.by_process(&executables);
+        if let Some(source) = &mut self.source {
+            source.tend(&mut |warning| progress(Progress::Warning(warning)));
         }
-        let aggregates = self.source.features().aggregates;
-        if aggregates && self.collector.is_past_long() && Instant::now() >= self.next_forgetting {
-            self.next_forgetting = Instant::now() + FORGET_EVERY;
-            self.take_aggregated();
+        let executables = self.collector.take_by_process();
+        if let Some(tables) = self.tables() {
+            executables.into_iter().for_each(|executables| tables.by_process(&executables));
+            if self.collector.is_past_long() && self.forgetting.take_due() {
+                self.take_aggregated();
+            }
         }
         self.collector.name_code_when_due();
         self.offer_thread();
-        if Instant::now() >= self.next_refresh && self.collector.take_gaps() {
+        if self.refreshing.is_due() && self.collector.take_gaps() {
             // Mappings and exits may be among the lost records. Scanning all of /proc is expensive, and losses occur when
             // the machine is busy.
             self.collector.refresh(all_pids(), now_ns());
-            self.next_refresh = Instant::now() + REFRESH_EVERY;
+            self.refreshing.restart();
         }
-        if Instant::now() >= self.next_second {
-            self.next_second = Instant::now() + SECOND;
-            self.note_withheld(progress);
-            self.keeping.go_on(&self.store.writer(), progress);
-            if Instant::now() >= self.next_measurement {
-                self.next_measurement = Instant::now() + MEASURE_EVERY;
-                self.clock.measure();
-            }
-            let (elapsed, samples, lost) = (self.started.elapsed(), self.samples(), self.lost());
-            progress(Progress::Running { elapsed, samples, lost });
-        }
+    }
+
+    /// Returns the kernel's tables if samples are counted there.
+    fn tables(&mut self) -> Option<&mut dyn KernelTables> {
+        self.source.as_mut()?.tables()
+    }
+
+    /// Returns the statistics of the source since it was opened.
+    fn source_tally(&self) -> SourceTally {
+        self.source.as_ref().map_or_else(|| self.at_close.0.clone(), |source| source.tally())
+    }
+
+    /// Returns how long each event has counted since it was opened.
+    fn source_times(&mut self) -> Vec<EventTimes> {
+        self.source.as_mut().map_or_else(|| self.at_close.1.clone(), |source| source.times())
     }
 
     /// Adds bursts to the records. Returns the time before which the records contain all bursts.
@@ -296,7 +328,9 @@ impl Session {
     /// Applies records up to a time, and batches of entries in order of time: a batch follows the records of its interval
     /// and precedes all later ones.
     fn apply_until(&mut self, horizon_ns: u64) {
-        while let Some(batch) = self.source.batch().filter(|b| b.interval.until_ns < horizon_ns) {
+        while let Some(batch) =
+            self.tables().and_then(|t| t.batch()).filter(|b| b.interval.until_ns < horizon_ns)
+        {
             self.apply_records(batch.interval.until_ns + 1);
             self.take_batch(batch.interval);
             if batch.ends {
@@ -310,7 +344,8 @@ impl Session {
     /// the database refuses some, the next [`Session::flush`] returns the error.
     fn take_batch(&mut self, interval: Interval) {
         let (collector, store, entries_max) = (&mut self.collector, &mut self.store, self.entries_max);
-        self.source.hand_out(&mut |entries| {
+        let Some(tables) = self.source.as_mut().and_then(|source| source.tables()) else { return };
+        tables.hand_out(&mut |entries| {
             collector.apply_entries(entries, interval);
             if collector.entries() >= entries_max {
                 let _ = store.put(collector.take());
@@ -326,20 +361,19 @@ impl Session {
     /// Counts the entries that the kernel has aggregated so far. This takes a few milliseconds, because the side-band
     /// records of that time must arrive first.
     pub fn take_aggregated(&mut self) {
-        if !self.source.features().aggregates {
-            return;
-        }
-        self.source.cut_batch();
+        let Some(tables) = self.tables() else { return };
+        tables.cut_batch();
         self.was_cut = true;
         let cut_ns = now_ns();
         loop {
-            let complete_ns = self.source.drain(&mut self.merger);
+            let Some(source) = &mut self.source else { return };
+            let complete_ns = source.drain(&mut self.merger);
             let horizon_ns = complete_ns.saturating_sub(MERGE_WINDOW.as_nanos() as u64);
             self.apply_until(horizon_ns);
             if horizon_ns > cut_ns {
                 return;
             }
-            self.source.wait(MERGE_WINDOW, None);
+            self.source.iter_mut().for_each(|source| source.wait(MERGE_WINDOW, None));
         }
     }
 
@@ -373,14 +407,14 @@ impl Session {
         self.store.epoch.paths = self.paths_record();
         self.store.epoch.windows = self.windows_record();
         self.store.epoch.counts = self.counts_record();
-        if let Some(at) = self.stacks_note {
+        if self.notes.has(Subject::BranchStacks) {
             let (stacks, branches) = self.collector.stacks.counted();
-            self.store.epoch.notes[at] = stacks_note(stacks, branches);
+            self.set_note(Subject::BranchStacks, stacks_note(stacks, branches));
         }
-        self.note_births();
+        self.note_new_tasks();
         self.note_uncertain_names();
         self.store.running_shares = self.running_shares();
-        self.malformed += self.source.take_malformed();
+        self.malformed += self.source.as_mut().map_or(0, |source| source.take_malformed());
         self.refresh_account();
         stored?; // On an error the tallies must not include samples that were not stored.
         self.store.write_epoch(&self.plans, self.collector.counts.tallies(), self.malformed, &self.clock)
@@ -398,25 +432,25 @@ impl Session {
     /// Stops sampling, counts the samples that are still on their way, and closes the kernel's events. The epoch continues
     /// without samples.
     pub fn close(&mut self) {
+        let Some(source) = &mut self.source else { return };
         // A full ring reports its losses only with its next record: make room and let one record arrive before we stop.
-        self.source.drain(&mut self.merger);
-        self.source.wait(ROUND_MIN, None);
-        let _ = self.source.disable(); // If this fails, a few more samples arrive than we take.
-        self.source.drain(&mut self.merger);
-        self.source.cut_batch();
-        self.source.drain(&mut self.merger); // Takes the record of those losses.
+        source.drain(&mut self.merger);
+        source.wait(ROUND_MIN, None);
+        let _ = source.disable(); // If this fails, a few more samples arrive than we take.
+        source.drain(&mut self.merger);
+        if let Some(tables) = source.tables() {
+            tables.cut_batch();
+        }
+        source.drain(&mut self.merger); // Takes the record of those losses.
         let bursts = self.counting.paths.as_mut().map(Paths::take_last);
         self.take_in(bursts.unwrap_or_default());
         self.drop_watched();
         self.apply_until(u64::MAX);
         self.exchange_odometers(u64::MAX);
-        self.malformed += self.source.take_malformed();
-        self.source = Box::new(Closed::of(&mut *self.source));
-    }
-
-    /// Adds a note to the epoch.
-    pub fn note(&mut self, text: &str) {
-        self.store.epoch.notes.push(text.to_owned());
+        if let Some(mut source) = self.source.take() {
+            self.malformed += source.take_malformed();
+            self.at_close = (source.tally(), source.times());
+        }
     }
 
     /// Ends the session and removes its epoch, because nothing was sampled. An epoch that cannot be removed stays, empty.
@@ -490,35 +524,30 @@ fn add_notes(chosen: &mut Chosen, host: &LinuxHost, branches: bool, is_whole_mac
         chosen.notes.push(note.to_owned());
     }
     if is_whole_machine && !sees_all_processes() {
-        let note = "in a pid namespace: what runs outside of it is [outside], most of it unknown";
+        let note = "in a pid namespace: programs outside of it are shown as [outside], and most of their code as unknown";
         chosen.notes.push(note.to_owned());
     }
     if features.escaped > 0 {
         let note = format!(
-            "{} threads were born while their processes were attached to: some may not be sampled",
+            "{} threads were created while Dwell attached to their processes: some may not be sampled",
             features.escaped
         );
         chosen.notes.push(note);
     }
     if branches && !features.registers {
-        let note = "no branch directions: this kernel gives no registers with samples";
+        let note = "no branch directions: this kernel does not sample registers";
         chosen.notes.push(note.to_owned());
     }
 }
 
-/// Adds a note about branch stacks where a processor may support them. Returns its index if stacks will be sampled.
-fn note_branch_stacks(chosen: &mut Chosen, hz: u32) -> Option<usize> {
+/// Returns the note about branch stacks where a processor may support them.
+fn branch_stacks_note(chosen: &Chosen, hz: u32) -> Option<String> {
     if chosen.source.features().branch_stacks {
-        chosen
-            .notes
-            .push(format!("branch stacks (LBR, BRBE) are recorded, some {hz} a second of a busy CPU"));
-        return Some(chosen.notes.len() - 1);
+        return Some(format!("branch stacks (LBR, BRBE) are recorded, some {hz} a second of a busy CPU"));
     }
     let is_asked = hz > 0 && chosen.source.backend() == Backend::Perf;
-    if is_asked && chosen.plans.iter().any(Plan::is_hardware) {
-        chosen.notes.push("no branch stacks: this machine gives none (LBR, BRBE)".to_owned());
-    }
-    None
+    (is_asked && chosen.plans.iter().any(Plan::is_hardware))
+        .then(|| "no branch stacks: this machine has none (LBR, BRBE)".to_owned())
 }
 
 fn new_epoch(

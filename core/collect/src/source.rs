@@ -10,7 +10,10 @@
 use std::{collections::BTreeMap, fmt, os::fd::BorrowedFd, time::Duration};
 
 use dwell_profile::{CpuId, EventIndex, Pid, TableRecord};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    time::{ClockId, clock_gettime},
+};
 
 use crate::{
     CollectError,
@@ -22,10 +25,10 @@ use crate::{
 
 pub mod bpf;
 pub mod choose;
-pub mod closed;
 pub mod cpus;
 pub mod kmod;
 pub mod perf;
+pub mod side_band;
 pub mod times;
 
 use times::EventTimes;
@@ -73,7 +76,7 @@ pub enum Tasks {
 }
 
 /// The abilities of an open source.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// Only user mode is sampled, because the kernel permits no more.
     pub user_only: bool,
@@ -84,9 +87,6 @@ pub struct Features {
     /// Number of threads that were created while the events of running processes were opened one thread after the other,
     /// in every attempt. They are sampled only if their parent's event was already open.
     pub escaped: usize,
-    /// Samples are counted in the kernel and come in batches. Only the side band and samples with registers are timed
-    /// records.
-    pub aggregates: bool,
     /// Bytes of memory that we share with the kernel: rings and tables.
     pub shared_bytes: usize,
 }
@@ -141,30 +141,16 @@ pub trait Source {
     /// Moves timed records to the merger. Returns a time before which none of them is missing.
     fn drain(&mut self, merger: &mut Merger<Item>) -> u64;
 
-    /// Returns the batch of entries that waits, if there is one. The caller takes it after it has applied the records up to
-    /// the end of the batch's interval, and none after.
-    fn batch(&self) -> Option<Batch> {
-        None
-    }
-
-    /// Hands out the entries of the waiting batch, piece by piece, and returns their memory to the kernel.
-    fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry])) {
-        let _ = each;
-    }
-
-    /// Ends the batch that the kernel is filling, so that it can be taken. Has no effect while another batch waits.
-    fn cut_batch(&mut self) {}
-
     /// Runs periodic maintenance: draws new periods, looks for CPUs that came or went. Warnings are for the user.
     fn tend(&mut self, warn: &mut dyn FnMut(String));
 
     /// Sets new mean periods, by index of the event.
     fn set_periods(&mut self, periods: &[u64]);
 
-    /// Sets the executables whose samples are kept apart by process from now on, named by the `id` of
-    /// [`crate::entries::Place::Executable`] (low bits included).
-    fn by_process(&mut self, executables: &[u64]) {
-        let _ = executables;
+    /// Returns the kernel's tables if samples are counted there. Then only the side band and samples with registers are timed
+    /// records.
+    fn tables(&mut self) -> Option<&mut dyn KernelTables> {
+        None
     }
 
     /// Returns the statistics since the source was opened.
@@ -183,11 +169,36 @@ pub trait Source {
     fn take_malformed(&mut self) -> u64;
 }
 
+/// Tables in which the kernel counts samples. They come in batches of entries.
+pub trait KernelTables {
+    /// Returns the batch of entries that waits, if there is one. The caller takes it after it has applied the records up to
+    /// the end of the batch's interval, and none after.
+    fn batch(&self) -> Option<Batch>;
+
+    /// Hands out the entries of the waiting batch, piece by piece, and returns their memory to the kernel.
+    fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry]));
+
+    /// Ends the batch that the kernel is filling, so that it can be taken. Has no effect while another batch waits.
+    fn cut_batch(&mut self);
+
+    /// Sets the executables whose samples are kept apart by process from now on, named by the `id` of
+    /// [`crate::entries::Place::Executable`] (low bits included).
+    fn by_process(&mut self, executables: &[u64]) {
+        let _ = executables;
+    }
+}
+
 /// Returns the time of CLOCK_MONOTONIC in ns as the kernel stamps records, even where our time namespace shifts it.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let ours_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
     ours_ns.wrapping_sub(namespace_offset_ns() as u64)
+}
+
+/// Waits until `wake` becomes readable, or `timeout` has passed.
+pub fn wait_for(timeout: Duration, wake: Option<BorrowedFd<'_>>) {
+    let mut polled: Vec<PollFd<'_>> = wake.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+    let _ = poll(&mut polled, Timespec::try_from(timeout).ok().as_ref()); // A signal only ends the wait.
 }
 
 /// Returns whether our pid namespace is the initial one. In another namespace, rings name processes by our numbers, and name

@@ -178,18 +178,18 @@ fn wrong_requests_are_told_and_leave_no_epoch() {
 }
 
 #[test]
-fn what_many_births_cost_is_told() {
-    if !can_record("what_many_births_cost_is_told") {
+fn missing_samples_of_new_processes_are_noted() {
+    if !can_record("missing_samples_of_new_processes_are_noted") {
         return;
     }
     let bench = bench();
     let told = |words: &[OsString]| {
         let recorded = run(&bench.database, options(Target::Command(words.to_vec()), 1000)).unwrap();
-        recorded.epoch.notes.iter().find(|n| n.contains(" were born")).cloned()
+        recorded.epoch.notes.iter().find(|n| n.contains("restarted the sampling period")).cloned()
     };
     let forking = "i=0; while [ $i -lt 200 ]; do i=$((i+1)); (:); done";
     let note = told(&["sh", "-c", forking].map(OsString::from)).unwrap_or_default();
-    assert!(note.starts_with("200 processes") && note.contains(" 100 samples ("), "{note}");
+    assert!(note.starts_with("200 new processes") && note.contains(" 100 samples ("), "{note}");
     assert_eq!(told(&spinning(&own_path(), 800)), None, "the harness's threads are few");
 }
 

@@ -36,6 +36,7 @@ use crate::{
     session::{Counting, Next, Session, Setup},
     source::Tasks,
     sys::{event::Counter, heap, interrupt, usage},
+    timer::Timer,
 };
 
 /// Interval between two checks of the clocks.
@@ -116,14 +117,20 @@ struct Daemon<'w> {
     /// The next attempt to open the events, while they are closed.
     reopening: Option<Reopening>,
     paused: bool,
-    next_look: Instant,
-    next_giving_back: Instant,
-    next_window: Instant,
-    next_interrupt: Instant,
-    next_retention: Instant,
-    next_rotation: Instant,
+    timers: Timers,
     window: Window,
     too_large: bool,
+}
+
+/// When the tasks beside sampling are due.
+struct Timers {
+    clocks: Timer,
+    memory: Timer,
+    /// The end of the budget's window.
+    window: Timer,
+    interrupt: Timer,
+    retention: Timer,
+    rotation: Timer,
 }
 
 /// The next attempt to open the events, and the delay after it.
@@ -169,7 +176,7 @@ impl<'w> Daemon<'w> {
             bytes: options.keep_bytes.map(|b| b / EPOCHS_KEPT_MIN),
             rebuilt: options.rotate_on_rebuild.clone(),
         };
-        let (now, clocks) = (Instant::now(), Clocks::now());
+        let clocks = Clocks::now();
         let mut daemon = Daemon {
             rate,
             asked,
@@ -181,12 +188,14 @@ impl<'w> Daemon<'w> {
             silence: Silence::default(),
             reopening: None,
             paused: false,
-            next_look: now,
-            next_giving_back: now + 2 * RETAIN_FIRST, // After the work of starting is done.
-            next_window: now + options.budget_window,
-            next_interrupt: now + INTERRUPT_EVERY,
-            next_retention: now + RETAIN_FIRST, // Not at once: there is enough to do at the start.
-            next_rotation: now,
+            timers: Timers {
+                clocks: Timer::new(Duration::ZERO, LOOK_EVERY),
+                memory: Timer::new(2 * RETAIN_FIRST, GIVE_BACK_EVERY), // After the work of starting is done.
+                window: Timer::new(options.budget_window, options.budget_window),
+                interrupt: Timer::new(INTERRUPT_EVERY, INTERRUPT_EVERY),
+                retention: Timer::new(RETAIN_FIRST, RETAIN_EVERY), // Not at once: there is enough to do at the start.
+                rotation: Timer::new(Duration::ZERO, ROTATE_AGAIN),
+            },
             window: Window { start: clocks, own_cpu: own_cpu(), samples: 0, seen: 0 },
             too_large: false,
             options,
@@ -201,22 +210,17 @@ impl<'w> Daemon<'w> {
 
     /// Performs the tasks beside sampling that are due.
     fn tend(&mut self, progress: &mut dyn FnMut(Progress)) {
-        let now = Instant::now();
-        if now >= self.next_look {
-            self.next_look = now + LOOK_EVERY;
+        if self.timers.clocks.take_due() {
             self.look_at_clocks(progress);
         }
-        if now >= self.next_giving_back {
-            self.next_giving_back = now + GIVE_BACK_EVERY;
+        if self.timers.memory.take_due() {
             heap::give_back();
             heap::give_back_code();
         }
-        if now >= self.next_interrupt && self.is_sampling() && self.options.budget_percent > 0.0 {
-            self.next_interrupt = now + INTERRUPT_EVERY;
+        if self.is_sampling() && self.options.budget_percent > 0.0 && self.timers.interrupt.take_due() {
             measure_interrupt().into_iter().for_each(|interrupt| self.budget.measured(interrupt));
         }
-        if now >= self.next_window && self.is_sampling() {
-            self.next_window = now + self.options.budget_window;
+        if self.is_sampling() && self.timers.window.take_due() {
             self.judge(progress);
         }
         if self.flushing.is_due(&self.session) {
@@ -225,14 +229,13 @@ impl<'w> Daemon<'w> {
                 self.flushed(progress);
             }
         }
-        if now >= self.next_retention {
-            self.next_retention = now + RETAIN_EVERY;
+        if self.timers.retention.take_due() {
             self.retain(progress);
         }
-        if now >= self.next_rotation
+        if self.timers.rotation.is_due()
             && let Some(why) = self.rotation.due(self.session.epoch_elapsed(), self.account.disk_bytes)
         {
-            self.next_rotation = now + ROTATE_AGAIN;
+            self.timers.rotation.restart();
             let _ = self.begin_epoch(&why, Next::default(), progress); // It was reported, and is tried again.
         }
     }
@@ -247,7 +250,7 @@ impl<'w> Daemon<'w> {
         self.account.paused(!self.is_sampling(), now);
         let seen = self.session.samples_seen();
         self.window = Window { start: now, own_cpu: own_cpu(), samples, seen };
-        self.next_window = Instant::now() + self.options.budget_window;
+        self.timers.window.restart();
         self.silence = Silence::default();
     }
 
@@ -316,7 +319,7 @@ impl<'w> Daemon<'w> {
                 }
                 self.too_large = retained.still_too_large;
                 if retained.busy {
-                    self.next_retention = Instant::now() + RETAIN_FIRST;
+                    self.timers.retention.restart_in(RETAIN_FIRST);
                 }
             }
             Err(error) => progress(Progress::Warning(format!("old epochs could not be removed: {error}"))),
@@ -344,7 +347,7 @@ impl<'w> Daemon<'w> {
         if why != ASKED {
             progress(Progress::Ended(ended));
         }
-        self.next_retention = Instant::now(); // The new epoch may push others over the limits.
+        self.timers.retention.restart_in(Duration::ZERO); // The new epoch may push others over the limits.
         progress(Progress::Started(Box::new(self.session.epoch().clone())));
         Ok(())
     }
@@ -465,7 +468,7 @@ impl<'w> Daemon<'w> {
         self.tell();
         self.compacting.ended(self.writer, &ended, progress);
         progress(Progress::Ended(ended));
-        self.next_retention = Instant::now();
+        self.timers.retention.restart_in(Duration::ZERO);
         Ok(())
     }
 

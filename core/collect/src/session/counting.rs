@@ -110,8 +110,8 @@ impl Session {
     /// Starts odometers if samples are single records with registers.
     pub(super) fn start_odometers(&mut self) {
         let percent = self.counting.odometers_percent;
-        let features = self.source.features();
-        if cfg!(target_arch = "x86_64") && percent > 0.0 && features.registers && !features.aggregates {
+        let registers = self.source.as_ref().is_some_and(|source| source.features().registers);
+        if cfg!(target_arch = "x86_64") && percent > 0.0 && registers && self.tables().is_none() {
             self.counting.odometers = Some(Odometers::start(percent));
             self.collector.feed.keep_seen();
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, iter, thread};
 
 use dwell_profile::{CollectorRecord, EpochId, Event, EventRecord, ImageRecord, TableRecord, Writer};
 
-use super::{MERGE_WINDOW, Session, new_epoch};
+use super::{MERGE_WINDOW, Session, new_epoch, notes::Subject};
 use crate::{
     CollectError,
     machine::MeasuredClock,
@@ -69,9 +69,10 @@ impl Session {
             plan.rate_hz = plan.rate_hz_at(*period);
             plan.period = *period;
         }
-        let old = &self.store.epoch;
-        let (scope, notes) = (old.scope.clone(), old.notes.clone());
-        let epoch = new_epoch(scope, next.name, self.source.backend(), &plans, notes);
+        let mut notes = self.notes.clone();
+        notes.remove(Subject::UncertainNames); // This note is about the old epoch.
+        let scope = self.store.epoch.scope.clone();
+        let epoch = new_epoch(scope, next.name, self.backend, &plans, notes.texts());
         let id = epoch.id.clone();
         // This comes first because it is the most likely to fail. Nothing has changed so far.
         let store = Store::begin(writer, epoch, self.unstored_max)?;
@@ -85,20 +86,21 @@ impl Session {
             let _ = writer.database().remove(&id); // An epoch that cannot be removed stays, empty.
             return Err(error);
         }
-        (self.store, self.plans) = (store, plans);
+        (self.store, self.plans, self.notes) = (store, plans, notes);
         self.begin_tallies();
         Ok(id)
     }
 
     /// Writes other periods, and counts the samples of the old ones.
     fn change_periods(&mut self, periods: &[u64]) {
-        self.source.set_periods(periods);
+        let Some(source) = &mut self.source else { return };
+        source.set_periods(periods);
         let changed_ns = now_ns();
-        if self.source.features().aggregates {
+        if source.tables().is_some() {
             return self.take_aggregated(); // No batch waits, so this cuts one now.
         }
         thread::sleep(MERGE_WINDOW); // Until then, older records may become visible.
-        self.source.drain(&mut self.merger);
+        source.drain(&mut self.merger);
         self.apply_until(changed_ns);
     }
 
@@ -107,14 +109,9 @@ impl Session {
         self.clock = MeasuredClock::default();
         self.clock.measure();
         self.malformed = 0;
-        self.at_epoch = self.source.tally();
-        self.times_at_epoch = self.source.times();
+        self.at_epoch = self.source_tally();
+        self.times_at_epoch = self.source_times();
         self.collector.begin_epoch();
-        if let Some(at) = self.names_note.take() {
-            self.store.epoch.notes.remove(at); // This note is about the old epoch.
-            let after = [&mut self.stacks_note, &mut self.births_note].into_iter().flatten();
-            after.filter(|other| **other > at).for_each(|other| *other -= 1);
-        }
         self.keeping.began();
     }
 
@@ -147,7 +144,7 @@ impl Session {
 
     /// Returns the samples since the source was opened, including those still in the kernel where the source reports them.
     pub fn samples_seen(&self) -> u64 {
-        self.source.tally().by_cpu.values().sum()
+        self.source_tally().by_cpu.values().sum()
     }
 
     /// Returns the samples lost in the epoch so far, by cause.
@@ -174,7 +171,7 @@ impl Session {
 
     /// Sets other periods at the very start, before anything was sampled.
     pub fn set_first_periods(&mut self, periods: &[u64]) {
-        self.source.set_periods(periods);
+        self.source.iter_mut().for_each(|source| source.set_periods(periods));
         for (plan, period) in self.plans.iter_mut().zip(periods) {
             plan.rate_hz = plan.rate_hz_at(*period);
             plan.period = *period;
@@ -202,7 +199,7 @@ impl Session {
 
     /// Returns, for each event, the share of its enabled time in the epoch so far that it counted.
     pub(super) fn running_shares(&mut self) -> Vec<Option<f64>> {
-        let times = self.source.times();
+        let times = self.source_times();
         let then = self.times_at_epoch.iter().copied().chain(iter::repeat(EventTimes::default()));
         times.iter().zip(then).map(|(now, then)| now.running_share_since(&then)).collect()
     }
@@ -240,7 +237,7 @@ impl Session {
     /// Returns the samples of the epoch so far by event and CPU, where the source reports them.
     pub fn samples_by_cpu(&self) -> BTreeMap<Event, Vec<u64>> {
         let mut by_event: BTreeMap<Event, Vec<u64>> = BTreeMap::new();
-        for ((event, cpu), total) in self.source.tally().by_cpu {
+        for ((event, cpu), total) in self.source_tally().by_cpu {
             let before = self.at_epoch.by_cpu.get(&(event, cpu)).copied().unwrap_or(0);
             let Some(plan) = self.plans.get(event.index()).filter(|_| total > before) else { continue };
             let by_cpu = by_event.entry(plan.event.clone()).or_default();
@@ -252,7 +249,7 @@ impl Session {
 
     /// Returns the statistics of sampling in the kernel in the epoch so far.
     pub fn in_kernel(&self) -> InKernel {
-        InKernel::between(&self.at_epoch, &self.source.tally())
+        InKernel::between(&self.at_epoch, &self.source_tally())
     }
 }
 

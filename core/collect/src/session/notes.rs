@@ -1,32 +1,80 @@
-//! Notes that are added to an epoch while it goes on: samples that are missing because tasks were created, that the kernel
-//! withholds, or that have no certain name.
+//! Notes of an epoch: what a reader of its counts must know.
 //!
-//! Enters: tallies. Leaves: notes, each of which is added once and then updated. Never here: notes about the start.
-
-use crate::options::Progress;
+//! Enters: notes about the start; tallies while the epoch goes on, from which notes follow about samples that are missing
+//! because tasks were created, that the kernel withholds, or that have no certain name. Leaves: the texts.
 
 use super::Session;
+use crate::options::Progress;
 
 /// Share of samples missing because of created tasks above which a note is added.
 const TOLD_MISSING: f64 = 0.01;
 
+/// The subject of a note that changes while the epoch goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// How many branch stacks were recorded.
+    BranchStacks,
+    /// Samples that are missing because new tasks were created.
+    NewTasks,
+    /// Generated code whose names are uncertain.
+    UncertainNames,
+}
+
+/// The notes in their order, each with its subject if it may change.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Notes(Vec<(Option<Subject>, String)>);
+
+impl Notes {
+    /// Adds a note that does not change.
+    pub(super) fn add(&mut self, text: String) {
+        self.0.push((None, text));
+    }
+
+    /// Adds the note on a subject, or replaces its text.
+    pub(super) fn set(&mut self, subject: Subject, text: String) {
+        match self.0.iter_mut().find(|(known, _)| *known == Some(subject)) {
+            Some((_, known)) => *known = text,
+            None => self.0.push((Some(subject), text)),
+        }
+    }
+
+    /// Removes the note on a subject.
+    pub(super) fn remove(&mut self, subject: Subject) {
+        self.0.retain(|(known, _)| *known != Some(subject));
+    }
+
+    /// Returns whether there is a note on a subject.
+    pub(super) fn has(&self, subject: Subject) -> bool {
+        self.0.iter().any(|(known, _)| *known == Some(subject))
+    }
+
+    /// Returns all texts in their order.
+    pub(super) fn texts(&self) -> Vec<String> {
+        self.0.iter().map(|(_, text)| text.clone()).collect()
+    }
+}
+
 impl Session {
+    /// Adds a note to the epoch.
+    pub fn note(&mut self, text: &str) {
+        self.notes.add(text.to_owned());
+        self.store.epoch.notes = self.notes.texts();
+    }
+
+    /// Adds the epoch's note on a subject, or replaces its text.
+    pub(super) fn set_note(&mut self, subject: Subject, text: String) {
+        self.notes.set(subject, text);
+        self.store.epoch.notes = self.notes.texts();
+    }
+
     /// Adds a note on how many samples are missing in tasks that inherited the events, if that is significant. They cannot
     /// be corrected for, because the instructions that they would have named are not known.
-    pub(super) fn note_births(&mut self) {
-        let born = self.source.tally().born - self.at_epoch.born;
+    pub(super) fn note_new_tasks(&mut self) {
+        let born = self.source_tally().born - self.at_epoch.born;
         let missing = born * self.plans.len() as u64 / 2; // On average, half a period of each event is missing.
         let share = missing as f64 / (missing + self.samples()).max(1) as f64;
-        if share < TOLD_MISSING && self.births_note.is_none() {
-            return;
-        }
-        let notes = &mut self.store.epoch.notes;
-        let note = births_note(born, missing, share);
-        if let Some(at) = self.births_note {
-            notes[at] = note;
-        } else {
-            self.births_note = Some(notes.len());
-            notes.push(note);
+        if share >= TOLD_MISSING || self.notes.has(Subject::NewTasks) {
+            self.set_note(Subject::NewTasks, new_tasks_note(born, missing, share));
         }
     }
 
@@ -47,28 +95,20 @@ impl Session {
     /// Adds a note on how many samples of generated code have no name because it is uncertain.
     pub(super) fn note_uncertain_names(&mut self) {
         let uncertain = self.collector.uncertain_names();
-        if uncertain == 0 && self.names_note.is_none() {
-            return;
-        }
-        let note = format!(
-            "{uncertain} samples of code that was generated in memory have no name: its process replaced it at their addresses \
-             while they were taken"
-        );
-        let notes = &mut self.store.epoch.notes;
-        match self.names_note {
-            Some(at) => notes[at] = note,
-            None => {
-                self.names_note = Some(notes.len());
-                notes.push(note);
-            }
+        if uncertain > 0 || self.notes.has(Subject::UncertainNames) {
+            let note = format!(
+                "{uncertain} samples of generated code have no name: the process replaced the code at their addresses while \
+                 they were taken"
+            );
+            self.set_note(Subject::UncertainNames, note);
         }
     }
 }
 
-fn births_note(born: u64, missing: u64, share: f64) -> String {
+fn new_tasks_note(tasks: u64, missing: u64, share: f64) -> String {
     format!(
-        "{born} processes and threads were born, each of which the kernel begins to sample at a period's start: some {missing} samples \
-         ({:.1}%) are missing; `record -a` has them",
+        "{tasks} new processes and threads restarted the sampling period: about {missing} samples ({:.1}%) are missing. Use \
+         `record -a` to avoid this.",
         100.0 * share
     )
 }

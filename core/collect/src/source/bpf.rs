@@ -1,7 +1,7 @@
 //! The backend that counts samples in a BPF program: it samples whole machines at low cost.
 //!
 //! Enters: what to sample. Leaves: batches of entries; the side band, and some samples' registers, as timed records. The
-//! perf events belong to a [`PerfSource`] whose rings carry the side band only. Never here: memory shared with the kernel
+//! perf events belong to a [`SideBand`] whose rings carry the side band only. Never here: memory shared with the kernel
 //! (see [`crate::sys::bpf`]).
 //!
 //! A batch contains what the kernel wrote to one side of the tables; it is cut when the caller wants to store. In the
@@ -22,11 +22,8 @@ use dwell_profile::{CpuId, Event, EventIndex, Pid, TableRecord, Tid};
 use rustc_hash::FxHashMap;
 
 use super::{
-    Backend, Features, Source, SourceTally, Tasks,
-    cpus::online_cpus,
-    now_ns,
-    perf::{Attach, PerfSource},
-    times::EventTimes,
+    Backend, Features, KernelTables, Source, SourceTally, Tasks, cpus::online_cpus, now_ns, perf::Attach,
+    side_band::SideBand, times::EventTimes,
 };
 use crate::loss::LossCause;
 use crate::{
@@ -66,7 +63,7 @@ const REGISTERS_LATER: u32 = 4;
 
 /// A source that samples with BPF: the tables, and the events that fill them.
 pub struct BpfSource {
-    perf: PerfSource,
+    side_band: SideBand,
     tables: Rc<RefCell<Vec<BpfTables>>>,
     plans: Vec<Plan>,
     registers: bool,
@@ -105,7 +102,7 @@ impl BpfSource {
         let tables = Rc::default();
         let attach = attach(&tables, &cpus, plans, registers);
         Ok(BpfSource {
-            perf: PerfSource::open_attached(plans, &cpus, attach)?,
+            side_band: SideBand::open(plans, &cpus, attach)?,
             tables,
             plans: plans.to_vec(),
             registers,
@@ -144,7 +141,7 @@ impl BpfSource {
         for (cpu, tally) in tallies {
             let last = mem::replace(self.told.entry(CpuId(cpu.0)).or_default(), tally);
             for event in 0..EVENTS_MAX {
-                self.perf.sampled_elsewhere(
+                self.side_band.sampled(
                     CpuId(cpu.0),
                     EventIndex(event as u8),
                     tally.samples[event] - last.samples[event],
@@ -212,7 +209,7 @@ fn registers_wish(plans: &[Plan]) -> RegistersWish {
 }
 
 fn tells_registers(plan: &Plan) -> bool {
-    (plan.event.is_time() || plan.event == Event::INSTRUCTIONS) && plan.tells_registers()
+    (plan.event.is_time() || plan.event == Event::INSTRUCTIONS) && plan.samples_registers()
 }
 
 /// Returns the number of samples of which one has its registers handed out, with these periods.
@@ -248,25 +245,20 @@ impl Source for BpfSource {
 
     fn features(&self) -> Features {
         let tables: usize = self.tables.borrow().iter().map(BpfTables::bytes).sum();
-        let rings = self.perf.features();
-        Features {
-            registers: self.registers,
-            aggregates: true,
-            shared_bytes: rings.shared_bytes + tables,
-            ..rings
-        }
+        let rings = self.side_band.features();
+        Features { registers: self.registers, shared_bytes: rings.shared_bytes + tables, ..rings }
     }
 
     fn enable_side_band(&mut self) -> Result<(), CollectError> {
-        self.perf.enable_side_band()
+        self.side_band.enable_side_band()
     }
 
     fn enable(&mut self) -> Result<(), CollectError> {
-        self.perf.enable()
+        self.side_band.enable()
     }
 
     fn disable(&mut self) -> Result<(), CollectError> {
-        self.perf.disable()
+        self.side_band.disable()
     }
 
     fn round(&self) -> Duration {
@@ -276,11 +268,11 @@ impl Source for BpfSource {
     fn wait(&mut self, timeout: Duration, wake: Option<BorrowedFd<'_>>) {
         let tables = self.tables.borrow();
         let ends: Vec<_> = tables.iter().map(BpfTables::full_fd).chain(wake).collect();
-        self.perf.wait_with(timeout, &ends);
+        self.side_band.wait(timeout, &ends);
     }
 
     fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {
-        let complete_ns = self.perf.drain(merger);
+        let complete_ns = self.side_band.drain(merger);
         for tables in self.tables.borrow_mut().iter_mut() {
             tables.take_notices(&mut |notice| {
                 let (time_ns, item) = timed(&notice);
@@ -292,6 +284,66 @@ impl Source for BpfSource {
         complete_ns
     }
 
+    fn tend(&mut self, warn: &mut dyn FnMut(String)) {
+        let (known, was_later) = (self.tables.borrow().len(), self.later);
+        self.side_band.tend(warn);
+        self.later = self.opened.elapsed() >= LATER;
+        for (at, tables) in self.tables.borrow_mut().iter_mut().enumerate() {
+            let is_new = at >= known; // A CPU that came online.
+            if is_new {
+                tables.keep_apart(&self.apart);
+            }
+            if is_new || self.later != was_later {
+                self.set_registers(tables);
+            }
+        }
+    }
+
+    fn set_periods(&mut self, periods: &[u64]) {
+        self.side_band.set_periods(periods);
+        self.registers_every = registers_every(&self.plans, periods);
+        self.tables.borrow_mut().iter_mut().for_each(|tables| self.set_registers(tables));
+    }
+
+    fn tally(&self) -> SourceTally {
+        let (mut by_cpu, mut table) = (BTreeMap::new(), TableRecord::default());
+        let (mut idle, mut registers_lost, mut entered_lost) = (0, 0, 0);
+        for (cpu, tally) in self.tables.borrow().iter().flat_map(|t| t.tallies().collect::<Vec<_>>()) {
+            let sampled = (0..).zip(tally.samples).filter(|(_, samples)| *samples > 0);
+            by_cpu.extend(sampled.map(|(event, samples)| ((EventIndex(event), cpu), samples)));
+            table.samples += tally.samples.iter().sum::<u64>();
+            table.found += tally.found;
+            idle += tally.idle;
+            registers_lost += tally.registers_lost;
+            entered_lost += tally.entered_lost;
+        }
+        let charges_entered = self.tables.borrow().iter().any(BpfTables::charges_entered);
+        let executions_lost = self.tables.borrow().iter().map(BpfTables::executions_lost).sum();
+        SourceTally {
+            by_cpu,
+            table: Some(table),
+            idle: Some(idle),
+            registers_lost: Some(registers_lost),
+            kernel_time_lost: charges_entered.then_some(entered_lost),
+            executions_lost: Some(executions_lost),
+            ..SourceTally::default()
+        }
+    }
+
+    fn times(&mut self) -> Vec<EventTimes> {
+        self.side_band.times()
+    }
+
+    fn take_malformed(&mut self) -> u64 {
+        self.side_band.take_malformed()
+    }
+
+    fn tables(&mut self) -> Option<&mut dyn KernelTables> {
+        Some(self)
+    }
+}
+
+impl KernelTables for BpfSource {
     fn batch(&self) -> Option<Batch> {
         self.waiting.front().map(|waiting| match waiting {
             Waiting::Full(interval, _) => Batch { interval: *interval, ends: false },
@@ -322,63 +374,9 @@ impl Source for BpfSource {
         self.waiting.push_back(Waiting::Side(interval));
     }
 
-    fn tend(&mut self, warn: &mut dyn FnMut(String)) {
-        let (known, was_later) = (self.tables.borrow().len(), self.later);
-        self.perf.tend(warn);
-        self.later = self.opened.elapsed() >= LATER;
-        for (at, tables) in self.tables.borrow_mut().iter_mut().enumerate() {
-            let is_new = at >= known; // A CPU that came online.
-            if is_new {
-                tables.keep_apart(&self.apart);
-            }
-            if is_new || self.later != was_later {
-                self.set_registers(tables);
-            }
-        }
-    }
-
-    fn set_periods(&mut self, periods: &[u64]) {
-        self.perf.set_periods(periods);
-        self.registers_every = registers_every(&self.plans, periods);
-        self.tables.borrow_mut().iter_mut().for_each(|tables| self.set_registers(tables));
-    }
-
     fn by_process(&mut self, executables: &[u64]) {
         self.apart = executables.to_vec();
         self.tables.borrow_mut().iter_mut().for_each(|tables| tables.keep_apart(executables));
-    }
-
-    fn tally(&self) -> SourceTally {
-        let (mut by_cpu, mut table) = (BTreeMap::new(), TableRecord::default());
-        let (mut idle, mut registers_lost, mut entered_lost) = (0, 0, 0);
-        for (cpu, tally) in self.tables.borrow().iter().flat_map(|t| t.tallies().collect::<Vec<_>>()) {
-            let sampled = (0..).zip(tally.samples).filter(|(_, samples)| *samples > 0);
-            by_cpu.extend(sampled.map(|(event, samples)| ((EventIndex(event), cpu), samples)));
-            table.samples += tally.samples.iter().sum::<u64>();
-            table.found += tally.found;
-            idle += tally.idle;
-            registers_lost += tally.registers_lost;
-            entered_lost += tally.entered_lost;
-        }
-        let charges_entered = self.tables.borrow().iter().any(BpfTables::charges_entered);
-        let executions_lost = self.tables.borrow().iter().map(BpfTables::executions_lost).sum();
-        SourceTally {
-            by_cpu,
-            table: Some(table),
-            idle: Some(idle),
-            registers_lost: Some(registers_lost),
-            kernel_time_lost: charges_entered.then_some(entered_lost),
-            executions_lost: Some(executions_lost),
-            ..SourceTally::default()
-        }
-    }
-
-    fn times(&mut self) -> Vec<EventTimes> {
-        self.perf.times()
-    }
-
-    fn take_malformed(&mut self) -> u64 {
-        self.perf.take_malformed()
     }
 }
 

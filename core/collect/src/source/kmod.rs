@@ -1,7 +1,7 @@
 //! The backend that counts samples in the kernel module: it samples whole machines at the lowest cost.
 //!
 //! Enters: what to sample. Leaves: batches of entries; the side band, and some samples' registers, as timed records. The
-//! side band comes from a [`PerfSource`] whose rings carry nothing else. Never here: ioctls (see [`crate::sys::kmod`]).
+//! side band comes from a [`SideBand`] whose rings carry nothing else. Never here: ioctls (see [`crate::sys::kmod`]).
 //!
 //! A batch contains what a flush of the module returns; it is cut when the caller wants to store. Overflow buffers that fill
 //! in the meantime are handed out as batches that do not end their interval, because the tables hold entries of the same
@@ -19,10 +19,11 @@ use dwell_profile::{EventIndex, TableRecord};
 use rustix::io::Errno;
 
 use super::{
-    Backend, Features, Source, SourceTally, Tasks,
+    Backend, Features, KernelTables, Source, SourceTally, Tasks,
     cpus::{online_cpus, possible_cpus},
     now_ns,
-    perf::{PerfSource, is_lacking},
+    perf::is_lacking,
+    side_band::SideBand,
     times::EventTimes,
 };
 use crate::loss::LossCause;
@@ -60,7 +61,7 @@ const SPREAD_MAX: u64 = (1 << 31) - 1;
 
 /// A source that samples by the module.
 pub struct KmodSource {
-    perf: PerfSource,
+    side_band: SideBand,
     device: Device,
     plans: Vec<Plan>,
     /// The event whose samples the samples with registers represent.
@@ -111,7 +112,7 @@ impl KmodSource {
         let config = config(plans, registers_of, cpus.len());
         device.configure(&config).map_err(|error| refused(plans, &error))?;
         Ok(KmodSource {
-            perf: PerfSource::open_attached(&[], &cpus, Box::new(|_, _, _| Ok(())))?,
+            side_band: SideBand::open(&[], &cpus, Box::new(|_, _, _| Ok(())))?,
             device,
             plans: plans.to_vec(),
             registers_of,
@@ -355,24 +356,20 @@ impl Source for KmodSource {
     }
 
     fn features(&self) -> Features {
-        let rings = self.perf.features();
         Features {
-            user_only: false,
-            escaped: 0,
-            branch_stacks: false,
             registers: self.registers_of.is_some(),
-            aggregates: true,
-            shared_bytes: rings.shared_bytes + self.table_bytes,
+            shared_bytes: self.side_band.features().shared_bytes + self.table_bytes,
+            ..Features::default()
         }
     }
 
     fn enable_side_band(&mut self) -> Result<(), CollectError> {
-        self.perf.enable_side_band()
+        self.side_band.enable_side_band()
     }
 
     fn enable(&mut self) -> Result<(), CollectError> {
         // The side band starts first, so that no sample is taken whose mapping could have been missed.
-        self.perf.enable()?;
+        self.side_band.enable()?;
         self.device.start().map_err(|source| CollectError::System { action: "start sampling", source })?;
         self.is_on = true;
         Ok(())
@@ -381,7 +378,7 @@ impl Source for KmodSource {
     fn disable(&mut self) -> Result<(), CollectError> {
         self.device.stop().map_err(|source| CollectError::System { action: "stop sampling", source })?;
         self.is_on = false;
-        self.perf.disable()
+        self.side_band.disable()
     }
 
     fn round(&self) -> Duration {
@@ -390,11 +387,11 @@ impl Source for KmodSource {
 
     fn wait(&mut self, timeout: Duration, wake: Option<BorrowedFd<'_>>) {
         let ends: Vec<_> = iter::once(self.device.as_fd()).chain(wake).collect();
-        self.perf.wait_with(timeout, &ends);
+        self.side_band.wait(timeout, &ends);
     }
 
     fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {
-        let complete_ns = self.perf.drain(merger);
+        let complete_ns = self.side_band.drain(merger);
         self.read_all();
         self.registers.drain(..).for_each(|(time_ns, item)| merger.push(time_ns, item));
         if !self.read.is_empty() {
@@ -404,39 +401,13 @@ impl Source for KmodSource {
         complete_ns
     }
 
-    fn batch(&self) -> Option<Batch> {
-        self.waiting.front().map(|(batch, _)| *batch)
-    }
-
-    fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry])) {
-        let Some((_, words)) = self.waiting.pop_front() else { return };
-        let mut pieces = Pieces::new(None, each);
-        words.into_iter().for_each(|words| pieces.push(words));
-        pieces.finish();
-    }
-
-    fn cut_batch(&mut self) {
-        if self.waiting.iter().any(|(batch, _)| batch.ends) {
-            return;
-        }
-        self.flushed = false;
-        let asked_ns = now_ns();
-        if let Err(error) = self.device.flush() {
-            return self.failed.note("flushing", &error);
-        }
-        self.read_all();
-        // The device returns all of a flush as soon as it is read. If the end is missing, the device is broken.
-        self.malformed += u64::from(!self.flushed);
-        self.push_batch(true, self.read_until_ns.max(asked_ns));
-    }
-
     fn tend(&mut self, warn: &mut dyn FnMut(String)) {
         self.failed.warning.take().into_iter().for_each(&mut *warn);
         self.given_up.warning.take().into_iter().for_each(&mut *warn);
         if self.is_on && self.given_up.is_due(Instant::now()) {
             let _ = self.device.start(); // Events that count continue. The next status shows the result.
         }
-        self.perf.tend(warn);
+        self.side_band.tend(warn);
     }
 
     fn set_periods(&mut self, periods: &[u64]) {
@@ -448,10 +419,6 @@ impl Source for KmodSource {
             let period = registers_period(plan, *period);
             let _ = self.device.set_period(self.plans.len() as u32, period, spread(period));
         }
-    }
-
-    fn by_process(&mut self, executables: &[u64]) {
-        let _ = self.device.keep_apart(executables);
     }
 
     fn tally(&self) -> SourceTally {
@@ -483,7 +450,43 @@ impl Source for KmodSource {
     }
 
     fn take_malformed(&mut self) -> u64 {
-        mem::take(&mut self.malformed) + self.perf.take_malformed()
+        mem::take(&mut self.malformed) + self.side_band.take_malformed()
+    }
+
+    fn tables(&mut self) -> Option<&mut dyn KernelTables> {
+        Some(self)
+    }
+}
+
+impl KernelTables for KmodSource {
+    fn batch(&self) -> Option<Batch> {
+        self.waiting.front().map(|(batch, _)| *batch)
+    }
+
+    fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry])) {
+        let Some((_, words)) = self.waiting.pop_front() else { return };
+        let mut pieces = Pieces::new(None, each);
+        words.into_iter().for_each(|words| pieces.push(words));
+        pieces.finish();
+    }
+
+    fn cut_batch(&mut self) {
+        if self.waiting.iter().any(|(batch, _)| batch.ends) {
+            return;
+        }
+        self.flushed = false;
+        let asked_ns = now_ns();
+        if let Err(error) = self.device.flush() {
+            return self.failed.note("flushing", &error);
+        }
+        self.read_all();
+        // The device returns all of a flush as soon as it is read. If the end is missing, the device is broken.
+        self.malformed += u64::from(!self.flushed);
+        self.push_batch(true, self.read_until_ns.max(asked_ns));
+    }
+
+    fn by_process(&mut self, executables: &[u64]) {
+        let _ = self.device.keep_apart(executables);
     }
 }
 

@@ -12,7 +12,6 @@ use std::{
 };
 
 use dwell_profile::{CpuId, EventIndex, Tid};
-use perf_event_open_sys::bindings as abi;
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -73,10 +72,7 @@ pub struct PerfSource {
     with_branches: FxHashSet<u64>,
     openings: Vec<Opening>,
     attach: Option<Attach>,
-    /// Whether only user mode is sampled, because the kernel permits no more.
-    user_only: bool,
-    /// Whether samples carry registers.
-    registers: bool,
+    granted: Granted,
     /// Number of threads that were created while events were opened.
     escaped: usize,
     /// Bytes of each ring.
@@ -84,25 +80,48 @@ pub struct PerfSource {
     enabled: bool,
     /// Whether the events of the side band have [`QUIET_PERIOD`].
     quiet: bool,
-    /// Whether the kernel counts losses by event. Otherwise only records report losses, once the ring has room again.
-    tells_lost: bool,
     /// Whether the events must be queried for losses.
     asks_lost: bool,
     /// How long events counted on CPUs that went, by role.
     times_of_gone: BTreeMap<Role, EventTimes>,
-    /// Records that found no room, by event, not yet reported.
-    lost: Vec<(Option<EventIndex>, u64)>,
-    malformed: u64,
-    /// Number of tasks that inherited the events.
-    born: u64,
-    by_cpu: BTreeMap<(EventIndex, CpuId), u64>,
+    seen: Seen,
     /// Whether to report when threads begin and end.
     threads: bool,
     scratch: Vec<u8>,
-    /// Lists the online CPUs. `None` where tasks are sampled, whose events were opened on all CPUs that existed.
-    online: Option<ListCpus>,
-    next_look_ns: u64,
+    /// `None` where tasks are sampled, whose events were opened on all CPUs that existed.
+    cpu_watch: Option<CpuWatch>,
     opened_ns: u64,
+}
+
+/// What the kernel grants, as far as it is known from the events that were opened.
+#[derive(Clone, Copy)]
+struct Granted {
+    /// Whether only user mode is sampled.
+    user_only: bool,
+    /// Whether samples carry registers.
+    registers: bool,
+    /// Whether the kernel counts losses by event. Otherwise only records report losses, once the ring has room again.
+    counts_lost: bool,
+}
+
+/// Tallies of the records that were read.
+#[derive(Default)]
+struct Seen {
+    /// Samples by event and CPU.
+    by_cpu: BTreeMap<(EventIndex, CpuId), u64>,
+    /// Records that found no room, by event, not yet reported.
+    lost: Vec<(Option<EventIndex>, u64)>,
+    /// Records that could not be parsed, not yet reported.
+    malformed: u64,
+    /// Number of tasks that inherited the events.
+    born: u64,
+}
+
+/// Watches for CPUs that come online or go.
+struct CpuWatch {
+    /// Lists the online CPUs.
+    list: ListCpus,
+    next_look_ns: u64,
     /// CPUs for which the user was warned that they cannot be sampled.
     refused: Vec<CpuId>,
 }
@@ -229,25 +248,18 @@ impl PerfSource {
             with_branches: FxHashSet::default(),
             openings: Vec::new(),
             attach: None,
-            user_only: false,
-            registers,
+            granted: Granted { user_only: false, registers, counts_lost: true },
             escaped: 0,
             ring_bytes,
             enabled: false,
             quiet: false,
-            tells_lost: true,
             asks_lost: false,
             times_of_gone: BTreeMap::new(),
-            lost: Vec::new(),
-            malformed: 0,
-            born: 0,
-            by_cpu: BTreeMap::new(),
+            seen: Seen::default(),
             threads: false,
             scratch: Vec::new(),
-            online: matches!(tasks, Tasks::All).then(list_cpus),
-            next_look_ns: 0,
+            cpu_watch: matches!(tasks, Tasks::All).then(CpuWatch::new),
             opened_ns: now_ns(),
-            refused: Vec::new(),
         }
     }
 
@@ -265,9 +277,7 @@ impl PerfSource {
             .chain(other.iter().copied())
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        let timeout =
-            Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        let _ = poll(&mut polled, Some(&timeout)); // A signal only ends the wait.
+        let _ = poll(&mut polled, Timespec::try_from(timeout).ok().as_ref()); // A signal only ends the wait.
         let gone: Vec<usize> =
             live().zip(&polled).filter(|(_, p)| is_hung_up(p)).map(|((at, _), _)| at).collect();
         gone.into_iter().for_each(|at| self.cpus[at].hung_up = true);
@@ -281,7 +291,7 @@ impl PerfSource {
 
     /// Opens events on CPUs that came online and closes those of CPUs that are gone.
     fn look_for_cpus(&mut self, warn: &mut dyn FnMut(String)) {
-        let Some(Ok(online)) = self.online.as_ref().map(|list| list()) else { return };
+        let Some(Ok(online)) = self.cpu_watch.as_ref().map(|watch| (watch.list)()) else { return };
         self.look_for_revoked(&online, warn);
         for at in 0..self.cpus.len() {
             if !self.cpus[at].gone && !online.contains(&self.cpus[at].cpu) {
@@ -292,14 +302,17 @@ impl PerfSource {
             if self.cpus.iter().any(|c| c.cpu == cpu && !c.gone) {
                 continue;
             }
-            match self.open_cpu(cpu) {
-                Ok(()) => self.refused.retain(|c| *c != cpu),
+            let opened = self.open_cpu(cpu);
+            if opened.is_err() {
+                self.abandon_cpu(cpu);
+            }
+            let Some(CpuWatch { refused, .. }) = &mut self.cpu_watch else { return };
+            match opened {
+                Ok(()) => refused.retain(|c| *c != cpu),
+                Err(_) if refused.contains(&cpu) => {}
                 Err(error) => {
-                    self.abandon_cpu(cpu);
-                    if !self.refused.contains(&cpu) {
-                        self.refused.push(cpu);
-                        warn(format!("CPU {cpu} is not sampled: {error}"));
-                    }
+                    refused.push(cpu);
+                    warn(format!("CPU {cpu} is not sampled: {error}"));
                 }
             }
         }
@@ -364,7 +377,7 @@ impl PerfSource {
     fn parse(&mut self, cpu: CpuId, mut bytes: &[u8], merger: &mut Merger<Item>) {
         while let Some(split) = split_record(bytes) {
             let Ok((record, rest)) = split else {
-                self.malformed += 1; // It is unknown where the next one starts.
+                self.seen.malformed += 1; // It is unknown where the next one starts.
                 return;
             };
             bytes = rest;
@@ -380,13 +393,13 @@ impl PerfSource {
                         }
                         None => Some(EventIndex(0)),
                     };
-                    if matches!(record.body, Body::Fork { .. }) && self.online.is_none() {
-                        self.born += 1;
+                    if matches!(record.body, Body::Fork { .. }) && self.cpu_watch.is_none() {
+                        self.seen.born += 1;
                     }
                     if let (Body::Sample(_), Some(event)) = (&record.body, event) {
-                        *self.by_cpu.entry((event, cpu)).or_default() += 1;
+                        *self.seen.by_cpu.entry((event, cpu)).or_default() += 1;
                     }
-                    if matches!(record.body, Body::Lost(_)) && self.tells_lost {
+                    if matches!(record.body, Body::Lost(_)) && self.granted.counts_lost {
                         self.asks_lost = true; // The events know how many each of them lost.
                         continue;
                     }
@@ -402,7 +415,7 @@ impl PerfSource {
                         merger.push(record.time_ns, item);
                     }
                 }
-                Err(_) => self.malformed += 1,
+                Err(_) => self.seen.malformed += 1,
             }
         }
     }
@@ -415,17 +428,16 @@ impl Source for PerfSource {
 
     fn features(&self) -> Features {
         Features {
-            user_only: self.user_only,
-            registers: self.registers,
+            user_only: self.granted.user_only,
+            registers: self.granted.registers,
             branch_stacks: self.openings.iter().any(|o| o.role == Role::BranchStacks),
             escaped: self.escaped,
-            aggregates: false,
             shared_bytes: self.ring_bytes * self.cpus.len(),
         }
     }
 
     fn enable_side_band(&mut self) -> Result<(), CollectError> {
-        let Some(first) = self.openings.first().map(|o| o.role).filter(|_| self.online.is_some()) else {
+        let Some(first) = self.openings.first().map(|o| o.role).filter(|_| self.cpu_watch.is_some()) else {
             return Ok(());
         };
         self.quiet = first != Role::SideBand;
@@ -455,7 +467,7 @@ impl Source for PerfSource {
 
     fn disable(&mut self) -> Result<(), CollectError> {
         self.enabled = false;
-        self.asks_lost = self.tells_lost; // A full ring reports losses only with a later record.
+        self.asks_lost = self.granted.counts_lost; // A full ring reports losses only with a later record.
         self.each("stop sampling", PerfEvent::disable)
     }
 
@@ -484,7 +496,7 @@ impl Source for PerfSource {
         if std::mem::take(&mut self.asks_lost) {
             self.ask();
         }
-        for (event, records) in self.lost.drain(..) {
+        for (event, records) in self.seen.lost.drain(..) {
             let side = Side::Lost { event, records, cause: LossCause::RingFull };
             merger.push(before_ns, Item::Side(Box::new(side)));
         }
@@ -494,8 +506,8 @@ impl Source for PerfSource {
     /// Draws new periods for events that have used theirs for long enough.
     fn tend(&mut self, warn: &mut dyn FnMut(String)) {
         let now = now_ns();
-        if self.online.is_some() && now >= self.next_look_ns {
-            self.next_look_ns = now + LOOK_EVERY_NS;
+        if let Some(watch) = self.cpu_watch.as_mut().filter(|watch| now >= watch.next_look_ns) {
+            watch.next_look_ns = now + LOOK_EVERY_NS;
             self.look_for_cpus(warn);
         }
         for sampler in &mut self.samplers {
@@ -524,7 +536,7 @@ impl Source for PerfSource {
     }
 
     fn tally(&self) -> SourceTally {
-        SourceTally { by_cpu: self.by_cpu.clone(), born: self.born, ..SourceTally::default() }
+        SourceTally { by_cpu: self.seen.by_cpu.clone(), born: self.seen.born, ..SourceTally::default() }
     }
 
     fn times(&mut self) -> Vec<EventTimes> {
@@ -532,7 +544,7 @@ impl Source for PerfSource {
     }
 
     fn take_malformed(&mut self) -> u64 {
-        std::mem::take(&mut self.malformed)
+        std::mem::take(&mut self.seen.malformed)
     }
 }
 
@@ -561,12 +573,15 @@ fn sampled(plans: &[Plan]) -> impl Iterator<Item = (Role, Plan)> {
     (0..).zip(plans).map(|(index, plan)| (Role::Sampled(EventIndex(index)), plan.clone()))
 }
 
-/// Returns a function that lists the online CPUs. If the list cannot be kept open, it cannot be read later either: the
-/// function then returns errors, and CPUs that come or go are not noticed.
-fn list_cpus() -> ListCpus {
-    match OnlineCpus::open() {
-        Ok(online) => Box::new(move || online.list()),
-        Err(_) => Box::new(online_cpus),
+impl CpuWatch {
+    /// Returns a watch. If the list of CPUs cannot be kept open, it cannot be read later either: then CPUs that come or go are
+    /// not noticed.
+    fn new() -> Self {
+        let list: ListCpus = match OnlineCpus::open() {
+            Ok(online) => Box::new(move || online.list()),
+            Err(_) => Box::new(online_cpus),
+        };
+        CpuWatch { list, next_look_ns: 0, refused: Vec::new() }
     }
 }
 
@@ -577,23 +592,4 @@ fn rewrite_every_ns(elapsed_ns: u64) -> u64 {
 
 fn is_hung_up(polled: &PollFd<'_>) -> bool {
     polled.revents().intersects(PollFlags::HUP | PollFlags::ERR)
-}
-
-impl Plan {
-    /// Returns whether the event is a counter of the processor.
-    pub fn is_hardware(&self) -> bool {
-        matches!(self.counter.kind, abi::PERF_TYPE_HARDWARE | abi::PERF_TYPE_HW_CACHE)
-    }
-
-    /// Returns whether the registers of its samples are those of the sampled instruction. Registers of a precise sample
-    /// belong, on many processors, to the later interrupt that reported the sample: they would give wrong directions of
-    /// branches.
-    pub fn tells_registers(&self) -> bool {
-        self.precise == 0
-    }
-
-    /// Returns whether the kernel samples the event by a timer.
-    pub fn is_timer(&self) -> bool {
-        self.unit == dwell_profile::Unit::Nanoseconds
-    }
 }

@@ -18,8 +18,8 @@ impl PerfSource {
             sampler.times = counts.times;
             let more = counts.lost.saturating_sub(sampler.lost);
             sampler.lost += more;
-            if more > 0 && self.tells_lost {
-                self.lost.push((sampler.role.sampled(), more));
+            if more > 0 && self.granted.counts_lost {
+                self.seen.lost.push((sampler.role.sampled(), more));
             }
         }
     }
@@ -43,7 +43,7 @@ impl PerfSource {
         let role = Role::Sampled(index);
         let mut sum = self.times_of_gone.get(&role).copied().unwrap_or_default();
         self.samplers.iter().filter(|s| s.role == role).for_each(|s| sum += s.times);
-        if self.online.is_none() {
+        if self.cpu_watch.is_none() {
             sum.enabled_ns /= self.cpus.len().max(1) as u64;
         }
         sum

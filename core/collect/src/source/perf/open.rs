@@ -82,7 +82,7 @@ impl PerfSource {
             exclude_kernel: true,
             registers: false,
             branch_stacks: true,
-            lost: self.tells_lost,
+            lost: self.granted.counts_lost,
             ..self.attributes(plan, tasks, false)
         };
         allow_files(self.samplers.len() + ids.len() * cpus.len() + 64);
@@ -118,7 +118,7 @@ impl PerfSource {
         Attributes {
             counter: plan.counter,
             period: plan.period,
-            exclude_kernel: self.user_only,
+            exclude_kernel: self.granted.user_only,
             // The timer of cpu-clock runs on an idle CPU; cycles stop there by themselves, and some PMUs refuse this
             // attribute.
             exclude_idle: plan.is_timer(),
@@ -129,7 +129,7 @@ impl PerfSource {
             lost: true,
             for_program: self.attach.is_some(),
             precise: plan.precise,
-            registers: self.registers && plan.tells_registers(),
+            registers: self.granted.registers && plan.samples_registers(),
             branch_stacks: false,
             watermark_bytes: (self.ring_bytes / 2) as u32,
         }
@@ -179,9 +179,9 @@ impl PerfSource {
                 }
             }
         }
-        self.user_only |= attributes.exclude_kernel;
-        self.registers &= attributes.registers || !wants_registers;
-        self.tells_lost &= attributes.lost;
+        self.granted.user_only |= attributes.exclude_kernel;
+        self.granted.registers &= attributes.registers || !wants_registers;
+        self.granted.counts_lost &= attributes.lost;
         Ok(attributes)
     }
 
