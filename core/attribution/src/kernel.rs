@@ -1,6 +1,6 @@
 //! The kernel's own address space: its text, modules and symbols.
 //!
-//! Enters: the text of /proc/kallsyms, and the modules. Leaves: the module that contains an address, and the symbol of an
+//! Enters: the text of /proc/kallsyms and the modules, or the kernel's mappings as a profile reports them. Leaves: the module that contains an address, and the symbol of an
 //! address. Never here: I/O.
 
 use std::io::BufRead;
@@ -12,9 +12,9 @@ use crate::{Interval, Modules};
 /// The addresses of the kernel and its modules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelLayout {
-    /// Address of `_text`, or of `_stext` if `_text` is not listed. It is 0 if the kernel hides its addresses from us; then
-    /// offsets are addresses.
-    pub text: u64,
+    /// Address of `_text`, or of `_stext` if `_text` is not listed; `None` if it is not known, because the kernel hides its
+    /// addresses from us or a profile does not report it.
+    pub text: Option<u64>,
     /// Address of `_end`, or of `_etext` if `_end` is not listed.
     pub end: u64,
     /// The loaded and recently unloaded modules.
@@ -46,13 +46,33 @@ impl KernelLayout {
     /// Notes a symbol if it marks where the kernel begins or ends.
     fn note(&mut self, symbol: &Symbol<'_>) {
         match symbol.name {
-            "_text" => self.text = symbol.address,
+            _ if symbol.address == 0 => {} // The kernel hides its addresses.
+            "_text" => self.text = Some(symbol.address),
             // On AArch64 a header precedes `_stext`. Kernels without CONFIG_KALLSYMS_ALL do not list `_text`, which marks
             // it.
-            "_stext" if self.text == 0 => self.text = symbol.address,
+            "_stext" if self.text.is_none() => self.text = Some(symbol.address),
             "_etext" if self.end == 0 => self.end = symbol.address,
             "_end" => self.end = symbol.address,
             _ => {}
+        }
+    }
+
+    /// Adds a mapping of the kernel as perf records it: `[kernel.kallsyms]_text`, `[module]`, `/lib/modules/…/module.ko.xz`.
+    /// The first mapping of the kernel itself, and the first one at a module's address, counts.
+    pub fn map(&mut self, path: &str, start: u64, length: u64, page_offset: u64) {
+        let end = start.saturating_add(length);
+        let starts = ["[kernel.kallsyms]", "/proc/kcore"];
+        if starts.iter().any(|known| path.starts_with(known)) || path.ends_with("vmlinux") {
+            if self.text.is_none() {
+                // perf writes the address of the reference symbol, `_text` or `_stext`, as the offset.
+                self.text = Some(if (start..end).contains(&page_offset) { page_offset } else { start });
+                self.end = end;
+            }
+            return;
+        }
+        let name = module_name(path);
+        if !name.is_empty() {
+            self.modules.add(name, start, end);
         }
     }
 
@@ -74,11 +94,8 @@ impl KernelLayout {
     /// may have generated code there, a module may have been loaded later, or two modules may have been there one after the
     /// other.
     pub fn place(&self, address: u64, interval: Interval) -> Option<KernelPlace> {
-        if self.text == 0 {
-            return Some(KernelPlace { module: None, offset: address });
-        }
-        if (self.text..self.end.max(self.text)).contains(&address) {
-            return Some(KernelPlace { module: None, offset: address - self.text });
+        if let Some(text) = self.text.filter(|_| self.is_own_text(address)) {
+            return Some(KernelPlace { module: None, offset: address - text });
         }
         if let Some((name, offset)) = self.modules.find(address, interval) {
             return Some(KernelPlace { module: Some(name.to_owned()), offset });
@@ -90,19 +107,25 @@ impl KernelLayout {
 
     /// Returns whether an address is in the kernel's own text, which never moves.
     pub fn is_own_text(&self, address: u64) -> bool {
-        self.text == 0 || (self.text..self.end.max(self.text)).contains(&address)
+        self.text.is_some_and(|text| (text..self.end.max(text)).contains(&address))
     }
 
     /// Returns the first address of the kernel (`None`) or of a module by name.
     pub fn base(&self, module: Option<&str>) -> Option<u64> {
         match module {
-            None => Some(self.text),
+            None => self.text,
             Some(name) => {
                 let module = self.modules.start(name);
                 module.or(self.made.iter().any(|m| m.name == name).then_some(0))
             }
         }
     }
+}
+
+/// Returns the name of a module from its path or from `[module]`.
+pub fn module_name(path: &str) -> String {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.split(".ko").next().unwrap_or(file).trim_matches(['[', ']']).replace('-', "_")
 }
 
 fn under(made: &[Made], address: u64) -> Option<&Made> {
@@ -238,7 +261,7 @@ ffffffffc0100000 t bpf_trampoline_7\t[bpf]
 
     #[test]
     fn a_kernel_begins_with_what_is_listed_of_it() {
-        let text = |kallsyms: &str| read_kernel(kallsyms.as_bytes(), Modules::default()).0.text;
+        let text = |kallsyms: &str| read_kernel(kallsyms.as_bytes(), Modules::default()).0.text.unwrap();
         let (stext, etext) = ("ffffb3deeca10000 T _stext\n", "ffffb3deed5e0000 D _etext\n");
         assert_eq!(text(&format!("{stext}{etext}")), 0xffff_b3de_eca1_0000);
         let head = "ffffb3deeca00000 T _text\n";
@@ -247,11 +270,19 @@ ffffffffc0100000 t bpf_trampoline_7\t[bpf]
     }
 
     #[test]
-    fn hidden_addresses_leave_one_image() {
+    fn hidden_addresses_are_not_known() {
         let (layout, _) = read_kernel(&b"0000000000000000 T _text\n"[..], Modules::default());
-        assert_eq!(
-            layout.place(0xffffffff81000104, NOW),
-            Some(KernelPlace { module: None, offset: 0xffffffff81000104 })
-        );
+        assert_eq!((layout.text, layout.place(0xffffffff81000104, NOW)), (None, None));
+    }
+
+    #[test]
+    fn mappings_of_a_profile_place_addresses_in_the_kernel_or_a_module() {
+        let mut kernel = KernelLayout::default();
+        kernel.map("[kernel.kallsyms]_text", 0xffff_8000, 0x1000, 0xffff_8000);
+        kernel.map("/lib/modules/6.1/kernel/snd-seq.ko.xz", 0xffff_a000, 0x100, 0);
+        let place = |address| kernel.place(address, NOW).map(|place| (place.module, place.offset));
+        assert_eq!(place(0xffff_8010), Some((None, 0x10)));
+        assert_eq!(place(0xffff_a004), Some((Some("snd_seq".to_owned()), 4)));
+        assert_eq!(place(0x10), None);
     }
 }

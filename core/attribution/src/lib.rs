@@ -16,6 +16,6 @@ pub use address_space::{AddressSpace, Anonymous, MappedRange, Mapping, TargetInd
 pub use applications::{Apart, AppInstance, Applications, ExecutionId};
 pub use images::{FileTag, FileVersion, Identity, ImageFiles, ImageIndex, Images, OwnedTag, Target};
 pub use interval::Interval;
-pub use kernel::{KernelLayout, KernelPlace, KernelSymbols, read_kernel};
+pub use kernel::{KernelLayout, KernelPlace, KernelSymbols, module_name, read_kernel};
 pub use modules::Modules;
 pub use processes::{CodeId, Process, Processes};

@@ -63,6 +63,13 @@ impl Modules {
         changed
     }
 
+    /// Adds a module that is always loaded, unless one begins at its address.
+    pub fn add(&mut self, name: String, start: u64, end: u64) {
+        if self.listed.iter().all(|known| known.start != start) {
+            self.listed.push(Module { name, start, end, since_ns: 0, seen_ns: 0, until_ns: u64::MAX });
+        }
+    }
+
     /// Returns the name of the module that contained an address during an interval, and the offset in it. Returns `None` if
     /// several modules may have contained it at different times. O(modules).
     pub fn find(&self, address: u64, interval: Interval) -> Option<(&str, u64)> {

@@ -231,9 +231,9 @@ pub fn proc_texts(bytes: &[u8]) {
     let now = Interval { since_ns: 1, until_ns: 1 };
     modules.look(&text, now);
     let (layout, symbols) = dwell_attribution::read_kernel(bytes, modules);
-    for address in [0, 1, layout.text, layout.end, u64::MAX] {
+    for address in [0, 1, layout.text.unwrap_or(2), layout.end, u64::MAX] {
         layout.place(address, now);
-        symbols.find(address, layout.text);
+        symbols.find(address, layout.text.unwrap_or(0));
     }
 }
 

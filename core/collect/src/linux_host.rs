@@ -99,7 +99,7 @@ impl LinuxHost {
 
     /// Returns whether the kernel shows us its addresses.
     pub fn sees_kernel_addresses(&self) -> bool {
-        self.layout.text != 0
+        self.layout.text.is_some()
     }
 
     /// Reads the list of modules again if it may have changed and was not checked just now.
@@ -125,7 +125,7 @@ impl LinuxHost {
         self.modules_read = Instant::now();
         let (layout, symbols) = read_this_kernel(modules);
         self.layout_read = Instant::now();
-        if layout.text == 0 && self.layout.text != 0 {
+        if layout.text.is_none() && self.layout.text.is_some() {
             // The addresses cannot be read, or are hidden by now; the old layout is still true.
             self.layout.modules = layout.modules;
             self.symbols.get_or_insert(symbols);
@@ -280,6 +280,9 @@ impl Host for LinuxHost {
     }
 
     fn kernel_place(&mut self, address: u64, interval: Interval) -> Option<KernelPlace> {
+        if !self.sees_kernel_addresses() {
+            return Some(KernelPlace { module: None, offset: address }); // All of the kernel is one image.
+        }
         if !self.layout.is_own_text(address) {
             self.look_at_modules();
         }

@@ -48,7 +48,7 @@ impl ImportedProfile {
             }
             // If the profile does not report where the kernel begins, its own names are more reliable than those from
             // the kernel's symbols.
-            if record.kind == ImageKind::Kernel && (!is_named || self.kernel.text().is_some()) {
+            if record.kind == ImageKind::Kernel && (!is_named || self.kernel.text.is_some()) {
                 match self.kernel_names(request) {
                     Ok(names) => record.symbols = names.under(&offsets(&sums, slot.target)),
                     Err(why) if !is_named => notes.push(why),
@@ -122,10 +122,6 @@ impl ImportedProfile {
         let special = |id: &str, kind, path: &str| (special(ImageId::named(id), kind, path), None);
         match &self.targets[target as usize] {
             Target::Kernel => special("kernel", ImageKind::Kernel, "[kernel.kallsyms]"),
-            Target::Module(index) => {
-                let name = self.kernel.module(*index);
-                special(&format!("module:{name}"), ImageKind::Module, &format!("[{name}]"))
-            }
             Target::Vdso => {
                 let id = self.build_id(&DsoKey::Vdso64).map_or("vdso".to_owned(), |id| format!("vdso:{id}"));
                 special(&id, ImageKind::Vdso, "[vdso]")

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use dwell_attribution::{ExecutionId, Mapping, TargetIndex};
+use dwell_attribution::{ExecutionId, Interval, KernelLayout, Mapping, TargetIndex};
 use dwell_profile::{BranchSums, BuildId, ImageId, ImageKind, Ledger, NamedFrame, Pid};
 use linux_perf_data::{DsoKey, linux_perf_event_reader::PerfEventAttr};
 use rustc_hash::FxHashMap;
@@ -14,7 +14,6 @@ use rustc_hash::FxHashMap;
 use super::{
     ImportFile,
     kallsyms::{IS_ELSEWHERE, Kallsyms, KernelNames, Reading},
-    kernel::KernelSpace,
     locate::Named,
     names::Names,
     slot::Slot,
@@ -34,12 +33,22 @@ pub(super) enum Target {
         owner: Pid,
     },
     Kernel,
-    Module(usize),
     /// Places that the profile names without addresses, in an image with this path.
     Numbered(Vec<u8>),
     /// An image that is not a file, as another profile recorded it.
     Recorded(ImageId, ImageKind, Box<str>),
     Other(&'static str),
+}
+
+impl Target {
+    /// Returns the target of a kernel module.
+    pub(super) fn module(name: &str) -> Target {
+        Target::Recorded(
+            ImageId::named(&format!("module:{name}")),
+            ImageKind::Module,
+            format!("[{name}]").into(),
+        )
+    }
 }
 
 /// The numbers of samples of an event.
@@ -62,7 +71,7 @@ pub(super) struct ImportedProfile {
     pub attributes: Vec<(String, Option<PerfEventAttr>)>,
     pub events: Vec<EventTally>,
     pub(super) spaces: Spaces,
-    pub(super) kernel: KernelSpace,
+    pub(super) kernel: KernelLayout,
     pub(super) targets: Vec<Target>,
     pub(super) by_target: FxHashMap<Target, u32>,
     pub(super) kernel_target: Option<u32>,
@@ -170,10 +179,12 @@ impl ImportedProfile {
 
     /// Returns target and offset of an address in the kernel; `None` if no mapping reports it.
     pub(super) fn kernel_place(&mut self, pc: u64) -> Option<(u32, u64)> {
-        Some(match self.kernel.place(pc)? {
-            (None, offset) => (self.kernel_target(), offset),
-            (Some(module), offset) => (self.intern(Target::Module(module)), offset),
-        })
+        let place = self.kernel.place(pc, Interval { since_ns: 0, until_ns: u64::MAX })?;
+        let target = match place.module {
+            None => self.kernel_target(),
+            Some(name) => self.intern(Target::module(&name)),
+        };
+        Some((target, place.offset))
     }
 
     /// Counts a sample at a target and offset; without a place it is counted as unknown, at its address.
@@ -230,7 +241,7 @@ impl ImportedProfile {
             self.read_kallsyms();
         }
         let reading = self.kernel_names.take().ok_or(IS_ELSEWHERE)?;
-        reading.join(self.kernel.text())
+        reading.join(self.kernel.text)
     }
 
     pub(super) fn build_id(&self, key: &DsoKey) -> Option<&BuildId> {

@@ -37,7 +37,7 @@ impl KernelNames {
         let (layout, symbols) = read_kernel(kallsyms, Modules::default());
         // A list that somebody made may leave the symbols out that say where the kernel begins.
         let first = symbols.starts().first().map(|(address, _)| *address);
-        KernelNames { text: Some(layout.text).filter(|text| *text != 0).or(first), symbols }
+        KernelNames { text: layout.text.or(first), symbols }
     }
 
     /// Returns the symbols under the given ascending offsets from the beginning of the kernel's text, each once.

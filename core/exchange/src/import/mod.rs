@@ -22,7 +22,6 @@ mod imported;
 mod jit;
 mod jit_layout;
 mod kallsyms;
-mod kernel;
 mod locate;
 mod names;
 mod packed;

@@ -292,14 +292,7 @@ fn special(path: &str, id: &str, start: u64) -> Option<Target> {
         return recorded(of_build.or(own).unwrap_or_else(|| "vdso".to_owned()), ImageKind::Vdso);
     }
     let is_module = id.starts_with("module:") || is_high(start) && path != "[vsyscall]" && !path.is_empty();
-    is_module.then(|| {
-        let name = super::kernel::module_name(path);
-        Target::Recorded(
-            ImageId::named(&format!("module:{name}")),
-            ImageKind::Module,
-            format!("[{name}]").into(),
-        )
-    })
+    is_module.then(|| Target::module(&dwell_attribution::module_name(path)))
 }
 
 /// Number of images that are opened because their mapping has no offset.

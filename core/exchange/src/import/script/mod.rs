@@ -19,7 +19,6 @@ use rustc_hash::FxHashMap;
 
 use super::{
     imported::{EventTally, ImportedProfile, Target, pid_of},
-    kernel::module_name,
     locate::{Locator, Named},
     names::{Names, Said},
 };
@@ -304,14 +303,7 @@ impl<'a> Reader<'a> {
             "" => Target::Kernel,
             image if image.starts_with("[kernel.") || image.ends_with("vmlinux") => Target::Kernel,
             "[vsyscall]" => Target::Recorded(ImageId::named("vsyscall"), ImageKind::Vdso, image.into()),
-            image => {
-                let name = module_name(image);
-                Target::Recorded(
-                    ImageId::named(&format!("module:{name}")),
-                    ImageKind::Module,
-                    format!("[{name}]").into(),
-                )
-            }
+            image => Target::module(&dwell_attribution::module_name(image)),
         };
         (self.told.intern(target), address)
     }
