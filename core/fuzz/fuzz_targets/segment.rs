@@ -1,4 +1,4 @@
-//! Any bytes as a segment of the database, or a file of path bursts or execution counts, its checksum left out: a fuzzer would never get past it. Must not panic, hang or eat memory.
+//! Any bytes as a segment of the database, or a file of evidence of executions or execution counts, its checksum left out: a fuzzer would never get past it. Must not panic, hang or eat memory.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -20,7 +20,6 @@ fuzz_target!(
             }
             assert!(sums == runs);
         }
-        let _ = dwell_profile::read_paths_unverified(bytes);
-        let _ = dwell_profile::read_counts_unverified(bytes);
+        dwell_profile::exercise_beside(bytes);
     }
 );

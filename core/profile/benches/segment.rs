@@ -62,8 +62,8 @@ fn epoch(n: i64) -> Epoch {
         scope: Scope::System,
         events: BTreeMap::new(),
         notes: vec![],
-        paths: None,
-        windows: None,
+        bursts: None,
+        breakpoints: None,
         counts: None,
         collector: None,
     }

@@ -179,8 +179,8 @@ fn epoch(day: u64) -> Epoch {
         scope,
         events: Default::default(),
         notes: vec![],
-        paths: None,
-        windows: None,
+        bursts: None,
+        breakpoints: None,
         counts: None,
         collector: None,
     }

@@ -1,7 +1,7 @@
 //! Sums of branch stacks (LBR, BRBE): the last branches that a processor took before a sample.
 //!
-//! Enters: stacks, with their addresses as places in images. Leaves: transfers of control in the form of a path burst:
-//! the taken branches as they were recorded, and the fall-through of each conditional branch that lies in the
+//! Enters: stacks, with their addresses as places in images. Leaves: transfers of control as evidence of executions: the
+//! taken branches as they were recorded, and the fall-through of each conditional branch that lies in the
 //! straight-line code between two of them. Never here: a frequency, or decoding of code (the caller decodes). Cost: two
 //! look-ups for each branch, and one decoding for each run of code.
 //!
@@ -14,22 +14,13 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-use crate::{ImageId, ImageOffset, PathBurst, PathPlace, PathTransfer};
+use crate::{CodePlace, ControlTransfer, ExecutionEvidence, ImageId, ImageOffset};
 
 /// Number of distinct branches and of distinct runs that are counted. Only hostile input has more; the others are left
 /// out.
 const KINDS_MAX: usize = 4 << 20;
 /// Length limit of straight-line code, in bytes. A longer run is treated as an error in the stack.
 const RUN_BYTES_MAX: u64 = 16 << 10;
-
-/// A place in an image. The image is identified by a number that is cheap to compare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CodePlace<I> {
-    /// The image that contains the place.
-    pub image: I,
-    /// The offset in the image.
-    pub offset: u64,
-}
 
 /// An entry of a branch stack as the kernel writes it: `struct perf_branch_entry` of `include/uapi/linux/perf_event.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +53,7 @@ impl BranchEntry {
 pub struct BranchSums<I> {
     taken: FxHashMap<(CodePlace<I>, CodePlace<I>), u64>,
     /// Counts of straight-line runs: from the target of a taken branch to the offset of the next taken branch.
-    straight: FxHashMap<(CodePlace<I>, u64), u64>,
+    straight: FxHashMap<(CodePlace<I>, ImageOffset), u64>,
     /// Number of branches that were counted.
     pub branches: u64,
 }
@@ -85,7 +76,7 @@ impl<I: Copy + Ord + Hash> BranchSums<I> {
         for (from, to) in stack {
             if let (Some(start), (Some(end), Some(next))) = (to, later)
                 && start.image == end.image
-                && end.offset.checked_sub(start.offset).is_some_and(|bytes| bytes <= RUN_BYTES_MAX)
+                && end.offset.0.checked_sub(start.offset.0).is_some_and(|bytes| bytes <= RUN_BYTES_MAX)
             {
                 self.branches += 1;
                 bump(&mut self.straight, (start, end.offset));
@@ -100,32 +91,32 @@ impl<I: Copy + Ord + Hash> BranchSums<I> {
         self.taken.keys().flat_map(|(from, to)| [from.image, to.image])
     }
 
-    /// Returns all sums as one burst whose first and last places are unknown.
+    /// Returns all sums as one piece of evidence, or `None` if there are no transfers.
     ///
     /// `fall_throughs` decodes the code of an image from one offset up to, but not including, another. It returns the
     /// offsets of the conditional branches there, each with the offset of the instruction after it. It is called image
     /// by image, in ascending order. `id` returns the name of an image; transfers of images without a name are left
     /// out.
-    pub fn burst(
+    pub fn evidence(
         self,
-        number: u32,
         mut fall_throughs: impl FnMut(I, u64, u64) -> Vec<(u64, u64)>,
         id: impl Fn(I) -> Option<ImageId>,
-    ) -> Option<PathBurst> {
+    ) -> Option<ExecutionEvidence> {
         let mut sums = self.taken;
         let mut straight: Vec<_> = self.straight.into_iter().collect();
         straight.sort_unstable();
         for ((start, end), count) in straight {
             let image = start.image;
-            for (from, to) in fall_throughs(image, start.offset, end) {
-                let [from, to] = [from, to].map(|offset| CodePlace { image, offset });
+            for (from, to) in fall_throughs(image, start.offset.0, end.0) {
+                let [from, to] = [from, to].map(|offset| CodePlace { image, offset: ImageOffset(offset) });
                 let sum = sums.entry((from, to)).or_default();
                 *sum = sum.saturating_add(count);
             }
         }
-        let place = |p: CodePlace<I>| Some(PathPlace { image: id(p.image)?, offset: ImageOffset(p.offset) });
-        let transfer = |((from, to), count)| Some(PathTransfer { from: place(from)?, to: place(to)?, count });
-        let mut transfers: Vec<PathTransfer> = sums.into_iter().filter_map(transfer).collect();
+        let place = |p: CodePlace<I>| Some(CodePlace { image: id(p.image)?, offset: p.offset });
+        let transfer =
+            |((from, to), count)| Some(ControlTransfer { from: place(from)?, to: place(to)?, count });
+        let mut transfers: Vec<ControlTransfer> = sums.into_iter().filter_map(transfer).collect();
         transfers.sort();
         // Two image numbers may have the same name.
         transfers.dedup_by(|next, sum| {
@@ -135,9 +126,7 @@ impl<I: Copy + Ord + Hash> BranchSums<I> {
             }
             same
         });
-        let nowhere = PathPlace { image: ImageId::unknown(), offset: ImageOffset(0) };
-        let burst = PathBurst { number, first: nowhere.clone(), last: nowhere, transfers };
-        (!burst.transfers.is_empty()).then_some(burst)
+        (!transfers.is_empty()).then_some(ExecutionEvidence::BranchStacks(transfers))
     }
 }
 
@@ -158,21 +147,24 @@ mod tests {
 
     #[test]
     fn a_stack_is_branches_and_what_lies_between() {
-        let at = |offset| Some(CodePlace { image: 0, offset });
+        let place = |offset| CodePlace { image: 0, offset: ImageOffset(offset) };
+        let at = |offset| Some(place(offset));
         let mut sums = BranchSums::default();
         // Two iterations of a loop from 10 to 20, which is entered from elsewhere.
         sums.add([(at(20), at(10)), (at(20), at(10)), (None, at(12))].into_iter());
         sums.add([(at(5), at(400)), (at(7), at(9))].into_iter());
-        let place = |offset| CodePlace { image: 0, offset };
         assert_eq!(sums.taken[&(place(20), place(10))], 2);
-        assert_eq!((sums.straight[&(place(10), 20)], sums.straight[&(place(12), 20)]), (1, 1));
+        assert_eq!(
+            (sums.straight[&(place(10), ImageOffset(20))], sums.straight[&(place(12), ImageOffset(20))]),
+            (1, 1)
+        );
         // A run that goes backwards is not straight-line code.
         assert_eq!((sums.straight.len(), sums.branches), (2, 2));
     }
 
     #[test]
     fn what_has_no_name_does_not_count_and_what_has_one_name_counts_together() {
-        let at = |image, offset| Some(CodePlace { image, offset });
+        let at = |image, offset| Some(CodePlace { image, offset: ImageOffset(offset) });
         let mut sums = BranchSums::default();
         for image in 0..3 {
             sums.add([(at(image, 20), at(image, 10)), (at(image, 20), at(image, 10))].into_iter());
@@ -183,13 +175,12 @@ mod tests {
             vec![(15, 17)]
         };
         // Images 0 and 1 are the same file; image 2 is not a file.
-        let burst = sums.burst(7, decode, |image| (image < 2).then(|| ImageId::named("file"))).unwrap();
-        let told: Vec<_> =
-            burst.transfers.iter().map(|t| (t.from.offset.0, t.to.offset.0, t.count)).collect();
-        assert_eq!((told, burst.number), (vec![(15, 17, 2), (20, 10, 2)], 7));
-        assert!(burst.window().is_none());
+        let sums = sums.evidence(decode, |image| (image < 2).then(|| ImageId::named("file")));
+        let Some(ExecutionEvidence::BranchStacks(transfers)) = sums else { panic!("{sums:?}") };
+        let told: Vec<_> = transfers.iter().map(|t| (t.from.offset.0, t.to.offset.0, t.count)).collect();
+        assert_eq!(told, [(15, 17, 2), (20, 10, 2)]);
         assert_eq!(asked, [(0, 10, 20), (1, 10, 20), (2, 10, 20)]);
-        assert!(BranchSums::<u8>::default().burst(1, |_, _, _| Vec::new(), |_| None).is_none());
+        assert!(BranchSums::<u8>::default().evidence(|_, _, _| Vec::new(), |_| None).is_none());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{CollectorRecord, CountsRecord, Event, PathsRecord, Pid, Unit, WindowsRecord};
+use crate::{BreakpointRecord, BurstsRecord, CollectorRecord, CountsRecord, Event, Pid, Unit};
 
 /// An epoch's id: its start in UTC and a random tail, `20261121T110131Z-5f3a9c`. Ids sort by start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -59,11 +59,11 @@ pub struct Epoch {
     #[serde(default)]
     pub notes: Vec<String>,
     /// What path bursts did and cost; `None` if they were not requested.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub paths: Option<PathsRecord>,
-    /// What counted windows did and cost; `None` if they were not requested.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub windows: Option<WindowsRecord>,
+    #[serde(default, rename = "paths", skip_serializing_if = "Option::is_none")]
+    pub bursts: Option<BurstsRecord>,
+    /// What counting executions by hardware breakpoints did and cost; `None` if it was not requested.
+    #[serde(default, rename = "windows", skip_serializing_if = "Option::is_none")]
+    pub breakpoints: Option<BreakpointRecord>,
     /// What counting executions by words in memory and by registers did and cost; `None` if it was off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<CountsRecord>,

@@ -1,19 +1,19 @@
 //! Execution counts: how often single instructions were executed while the program ran undisturbed.
 //!
-//! A path burst or a counted window gives ratios of executions; an execution count is absolute. It is a rate: the
+//! A path burst or breakpoint counts give ratios of executions; an execution count is absolute. It is a rate: the
 //! executions of one instruction during the time in which a number of time samples of its application were taken.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::PathPlace;
+use crate::CodePlace;
 
 /// Executions of one instruction that were counted while the program ran undisturbed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ExecutionCount {
     /// The instruction whose executions were counted.
-    pub place: PathPlace,
+    pub place: CodePlace,
     /// The application, named as in its samples.
     pub app: String,
     /// Number of the application's execution in the epoch, from 1, as in its samples; 0 if executions are not kept
@@ -62,7 +62,7 @@ impl ExecutionCount {
     /// Adds up counts of the same place, application, instance and source. Executions and samples are summed, and the
     /// largest deviation is kept, which never understates the error. The result is sorted and has each key once.
     pub fn sum(counts: impl IntoIterator<Item = ExecutionCount>) -> Vec<ExecutionCount> {
-        let mut sums: BTreeMap<(PathPlace, String, u32, CountSource), ExecutionCount> = BTreeMap::new();
+        let mut sums: BTreeMap<(CodePlace, String, u32, CountSource), ExecutionCount> = BTreeMap::new();
         for count in counts {
             let key = (count.place.clone(), count.app.clone(), count.instance, count.source);
             match sums.get_mut(&key) {
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn counts_of_one_key_add_up() {
         let count = |offset, executions, samples, deviation_ppm, source| ExecutionCount {
-            place: PathPlace { image: ImageId::kernel(), offset: ImageOffset(offset) },
+            place: CodePlace { image: ImageId::kernel(), offset: ImageOffset(offset) },
             app: "xz".into(),
             instance: 1,
             executions,

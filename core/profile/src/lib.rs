@@ -15,19 +15,19 @@ mod dimensions;
 mod epoch;
 mod error;
 mod event;
+mod evidence;
 mod executions;
 mod identity;
 mod image_id;
 mod image_places;
 mod ledger;
 mod path_text;
-mod paths;
 mod sample;
 mod segment;
 mod source;
 
 pub use address::{ImageAddress, ImageOffset};
-pub use branches::{BranchEntry, BranchSums, CodePlace, stacks_note};
+pub use branches::{BranchEntry, BranchSums, stacks_note};
 pub use collector::{CollectorRecord, TableRecord};
 pub use counted_event::{CountedEvent, DerivedEvent};
 #[doc(hidden)]
@@ -40,17 +40,18 @@ pub use dimensions::{Dimension, DimensionSet, DimensionValues, NoDimension};
 pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};
 pub use error::{DatabaseError, Warning};
 pub use event::{Event, Unit};
+pub use evidence::{BreakpointRecord, BurstsRecord, CodePlace, ControlTransfer, ExecutionEvidence};
 pub use executions::{CountSource, CountsRecord, ExecutionCount};
 pub use identity::{CpuId, EventIndex, Pid, Tid};
 pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, ImageSymbol};
 pub use image_places::{ImagePlace, ImagePlaces, NamedFrame};
 pub use ledger::{Ledger, Settled};
 pub use path_text::{bytes_to_text, name_to_text, path_to_text, text_to_path};
-pub use paths::{PathBurst, PathPlace, PathTransfer, PathsRecord, WindowsRecord};
 pub use sample::{Counts, SampleKey};
+#[doc(hidden)]
+pub use segment::exercise_beside;
 pub use segment::{
-    CountSegment, MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, PathSegment, SEGMENT_VERSION, SampleRun, Segment,
-    SegmentError, read_counts, read_counts_unverified, read_paths, read_paths_unverified, read_segment,
+    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, SEGMENT_VERSION, SampleRun, Segment, SegmentError, read_segment,
     read_segment_unverified, sum_runs_unverified,
 };
 pub use source::{MAX_SOURCE_BYTES, SourceRecord};

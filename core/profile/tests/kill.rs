@@ -38,8 +38,8 @@ fn epoch() -> Epoch {
         scope: Scope::System,
         events: BTreeMap::new(),
         notes: vec![],
-        paths: None,
-        windows: None,
+        bursts: None,
+        breakpoints: None,
         counts: None,
         collector: None,
     }

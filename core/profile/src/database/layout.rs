@@ -179,14 +179,14 @@ impl SegmentList {
 fn is_expected(name: &str) -> bool {
     name.starts_with('.')
         || matches!(name, EPOCH_FILE | SOURCES_FILE | EPOCH_LOCK_FILE)
-        || [Beside::Paths, Beside::Counts].iter().any(|kind| kind.number(name).is_some())
+        || [Beside::Evidence, Beside::Counts].iter().any(|kind| kind.number(name).is_some())
 }
 
 /// A kind of file that is stored beside the segments. Such files are numbered from 1, and never merged or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Beside {
-    /// Files of path bursts.
-    Paths,
+    /// Files of evidence of executions.
+    Evidence,
     /// Files of execution counts.
     Counts,
 }
@@ -205,7 +205,7 @@ impl Beside {
 
     fn prefix(self) -> &'static str {
         match self {
-            Beside::Paths => "paths-",
+            Beside::Evidence => "paths-",
             Beside::Counts => "counts-",
         }
     }

@@ -7,10 +7,12 @@ use std::{
 };
 
 use crate::{
-    Counts, DatabaseError, Epoch, EpochId, ExecutionCount, ImageRecord, PathBurst, Segment, SegmentError,
-    SourceRecord, Warning,
+    Counts, DatabaseError, Epoch, EpochId, ExecutionCount, ExecutionEvidence, ImageRecord, Segment,
+    SegmentError, SourceRecord, Warning,
     error::IoContext,
-    segment::{MAX_SEGMENT_BYTES, Opened, SampleRun, each_run, read_counts, read_owned, read_paths},
+    segment::{
+        BesideFile, MAX_SEGMENT_BYTES, Opened, SampleRun, each_run, read_counts, read_evidence, read_owned,
+    },
 };
 
 use super::{
@@ -45,8 +47,8 @@ pub struct EpochProfile {
     pub counts: Counts,
     /// The source files that were stored, by path.
     pub sources: Vec<SourceRecord>,
-    /// The path bursts of threads, by number.
-    pub paths: Vec<PathBurst>,
+    /// The evidence of executions, in the order in which it was stored.
+    pub evidence: Vec<ExecutionEvidence>,
     /// The execution counts by place, application, instance and source; each key occurs once.
     pub execution_counts: Vec<ExecutionCount>,
     /// Warnings about what was left out.
@@ -118,10 +120,10 @@ impl Database {
         let mut warnings = Vec::new();
         let segments = self.read_segments(id, &mut warnings)?;
         let sources = self.read_sources(id, &mut warnings)?;
-        let paths = self.read_all_paths(id, &mut warnings)?;
+        let evidence = self.read_all_evidence(id, &mut warnings)?;
         let execution_counts = self.read_all_execution_counts(id, &mut warnings)?;
         let (counts, images) = merge(segments);
-        Ok(EpochProfile { epoch, images, counts, sources, paths, execution_counts, warnings })
+        Ok(EpochProfile { epoch, images, counts, sources, evidence, execution_counts, warnings })
     }
 
     /// Reads an epoch except for its samples, which are read through the result.
@@ -133,7 +135,7 @@ impl Database {
             Ok((segment_path(folder, range), opened))
         })?;
         let sources = self.read_sources(id, &mut warnings)?;
-        let paths = self.read_all_paths(id, &mut warnings)?;
+        let evidence = self.read_all_evidence(id, &mut warnings)?;
         let execution_counts = self.read_all_execution_counts(id, &mut warnings)?;
         let mut images = std::collections::BTreeMap::new();
         for (path, segment) in &segments {
@@ -143,7 +145,7 @@ impl Database {
             }
         }
         let (images, counts) = (images.into_values().collect(), Counts::default());
-        let profile = EpochProfile { epoch, images, counts, sources, paths, execution_counts, warnings };
+        let profile = EpochProfile { epoch, images, counts, sources, evidence, execution_counts, warnings };
         Ok(EpochRows { profile, segments })
     }
 
@@ -213,16 +215,14 @@ impl Database {
         unreachable!("the loop ends by returning")
     }
 
-    /// Reads all path bursts.
-    fn read_all_paths(
+    /// Reads all evidence of executions.
+    fn read_all_evidence(
         &self,
         id: &EpochId,
         warnings: &mut Vec<Warning>,
-    ) -> Result<Vec<PathBurst>, DatabaseError> {
-        let files = self.read_beside(id, Beside::Paths, warnings, |bytes| {
-            read_paths(bytes).map(|read| (read.epoch, read.range, read.bursts))
-        })?;
-        Ok(files.into_iter().flat_map(|(_, bursts)| bursts).collect())
+    ) -> Result<Vec<ExecutionEvidence>, DatabaseError> {
+        let files = self.read_beside(id, Beside::Evidence, warnings, read_evidence)?;
+        Ok(files.into_iter().flat_map(|(_, evidence)| evidence.into_values()).collect())
     }
 
     /// Reads all execution counts and adds them up.
@@ -231,9 +231,7 @@ impl Database {
         id: &EpochId,
         warnings: &mut Vec<Warning>,
     ) -> Result<Vec<ExecutionCount>, DatabaseError> {
-        let files = self.read_beside(id, Beside::Counts, warnings, |bytes| {
-            read_counts(bytes).map(|read| (read.epoch, read.range, (read.counts, read.unknown_sources)))
-        })?;
+        let files = self.read_beside(id, Beside::Counts, warnings, read_counts)?;
         let mut counts = Vec::new();
         for (path, (of_file, unknown_sources)) in files {
             counts.extend(of_file);
@@ -253,7 +251,7 @@ impl Database {
         id: &EpochId,
         kind: Beside,
         warnings: &mut Vec<Warning>,
-        read: impl Fn(&[u8]) -> Result<(EpochId, SegmentRange, T), SegmentError>,
+        read: impl Fn(&[u8], bool) -> Result<BesideFile<T>, SegmentError>,
     ) -> Result<Vec<(PathBuf, T)>, DatabaseError> {
         let folder = self.layout.epoch(id)?;
         let entries = match self.disk.list(&folder) {
@@ -266,9 +264,9 @@ impl Database {
         for number in numbers {
             let path = folder.join(kind.file_name(number));
             let bytes = self.disk.read(&path, MAX_SEGMENT_BYTES).map_err(|e| e.to_string());
-            match bytes.and_then(|b| read(&b).map_err(|e| e.to_string())) {
-                Ok((epoch, range, contents)) if epoch == *id && range == SegmentRange::one(number) => {
-                    files.push((path, contents));
+            match bytes.and_then(|b| read(&b, true).map_err(|e| e.to_string())) {
+                Ok(file) if file.epoch == *id && file.range == SegmentRange::one(number) => {
+                    files.push((path, file.contents));
                 }
                 Ok(_) => warnings.push(Warning { path, reason: "it belongs elsewhere".to_owned() }),
                 Err(reason) => warnings.push(Warning { path, reason }),

@@ -12,7 +12,8 @@ use std::{
 use jiff::Timestamp;
 
 use crate::{
-    Counts, DatabaseError, DimensionSet, Epoch, EpochId, ExecutionCount, ImageRecord, PathBurst, SampleRun,
+    Counts, DatabaseError, DimensionSet, Epoch, EpochId, ExecutionCount, ExecutionEvidence, ImageRecord,
+    SampleRun,
     error::IoContext,
     segment::{self, SegmentError},
 };
@@ -99,7 +100,7 @@ impl Writer {
         let temporary = self.inner.temporary();
         let made = self.inner.make_epoch(&temporary, &folder, &epoch);
         let open = made.inspect_err(|_| drop(database.remove_tree(&temporary, true)))?;
-        Ok(EpochWriter { writer: self.inner.clone(), open, folder, epoch, paths: 0, counts: 0 })
+        Ok(EpochWriter { writer: self.inner.clone(), open, folder, epoch, evidence: (0, 0), counts: 0 })
     }
 }
 
@@ -194,8 +195,8 @@ pub struct EpochWriter {
     open: Arc<OpenEpoch>,
     folder: PathBuf,
     epoch: Epoch,
-    /// Number of the last durable file of path bursts.
-    paths: u64,
+    /// Number of the last durable file of evidence of executions, and of its last piece of evidence.
+    evidence: (u64, u32),
     /// Number of the last durable file of execution counts.
     counts: u64,
 }
@@ -251,15 +252,16 @@ impl EpochWriter {
         Ok(())
     }
 
-    /// Stores path bursts as one file, which is durable when this returns. Without bursts nothing is written. Their
-    /// numbers must be unique in the epoch. On an error nothing is stored, as with [`EpochWriter::append`].
-    pub fn append_paths(&mut self, bursts: &[PathBurst]) -> Result<(), DatabaseError> {
-        if bursts.is_empty() {
+    /// Stores evidence of executions as one file, which is durable when this returns. Without evidence nothing is
+    /// written. On an error nothing is stored, as with [`EpochWriter::append`].
+    pub fn append_evidence(&mut self, evidence: &[ExecutionEvidence]) -> Result<(), DatabaseError> {
+        if evidence.is_empty() {
             return Ok(());
         }
-        let number = self.paths + 1;
-        self.put_beside(Beside::Paths, number, |id, range| segment::encode_paths(id, range, bursts))?;
-        self.paths = number;
+        let (file, last) = (self.evidence.0 + 1, self.evidence.1);
+        let encode = |id: &_, range| segment::encode_evidence(id, range, last + 1, evidence);
+        self.put_beside(Beside::Evidence, file, encode)?;
+        self.evidence = (file, last + evidence.len() as u32);
         Ok(())
     }
 

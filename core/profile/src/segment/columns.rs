@@ -23,6 +23,7 @@ pub(super) const CPU: &str = "cpu";
 /// Value in the CPU column that means that the CPU is not known.
 pub(super) const NO_CPU: u32 = u32::MAX;
 pub(super) const BURST: &str = "burst";
+pub(super) const KIND: &str = "kind";
 pub(super) const TO_IMAGE: &str = "to_image";
 pub(super) const TO_OFFSET: &str = "to_offset";
 pub(super) const SOURCE: &str = "source";
@@ -52,9 +53,14 @@ pub(super) fn schema(dimensions: DimensionSet) -> TypePtr {
     Arc::new(Type::group_type_builder("segment").with_fields(columns).build().expect("a fixed schema"))
 }
 
-/// The columns of path bursts.
-pub(super) static PATHS_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
-    let columns = vec![
+/// The columns of evidence of executions.
+pub(super) static EVIDENCE_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| evidence_schema(&[text(KIND)]));
+
+/// The columns of evidence of executions in files of version 1.
+pub(super) static EVIDENCE_SCHEMA_V1: LazyLock<TypePtr> = LazyLock::new(|| evidence_schema(&[]));
+
+fn evidence_schema(kind: &[TypePtr]) -> TypePtr {
+    let mut columns = vec![
         unsigned(BURST, 32),
         text(IMAGE),
         unsigned(OFFSET, 64),
@@ -62,8 +68,9 @@ pub(super) static PATHS_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
         unsigned(TO_OFFSET, 64),
         unsigned(COUNT, 64),
     ];
+    columns.splice(1..1, kind.iter().cloned());
     Arc::new(Type::group_type_builder("paths").with_fields(columns).build().expect("a fixed schema"))
-});
+}
 
 /// The columns of execution counts.
 pub(super) static COUNTS_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {

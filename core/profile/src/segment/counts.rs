@@ -1,40 +1,17 @@
 //! Execution counts ⇄ the bytes of a Parquet file beside the segments, with the same metadata, checksum and checks as a
 //! segment.
 
-use parquet::{
-    data_type::{Int32Type, Int64Type},
-    file::{
-        reader::{FileReader, RowGroupReader},
-        writer::SerializedFileWriter,
-    },
-    schema::types::SchemaDescriptor,
-};
+use parquet::data_type::{Int32Type, Int64Type};
 
-use crate::{CountSource, EpochId, ExecutionCount, ImageId, ImageOffset, PathPlace, database::SegmentRange};
+use crate::{CodePlace, CountSource, EpochId, ExecutionCount, ImageId, ImageOffset, database::SegmentRange};
 
 use super::{
-    MAX_SEGMENT_ROWS, SegmentError,
-    columns::{
-        APP, COUNTS_SCHEMA, DEVIATION_PPM, EXECUTIONS, IMAGE, INSTANCE, OFFSET, PROPERTIES, SAMPLES, SOURCE,
-    },
-    decode::{contain, find_column, open, short, texts as read_texts, values},
-    encode::{column, texts},
+    MAX_SEGMENT_ROWS, SEGMENT_VERSION, SegmentError,
+    columns::{APP, COUNTS_SCHEMA, DEVIATION_PPM, EXECUTIONS, IMAGE, INSTANCE, OFFSET, SAMPLES, SOURCE},
+    decode::{BesideFile, Group, read_beside},
+    encode::{column, encode_group, texts},
     metadata::Metadata,
 };
-
-/// A file of execution counts.
-#[derive(Debug)]
-pub struct CountSegment {
-    /// The epoch that the file belongs to.
-    pub epoch: EpochId,
-    /// Number of the file, stored like the range of a segment.
-    pub range: SegmentRange,
-    /// The counts, in the order of the file. If a key occurs more than once, its counts must be added up
-    /// ([`ExecutionCount::sum`]).
-    pub counts: Vec<ExecutionCount>,
-    /// Number of rows that were left out because this version does not know their source.
-    pub unknown_sources: u64,
-}
 
 /// Encodes a file. Counts without samples carry no information and are left out.
 pub(crate) fn encode_counts(
@@ -45,114 +22,56 @@ pub(crate) fn encode_counts(
     let rows: Vec<&ExecutionCount> = counts.iter().filter(|count| count.samples > 0).collect();
     SegmentError::limit("rows", rows.len() as u64, MAX_SEGMENT_ROWS as u64)?;
     let metadata = Metadata::new(epoch, range, &[])?;
-    let mut file = SerializedFileWriter::new(Vec::new(), COUNTS_SCHEMA.clone(), PROPERTIES.clone())?;
-    let mut group = file.next_row_group()?;
-    texts(&mut group, &rows, |r| r.place.image.as_str())?;
-    column::<Int64Type>(&mut group, rows.iter().map(|r| r.place.offset.0 as i64).collect())?;
-    texts(&mut group, &rows, |r| &r.app)?;
-    column::<Int32Type>(&mut group, rows.iter().map(|r| r.instance as i32).collect())?;
-    texts(&mut group, &rows, |r| r.source.name())?;
-    column::<Int64Type>(&mut group, rows.iter().map(|r| r.executions as i64).collect())?;
-    column::<Int64Type>(&mut group, rows.iter().map(|r| r.samples as i64).collect())?;
-    column::<Int32Type>(&mut group, rows.iter().map(|r| r.deviation_ppm as i32).collect())?;
-    group.close()?;
-    file.flush().map_err(|e| SegmentError::Parquet(e.to_string()))?;
-    let checksum = metadata.checksum(file.inner());
-    metadata.key_values(checksum).into_iter().for_each(|kv| file.append_key_value_metadata(kv));
-    Ok(file.into_inner()?)
+    encode_group(&COUNTS_SCHEMA, &metadata, |group| {
+        texts(group, &rows, |r| r.place.image.as_str())?;
+        column::<Int64Type>(group, rows.iter().map(|r| r.place.offset.0 as i64).collect())?;
+        texts(group, &rows, |r| &r.app)?;
+        column::<Int32Type>(group, rows.iter().map(|r| r.instance as i32).collect())?;
+        texts(group, &rows, |r| r.source.name())?;
+        column::<Int64Type>(group, rows.iter().map(|r| r.executions as i64).collect())?;
+        column::<Int64Type>(group, rows.iter().map(|r| r.samples as i64).collect())?;
+        column::<Int32Type>(group, rows.iter().map(|r| r.deviation_ppm as i32).collect())
+    })
 }
+
+/// The counts of a file, in its order, and the number of rows that were left out because their source is not known. If a
+/// key occurs more than once, its counts must be added up ([`ExecutionCount::sum`]).
+type Contents = (Vec<ExecutionCount>, u64);
 
 /// Reads a file of execution counts completely. Hostile bytes return an error that says what is wrong, and never panic.
-pub fn read_counts(bytes: &[u8]) -> Result<CountSegment, SegmentError> {
-    contain(|| read(bytes, true))
+/// Without `verify` the checksum is not checked.
+pub(crate) fn read_counts(bytes: &[u8], verify: bool) -> Result<BesideFile<Contents>, SegmentError> {
+    read_beside(bytes, verify, SEGMENT_VERSION, |_| &COUNTS_SCHEMA, Contents::default(), read_group)
 }
 
-/// Reads a file of execution counts without verifying its checksum, which would keep a fuzzer from reaching the code
-/// after it. For tests alone.
-#[doc(hidden)]
-pub fn read_counts_unverified(bytes: &[u8]) -> Result<CountSegment, SegmentError> {
-    contain(|| read(bytes, false))
-}
-
-fn read(bytes: &[u8], verify: bool) -> Result<CountSegment, SegmentError> {
-    let (file, metadata, rows) = open(bytes.to_vec().into(), verify)?;
-    let columns = Columns::find(file.metadata().file_metadata().schema_descr())?;
-    let mut segment = CountSegment {
-        epoch: metadata.epoch(),
-        range: metadata.range()?,
-        counts: Vec::new(),
-        unknown_sources: 0,
-    };
-    let mut read = 0;
-    for i in 0..file.num_row_groups() {
-        read += columns.read_group(&*file.get_row_group(i)?, &mut segment)?;
+fn read_group(group: &Group<'_>, (counts, unknown_sources): &mut Contents) -> Result<(), SegmentError> {
+    let images = group.texts(IMAGE, ImageId::named)?;
+    let offsets = group.values::<Int64Type>(OFFSET)?;
+    let apps = group.texts(APP, str::to_owned)?;
+    let instances = group.values::<Int32Type>(INSTANCE)?;
+    let sources = group.texts(SOURCE, CountSource::named)?;
+    let executions = group.values::<Int64Type>(EXECUTIONS)?;
+    let samples = group.values::<Int64Type>(SAMPLES)?;
+    let deviations = group.values::<Int32Type>(DEVIATION_PPM)?;
+    if samples.contains(&0) {
+        return Err(SegmentError::Column { column: SAMPLES, why: "has a row with 0".into() });
     }
-    if read as u64 == rows { Ok(segment) } else { Err(short("rows")) }
-}
-
-/// Positions of our columns in the file.
-struct Columns {
-    image: usize,
-    offset: usize,
-    app: usize,
-    instance: usize,
-    source: usize,
-    executions: usize,
-    samples: usize,
-    deviation_ppm: usize,
-}
-
-impl Columns {
-    fn find(schema: &SchemaDescriptor) -> Result<Self, SegmentError> {
-        let find = |name: &'static str| find_column(schema, &COUNTS_SCHEMA, name);
-        Ok(Columns {
-            image: find(IMAGE)?,
-            offset: find(OFFSET)?,
-            app: find(APP)?,
-            instance: find(INSTANCE)?,
-            source: find(SOURCE)?,
-            executions: find(EXECUTIONS)?,
-            samples: find(SAMPLES)?,
-            deviation_ppm: find(DEVIATION_PPM)?,
-        })
+    for (row, (image, app)) in images.into_iter().zip(apps).enumerate() {
+        let Some(source) = sources[row] else {
+            *unknown_sources += 1;
+            continue;
+        };
+        counts.push(ExecutionCount {
+            place: CodePlace { image, offset: ImageOffset(offsets[row] as u64) },
+            app,
+            instance: instances[row] as u32,
+            executions: executions[row] as u64,
+            samples: samples[row] as u64,
+            deviation_ppm: deviations[row] as u32,
+            source,
+        });
     }
-
-    /// Adds the counts of a row group and returns how many rows it has.
-    fn read_group(
-        &self,
-        group: &dyn RowGroupReader,
-        segment: &mut CountSegment,
-    ) -> Result<usize, SegmentError> {
-        let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(usize::MAX);
-        SegmentError::limit("rows", rows as u64, MAX_SEGMENT_ROWS as u64)?;
-        let images = read_texts(group, self.image, rows, ImageId::named)?;
-        let offsets = values::<Int64Type>(group, self.offset, rows)?;
-        let apps = read_texts(group, self.app, rows, str::to_owned)?;
-        let instances = values::<Int32Type>(group, self.instance, rows)?;
-        let sources = read_texts(group, self.source, rows, CountSource::named)?;
-        let executions = values::<Int64Type>(group, self.executions, rows)?;
-        let samples = values::<Int64Type>(group, self.samples, rows)?;
-        let deviations = values::<Int32Type>(group, self.deviation_ppm, rows)?;
-        if samples.contains(&0) {
-            return Err(SegmentError::Column { column: SAMPLES, why: "has a row with 0".into() });
-        }
-        for (row, (image, app)) in images.into_iter().zip(apps).enumerate() {
-            let Some(source) = sources[row] else {
-                segment.unknown_sources += 1;
-                continue;
-            };
-            segment.counts.push(ExecutionCount {
-                place: PathPlace { image, offset: ImageOffset(offsets[row] as u64) },
-                app,
-                instance: instances[row] as u32,
-                executions: executions[row] as u64,
-                samples: samples[row] as u64,
-                deviation_ppm: deviations[row] as u32,
-                source,
-            });
-        }
-        Ok(rows)
-    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -163,7 +82,7 @@ mod tests {
 
     fn count() -> impl Strategy<Value = ExecutionCount> {
         let place = (prop_oneof![Just("ab12"), Just("unknown"), Just("jit:node")], any::<u64>())
-            .prop_map(|(i, o)| PathPlace { image: ImageId::named(i), offset: ImageOffset(o) });
+            .prop_map(|(i, o)| CodePlace { image: ImageId::named(i), offset: ImageOffset(o) });
         let app = prop_oneof![Just("xz"), Just(""), Just("python3.11")];
         let source = prop::sample::select(&CountSource::ALL[..]);
         let numbers = (any::<u32>(), any::<u64>(), 1..=u64::MAX, any::<u32>());
@@ -184,9 +103,9 @@ mod tests {
         #[test]
         fn what_is_written_is_read(counts in prop::collection::vec(count(), 0..20)) {
             let bytes = encode_counts(&epoch(), SegmentRange::one(3), &counts).unwrap();
-            let read = read_counts(&bytes).unwrap();
-            prop_assert_eq!((read.epoch, read.range, read.unknown_sources), (epoch(), SegmentRange::one(3), 0));
-            prop_assert_eq!(read.counts, counts);
+            let read = read_counts(&bytes, true).unwrap();
+            prop_assert_eq!((read.epoch, read.range), (epoch(), SegmentRange::one(3)));
+            prop_assert_eq!(read.contents, (counts, 0));
         }
 
         #[test]
@@ -194,9 +113,9 @@ mod tests {
             let mut bytes = encode_counts(&epoch(), SegmentRange::one(1), &counts).unwrap();
             let at = at.index(bytes.len());
             bytes[at] ^= 1 << bit;
-            if let Ok(read) = read_counts(&bytes) {
+            if let Ok(read) = read_counts(&bytes, true) {
                 // Only bytes that neither the checksum nor the reader examines may change.
-                prop_assert_eq!(read.counts, counts);
+                prop_assert_eq!(read.contents, (counts, 0));
             }
         }
 
@@ -208,28 +127,31 @@ mod tests {
                 let at = at.index(bytes.len());
                 bytes[at] = byte;
             }
-            let _ = read_counts_unverified(&bytes);
-            let _ = read_counts_unverified(&bytes[..bytes.len() / 2]);
+            let _ = read_counts(&bytes, false);
+            let _ = read_counts(&bytes[..bytes.len() / 2], false);
         }
     }
 
     #[test]
     fn counts_without_samples_are_left_out() {
-        let place = PathPlace { image: ImageId::unknown(), offset: ImageOffset(1) };
+        let place = CodePlace { image: ImageId::unknown(), offset: ImageOffset(1) };
         let (app, source) = ("a".to_owned(), CountSource::MemoryWord);
         let nothing =
             ExecutionCount { place, app, instance: 0, executions: 5, samples: 0, deviation_ppm: 1, source };
         let bytes = encode_counts(&epoch(), SegmentRange::one(1), &[nothing]).unwrap();
-        assert_eq!(read_counts(&bytes).unwrap().counts, []);
+        assert_eq!(read_counts(&bytes, true).unwrap().contents, (vec![], 0));
     }
 
     #[test]
     fn other_files_are_no_execution_counts() {
         let segment = super::super::encode(&epoch(), SegmentRange::one(1), &Default::default(), &[]).unwrap();
-        assert!(matches!(read_counts(&segment), Err(SegmentError::Column { column: "source", .. })));
-        let paths = super::super::encode_paths(&epoch(), SegmentRange::one(1), &[]).unwrap();
-        assert!(matches!(read_counts(&paths), Err(SegmentError::Column { column: "app", .. })));
+        assert!(matches!(read_counts(&segment, true), Err(SegmentError::Column { column: "source", .. })));
+        let evidence = super::super::encode_evidence(&epoch(), SegmentRange::one(1), 1, &[]).unwrap();
+        assert_eq!(read_counts(&evidence, true).unwrap_err(), SegmentError::Newer { found: 2, newest: 1 });
         let counts = encode_counts(&epoch(), SegmentRange::one(1), &[]).unwrap();
-        assert!(super::super::read_paths(&counts).is_err() && super::super::read_segment(&counts).is_err());
+        assert!(
+            super::super::read_evidence(&counts, true).is_err()
+                && super::super::read_segment(&counts).is_err()
+        );
     }
 }

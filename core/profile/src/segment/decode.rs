@@ -12,12 +12,15 @@ use parquet::{
 use rustc_hash::FxHashMap;
 
 use super::{
-    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, MAX_TEXT_BYTES, Segment, SegmentError,
+    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, MAX_TEXT_BYTES, SEGMENT_VERSION, Segment, SegmentError,
     columns::{self, APP, CGROUP, COUNT, CPU, EVENT, IMAGE, INSTANCE, NO_CPU, OFFSET, SCHEMA, THREAD},
     metadata::Metadata,
     page_walk,
 };
-use crate::{CpuId, Dimension, DimensionSet, DimensionValues, Event, ImageId, ImageOffset, SampleKey};
+use crate::{
+    CpuId, Dimension, DimensionSet, DimensionValues, EpochId, Event, ImageId, ImageOffset, SampleKey,
+    database::SegmentRange,
+};
 
 /// Size of the largest footer that is parsed, in bytes. The lists in a footer take more memory than space in the file.
 const MAX_FOOTER_BYTES: u64 = 192 << 20;
@@ -54,7 +57,7 @@ pub(super) fn contain<T>(read: impl FnOnce() -> Result<T, SegmentError>) -> Resu
 }
 
 fn read(bytes: Bytes, verify: bool) -> Result<Segment, SegmentError> {
-    let (file, metadata, rows) = open(bytes, verify)?;
+    let (file, metadata, rows) = open(bytes, verify, SEGMENT_VERSION)?;
     let columns = Columns::find(file.metadata().file_metadata().schema_descr())?;
     let mut segment = Segment {
         epoch: metadata.epoch(),
@@ -68,17 +71,90 @@ fn read(bytes: Bytes, verify: bool) -> Result<Segment, SegmentError> {
     if segment.rows.len() as u64 == rows { Ok(segment) } else { Err(short("rows")) }
 }
 
-/// Opens a file after checking its sizes, its pages and, if requested, its checksum; returns its metadata and its
-/// reader.
+/// A row group of a file that lies beside the segments.
+pub(super) struct Group<'f> {
+    group: Box<dyn RowGroupReader + 'f>,
+    schema: &'static Type,
+    /// The version of the file.
+    pub(super) version: u32,
+    /// Number of rows.
+    pub(super) rows: usize,
+}
+
+impl Group<'_> {
+    pub(super) fn texts<T: Clone>(
+        &self,
+        column: &'static str,
+        make: impl Fn(&str) -> T,
+    ) -> Result<Vec<T>, SegmentError> {
+        texts(&*self.group, self.find(column)?, self.rows, make)
+    }
+
+    pub(super) fn values<T: DataType>(&self, column: &'static str) -> Result<Vec<T::T>, SegmentError> {
+        values::<T>(&*self.group, self.find(column)?, self.rows)
+    }
+
+    fn find(&self, column: &'static str) -> Result<usize, SegmentError> {
+        find_column(self.group.metadata().schema_descr(), self.schema, column)
+    }
+}
+
+/// A file that lies beside the segments.
+#[derive(Debug)]
+pub(crate) struct BesideFile<T> {
+    /// The epoch that the file belongs to.
+    pub(crate) epoch: EpochId,
+    /// Number of the file, stored like the range of a segment.
+    pub(crate) range: SegmentRange,
+    /// The version of its format.
+    pub(super) version: u32,
+    /// What it stores.
+    pub(crate) contents: T,
+}
+
+/// Reads a file that lies beside the segments by passing its row groups and `contents` to `read`. `schema` returns the
+/// columns that a version of the file must have. Hostile bytes return an error and never panic.
+pub(super) fn read_beside<T>(
+    bytes: &[u8],
+    verify: bool,
+    newest_version: u32,
+    schema: impl Fn(u32) -> &'static Type,
+    mut contents: T,
+    read: impl Fn(&Group<'_>, &mut T) -> Result<(), SegmentError>,
+) -> Result<BesideFile<T>, SegmentError> {
+    contain(|| {
+        let (file, metadata, expected) = open(bytes.to_vec().into(), verify, newest_version)?;
+        let (version, schema) = (metadata.version, schema(metadata.version));
+        for column in schema.get_fields() {
+            find_column(file.metadata().file_metadata().schema_descr(), schema, column.name())?;
+        }
+        let mut read_rows = 0;
+        for i in 0..file.num_row_groups() {
+            let group = file.get_row_group(i)?;
+            let rows = usize::try_from(group.metadata().num_rows()).unwrap_or(usize::MAX);
+            SegmentError::limit("rows", rows as u64, MAX_SEGMENT_ROWS as u64)?;
+            read(&Group { group, schema, version, rows }, &mut contents)?;
+            read_rows += rows as u64;
+        }
+        if read_rows != expected {
+            return Err(short("rows"));
+        }
+        Ok(BesideFile { epoch: metadata.epoch(), range: metadata.range()?, version, contents })
+    })
+}
+
+/// Opens a file after checking its sizes, its version, its pages and, if requested, its checksum; returns its metadata
+/// and its reader.
 pub(super) fn open(
     bytes: Bytes,
     verify: bool,
+    newest_version: u32,
 ) -> Result<(SerializedFileReader<Bytes>, Metadata, u64), SegmentError> {
     SegmentError::limit("bytes", bytes.len() as u64, MAX_SEGMENT_BYTES)?;
     check_footer(&bytes)?;
     let file = SerializedFileReader::new(bytes.clone())?;
     let footer = file.metadata();
-    let metadata = Metadata::of_file(footer.file_metadata())?;
+    let metadata = Metadata::of_file(footer.file_metadata(), newest_version)?;
     if verify {
         metadata.verify(footer.file_metadata(), &bytes)?;
     }

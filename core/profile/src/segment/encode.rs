@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use parquet::{
     data_type::{ByteArray, ByteArrayType, DataType, Int32Type, Int64Type},
     file::writer::{SerializedFileWriter, SerializedRowGroupWriter},
+    schema::types::TypePtr,
 };
 
 use super::{
@@ -38,10 +39,20 @@ pub(crate) fn encode(
     for group in rows.chunks(ROW_GROUP_ROWS) {
         write_group(file.next_row_group()?, group, dimensions, &paths)?;
     }
-    file.flush().map_err(|e| SegmentError::Parquet(e.to_string()))?;
-    let checksum = metadata.checksum(file.inner());
-    metadata.key_values(checksum).into_iter().for_each(|kv| file.append_key_value_metadata(kv));
-    Ok(file.into_inner()?)
+    metadata.close(file)
+}
+
+/// Returns the bytes of a file with one row group, whose columns `write` writes.
+pub(super) fn encode_group(
+    schema: &TypePtr,
+    metadata: &Metadata,
+    write: impl FnOnce(&mut SerializedRowGroupWriter<'_, Vec<u8>>) -> Result<(), SegmentError>,
+) -> Result<Vec<u8>, SegmentError> {
+    let mut file = SerializedFileWriter::new(Vec::new(), schema.clone(), columns::PROPERTIES.clone())?;
+    let mut group = file.next_row_group()?;
+    write(&mut group)?;
+    group.close()?;
+    metadata.close(file)
 }
 
 fn sorted(counts: &Counts) -> Vec<(&SampleKey, u64)> {

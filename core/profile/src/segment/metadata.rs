@@ -2,7 +2,10 @@
 
 use std::io::Read;
 
-use parquet::file::metadata::{FileMetaData, KeyValue};
+use parquet::file::{
+    metadata::{FileMetaData, KeyValue},
+    writer::SerializedFileWriter,
+};
 
 use crate::{EpochId, ImageRecord, database::SegmentRange};
 
@@ -19,6 +22,8 @@ const MAX_IMAGES_BYTES: u64 = 128 << 20;
 
 /// The metadata as texts, in the order in which the checksum covers them.
 pub(super) struct Metadata {
+    /// The version of the file, which the checksum does not cover.
+    pub(super) version: u32,
     pub(super) epoch: String,
     pub(super) appends: String,
     pub(super) images: String,
@@ -30,19 +35,20 @@ impl Metadata {
         range: SegmentRange,
         images: &[ImageRecord],
     ) -> Result<Self, SegmentError> {
-        Ok(Metadata { epoch: epoch.0.clone(), appends: range.to_string(), images: pack_images(images)? })
+        let (epoch, appends, images) = (epoch.0.clone(), range.to_string(), pack_images(images)?);
+        Ok(Metadata { version: SEGMENT_VERSION, epoch, appends, images })
     }
 
-    /// Reads all metadata except the checksum. The errors distinguish foreign and newer files from damaged ones.
-    pub(super) fn of_file(file: &FileMetaData) -> Result<Self, SegmentError> {
-        let version = value(file, VERSION)?;
-        let found: u32 =
-            version.parse().map_err(|_| malformed(VERSION, format!("'{version}' is no number")))?;
-        if found > SEGMENT_VERSION {
-            return Err(SegmentError::Newer { found });
+    /// Reads all metadata except the checksum. `newest` is the newest version that can be read. The errors distinguish
+    /// foreign and newer files from damaged ones.
+    pub(super) fn of_file(file: &FileMetaData, newest: u32) -> Result<Self, SegmentError> {
+        let text = value(file, VERSION)?;
+        let version: u32 = text.parse().map_err(|_| malformed(VERSION, format!("'{text}' is no number")))?;
+        if version > newest {
+            return Err(SegmentError::Newer { found: version, newest });
         }
         let text = |key| value(file, key).map(str::to_owned);
-        Ok(Metadata { epoch: text(EPOCH)?, appends: text(APPENDS)?, images: text(IMAGES)? })
+        Ok(Metadata { version, epoch: text(EPOCH)?, appends: text(APPENDS)?, images: text(IMAGES)? })
     }
 
     pub(super) fn epoch(&self) -> EpochId {
@@ -58,7 +64,7 @@ impl Metadata {
     }
 
     /// Returns `<length of the data>:<BLAKE3 of the data and this metadata>`, the value of `CHECKSUM`.
-    pub(super) fn checksum(&self, data: &[u8]) -> String {
+    fn checksum(&self, data: &[u8]) -> String {
         let mut hasher = blake3::Hasher::new();
         hasher.update(data);
         for text in [&self.epoch, &self.appends, &self.images] {
@@ -74,17 +80,20 @@ impl Metadata {
         if self.checksum(data) == stored { Ok(()) } else { Err(SegmentError::Checksum) }
     }
 
-    /// Returns the metadata as the footer stores it.
-    pub(super) fn key_values(&self, checksum: String) -> Vec<KeyValue> {
-        [
-            (VERSION, SEGMENT_VERSION.to_string()),
-            (EPOCH, self.epoch.clone()),
-            (APPENDS, self.appends.clone()),
-            (IMAGES, self.images.clone()),
-            (CHECKSUM, checksum),
-        ]
-        .map(|(key, value)| KeyValue::new(key.to_owned(), value))
-        .into()
+    /// Ends a file, to which all row groups are written, with this metadata and returns its bytes.
+    pub(super) fn close(&self, mut file: SerializedFileWriter<Vec<u8>>) -> Result<Vec<u8>, SegmentError> {
+        file.flush().map_err(|e| SegmentError::Parquet(e.to_string()))?;
+        let checksum = self.checksum(file.inner());
+        for (key, value) in [
+            (VERSION, &self.version.to_string()),
+            (EPOCH, &self.epoch),
+            (APPENDS, &self.appends),
+            (IMAGES, &self.images),
+            (CHECKSUM, &checksum),
+        ] {
+            file.append_key_value_metadata(KeyValue::new(key.to_owned(), value.clone()));
+        }
+        Ok(file.into_inner()?)
     }
 }
 

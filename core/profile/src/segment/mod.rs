@@ -8,6 +8,7 @@ mod columns;
 mod counts;
 mod decode;
 mod encode;
+mod evidence;
 mod key;
 mod merge;
 mod metadata;
@@ -15,7 +16,6 @@ mod names;
 mod opened;
 mod output;
 mod page_walk;
-mod paths;
 mod readers;
 mod runs;
 mod stream;
@@ -23,21 +23,19 @@ mod stream;
 mod tests;
 mod thrift;
 
-pub(crate) use counts::encode_counts;
-pub use counts::{CountSegment, read_counts, read_counts_unverified};
-pub(crate) use decode::read_owned;
+pub(crate) use counts::{encode_counts, read_counts};
+pub(crate) use decode::{BesideFile, read_owned};
 pub use decode::{read_segment, read_segment_unverified};
 pub(crate) use encode::encode;
+pub(crate) use evidence::{encode_evidence, read_evidence};
 pub(crate) use merge::merge_segments;
 pub(crate) use opened::Opened;
-pub(crate) use paths::encode_paths;
-pub use paths::{PathSegment, read_paths, read_paths_unverified};
 pub use stream::{SampleRun, sum_runs_unverified};
 pub(crate) use stream::{each_run, encode_runs};
 
 use crate::{EpochId, ImageRecord, SampleKey, database::SegmentRange};
 
-/// The version of segments that this crate writes, and the newest that it reads.
+/// The version of segments and of execution counts that this crate writes, and the newest that it reads.
 pub const SEGMENT_VERSION: u32 = 1;
 /// Size of the largest file that is read, in bytes.
 pub const MAX_SEGMENT_BYTES: u64 = 256 << 20;
@@ -45,6 +43,14 @@ pub const MAX_SEGMENT_BYTES: u64 = 256 << 20;
 pub const MAX_SEGMENT_ROWS: usize = 8 << 20;
 /// Size limit of an image's id, an event's name or an application's name, in bytes.
 const MAX_TEXT_BYTES: usize = 4096;
+
+/// Reads bytes as files that lie beside the segments, without verifying the checksum, which would keep a fuzzer from
+/// reaching the code after it. A panic is a bug.
+#[doc(hidden)]
+pub fn exercise_beside(bytes: &[u8]) {
+    let _ = read_evidence(bytes, false);
+    let _ = read_counts(bytes, false);
+}
 
 /// The contents of a segment.
 #[derive(Debug)]
@@ -71,11 +77,13 @@ pub enum SegmentError {
     /// The file is a Parquet file, but was not written by Dwell.
     #[error("a Parquet file, but no segment of Dwell's: its metadata has no `{0}`")]
     Foreign(&'static str),
-    /// The segment was written by a newer Dwell.
-    #[error("segment version {found}, this dwell reads up to {SEGMENT_VERSION}")]
+    /// The file was written by a newer Dwell.
+    #[error("segment version {found}, this dwell reads up to {newest}")]
     Newer {
         /// The version that the file names.
         found: u32,
+        /// The newest version of such files that can be read.
+        newest: u32,
     },
     /// The bytes differ from those that were written.
     #[error("its checksum does not match: the file is damaged")]

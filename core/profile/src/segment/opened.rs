@@ -4,7 +4,7 @@ use bytes::Bytes;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
 use super::{
-    SegmentError,
+    SEGMENT_VERSION, SegmentError,
     decode::{self, Columns, contain},
     metadata::Metadata,
 };
@@ -27,7 +27,7 @@ impl Opened {
     /// Opens a segment like [`Opened::open`]; the checksum is checked only if `verify` is true.
     pub(super) fn open_with(bytes: Vec<u8>, verify: bool) -> Result<Self, SegmentError> {
         contain(|| {
-            let (file, metadata, rows) = decode::open(bytes.into(), verify)?;
+            let (file, metadata, rows) = decode::open(bytes.into(), verify, SEGMENT_VERSION)?;
             Ok(Opened { file, metadata, rows: rows as usize })
         })
     }

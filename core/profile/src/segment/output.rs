@@ -158,11 +158,7 @@ impl Output {
         if !self.group.offsets.is_empty() {
             self.write_group()?;
         }
-        let mut file = self.file;
-        file.flush().map_err(|e| SegmentError::Parquet(e.to_string()))?;
-        let checksum = metadata.checksum(file.inner());
-        metadata.key_values(checksum).into_iter().for_each(|kv| file.append_key_value_metadata(kv));
-        Ok(file.into_inner()?)
+        metadata.close(self.file)
     }
 }
 

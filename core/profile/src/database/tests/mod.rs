@@ -46,8 +46,8 @@ pub(super) fn epoch_at(second: i64) -> Epoch {
             },
         )]),
         notes: vec![],
-        paths: None,
-        windows: None,
+        bursts: None,
+        breakpoints: None,
         counts: None,
         collector: None,
     }
@@ -109,4 +109,36 @@ fn what_is_appended_is_read() {
     assert_eq!(read.epoch.end, Some(end));
     db.remove(&id).unwrap();
     assert!(matches!(db.read(&id), Err(DatabaseError::Empty(_))));
+}
+
+#[test]
+fn evidence_of_both_versions_is_read_and_numbered_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Database::open(dir.path().join("db")).unwrap();
+    let writer = db.writer().unwrap();
+    // The epoch that the file of version 1 belongs to; it stands for the first append of an older dwell.
+    let id = EpochId("20261121T110131Z-5f3a9c".into());
+    let mut epoch = writer.begin(Epoch { id: id.clone(), ..epoch_at(1_700_000_000) }).unwrap();
+    let place = |offset| CodePlace { image: ImageId::named("aa"), offset: ImageOffset(offset) };
+    let counts_at = |offset| ExecutionEvidence::breakpoint_counts(vec![(place(offset), 0)]).unwrap();
+    for offset in 1..=2 {
+        epoch.append(&counts(&[("aa", 1, 1)]), &[record("aa")]).unwrap();
+        epoch.append_evidence(&[counts_at(offset), counts_at(offset + 10)]).unwrap();
+    }
+    let file = |number| dir.path().join(format!("db/epochs/{id}/paths-{number:06}.parquet"));
+    let numbers = |number| {
+        let read = segment::read_evidence(&std::fs::read(file(number)).unwrap(), true).unwrap();
+        read.contents.into_keys().collect::<Vec<_>>()
+    };
+    assert_eq!((numbers(1), numbers(2)), (vec![1, 2], vec![3, 4]));
+    let old = concat!(env!("CARGO_MANIFEST_DIR"), "/../../test-fixtures/profiles/paths-v1.parquet");
+    std::fs::copy(old, file(1)).unwrap();
+    let mut want: Vec<_> =
+        segment::read_evidence(&std::fs::read(old).unwrap(), true).unwrap().contents.into_values().collect();
+    want.extend([counts_at(2), counts_at(12)]);
+    for _ in 0..2 {
+        let read = db.read(&id).unwrap();
+        assert_eq!((&read.evidence, read.warnings), (&want, vec![]));
+        writer.compact(&id).unwrap();
+    }
 }

@@ -23,7 +23,7 @@ pub(super) struct ModelEpoch {
     pub(super) notes: usize,
     pub(super) end: Option<Timestamp>,
     pub(super) sources: BTreeMap<PathBuf, Vec<u8>>,
-    pub(super) paths: Vec<PathBurst>,
+    pub(super) evidence: Vec<ExecutionEvidence>,
     /// Execution counts by offset.
     pub(super) executions: BTreeMap<u64, u64>,
 }
@@ -36,7 +36,7 @@ impl std::fmt::Display for ModelEpoch {
         let sources = self.sources.iter().map(|(path, text)| (path, text[0]));
         write!(f, "images {:?} name {:?} notes {} ", self.images.keys(), self.name, self.notes)?;
         write!(f, "end {:?} sources {:?} ", self.end, sources.collect::<Vec<_>>())?;
-        write!(f, "bursts {:?} ", self.paths.iter().map(|b| b.number).collect::<Vec<_>>())?;
+        write!(f, "evidence {:?} ", self.evidence)?;
         write!(f, "executions {:?}", self.executions)
     }
 }
@@ -54,8 +54,8 @@ pub(super) enum Op {
     Rename(u8, u8),
     Remove(u8),
     PutSource(u8, u8, u8),
-    /// Appends a path burst with this offset.
-    AppendPaths(u8),
+    /// Appends evidence of each kind with this offset.
+    AppendEvidence(u8),
     /// Appends executions of the instruction at this offset.
     AppendExecutions(u8),
 }
@@ -67,9 +67,8 @@ pub(super) struct Process {
     current: Option<EpochWriter>,
     /// The counts of appends that failed; they are appended with the next ones.
     unsaved: Counts,
-    /// The path bursts of appends that failed, and the number of the next burst.
-    unsaved_paths: Vec<PathBurst>,
-    next_burst: u32,
+    /// The evidence of appends that failed.
+    unsaved_evidence: Vec<ExecutionEvidence>,
     unsaved_executions: Vec<ExecutionCount>,
     /// The time in the next epoch's id. Ids must not be random here, so that a failing script fails again.
     next_second: i64,
@@ -89,8 +88,7 @@ impl Process {
             writer,
             current: None,
             unsaved: Counts::default(),
-            unsaved_paths: vec![],
-            next_burst: 1,
+            unsaved_evidence: vec![],
             unsaved_executions: vec![],
             next_second,
         })
@@ -108,7 +106,7 @@ impl Process {
         match op {
             Op::Begin => self.begin(model),
             Op::Append(rows) => self.append(rows, model),
-            Op::AppendPaths(offset) => self.append_paths(*offset, model),
+            Op::AppendEvidence(offset) => self.append_evidence(*offset, model),
             Op::AppendExecutions(offset) => self.append_executions(*offset, model),
             Op::Update => self.update(model),
             Op::Finish => self.finish(model),
@@ -135,29 +133,33 @@ impl Process {
         model.insert(epoch.id.clone(), ModelEpoch::default());
         self.current = Some(self.writer.begin(epoch)?);
         self.unsaved.clear();
-        self.unsaved_paths.clear();
+        self.unsaved_evidence.clear();
         self.unsaved_executions.clear();
         Ok(())
     }
 
-    fn append_paths(&mut self, offset: u8, model: &mut Model) -> Result<(), DatabaseError> {
+    fn append_evidence(&mut self, offset: u8, model: &mut Model) -> Result<(), DatabaseError> {
         let Some(epoch) = &mut self.current else { return Ok(()) };
-        let place = |offset| PathPlace { image: ImageId::named("i1"), offset: ImageOffset(offset) };
+        let place = |offset| CodePlace { image: ImageId::named("i1"), offset: ImageOffset(offset) };
         let (first, last) = (place(offset.into()), place(u64::from(offset) + 9));
-        let transfers = vec![PathTransfer { from: last.clone(), to: first.clone(), count: 5 }];
-        self.unsaved_paths.push(PathBurst { number: self.next_burst, first, last, transfers });
-        self.next_burst += 1;
+        let transfers = vec![ControlTransfer { from: last.clone(), to: first.clone(), count: 5 }];
+        let counts = vec![(first.clone(), 0), (last.clone(), u64::MAX)];
+        self.unsaved_evidence.extend([
+            ExecutionEvidence::BranchStacks(transfers.clone()),
+            ExecutionEvidence::BreakpointCounts(counts),
+            ExecutionEvidence::PathBurst { first, last, transfers },
+        ]);
         let stored = model.get_mut(&epoch.epoch().id).expect("the current epoch is there");
-        stored.paths.extend_from_slice(&self.unsaved_paths);
-        epoch.append_paths(&self.unsaved_paths)?;
-        self.unsaved_paths.clear();
+        stored.evidence.extend_from_slice(&self.unsaved_evidence);
+        epoch.append_evidence(&self.unsaved_evidence)?;
+        self.unsaved_evidence.clear();
         Ok(())
     }
 
     fn append_executions(&mut self, offset: u8, model: &mut Model) -> Result<(), DatabaseError> {
         let Some(epoch) = &mut self.current else { return Ok(()) };
         self.unsaved_executions.push(ExecutionCount {
-            place: PathPlace { image: ImageId::named("i1"), offset: ImageOffset(offset.into()) },
+            place: CodePlace { image: ImageId::named("i1"), offset: ImageOffset(offset.into()) },
             app: "app".into(),
             instance: 1,
             executions: 5,
@@ -246,7 +248,7 @@ pub(super) fn observe(database: &Database) -> Model {
             notes: epoch.notes.len(),
             end: epoch.end,
             sources: read.sources.iter().map(|s| (s.path.clone(), text(s))).collect(),
-            paths: read.paths,
+            evidence: read.evidence,
             executions: read.execution_counts.iter().map(|c| (c.place.offset.0, c.executions)).collect(),
         };
         (epoch.id, seen)
