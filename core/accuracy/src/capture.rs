@@ -50,7 +50,7 @@ pub struct Capture {
     pub events: BTreeMap<String, EventSamples>,
     /// Path bursts.
     pub bursts: Vec<Burst>,
-    /// Counted windows: executions of the places that each counted, including those of other images.
+    /// Breakpoint counts by window: executions of the places that each counted, including those of other images.
     pub windows: Vec<Vec<(Address, u64)>>,
     /// Blocks that llvm-mca measured, by the address of their first instruction.
     pub mca: Option<BTreeMap<Address, McaBlock>>,

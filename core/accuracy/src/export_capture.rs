@@ -14,7 +14,9 @@ use std::{
 use anyhow::{Context, bail, ensure};
 use dwell_analysis::{MachineModel, directions};
 use dwell_image::{BuildId, Image};
-use dwell_profile::{Counts, Database, Epoch, Event, ImageAddress, ImageId, PathBurst, PathPlace, SampleKey};
+use dwell_profile::{
+    CodePlace, Counts, Database, Epoch, Event, ExecutionEvidence, ImageAddress, ImageId, SampleKey,
+};
 use serde::Serialize;
 
 use crate::capture::ELSEWHERE;
@@ -28,7 +30,7 @@ pub struct Arguments {
     /// A database whose path bursts are taken, where it is another one
     #[arg(long, value_name = "DIR")]
     pub bursts: Option<PathBuf>,
-    /// A database whose counted windows are taken, where it is another one
+    /// A database whose breakpoint counts are taken, where it is another one
     #[arg(long, value_name = "DIR")]
     pub windows: Option<PathBuf>,
     /// The program that was recorded
@@ -54,7 +56,7 @@ struct Sampling {
     image_samples: u64,
     /// Number of path bursts.
     bursts: usize,
-    /// Number of counted windows.
+    /// Number of windows of time in which breakpoints counted.
     windows: usize,
 }
 
@@ -68,21 +70,19 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     let database = Database::open(&arguments.db).with_context(|| arguments.db.display().to_string())?;
     let epochs = database.epochs()?.epochs;
     let mut sampling = sampling(&epochs)?;
-    let (mut tables, mut bursts) = (Tables::new(), Vec::new());
+    let (mut tables, mut evidence) = (Tables::new(), Vec::new());
     for epoch in &epochs {
         let profile = database.read(&epoch.id)?;
         add(&mut tables, &profile.counts, build_id, &image)?;
-        bursts.extend(profile.paths);
+        evidence.extend(profile.evidence);
     }
-    let is_window = |burst: &PathBurst| burst.window().is_some();
-    let (mut windows, mut bursts): (Vec<PathBurst>, Vec<PathBurst>) = bursts.into_iter().partition(is_window);
+    let is_counted = |e: &ExecutionEvidence| matches!(e, ExecutionEvidence::BreakpointCounts(_));
+    let (mut windows, mut bursts): (Vec<_>, Vec<_>) = evidence.into_iter().partition(is_counted);
     if let Some(folder) = &arguments.bursts {
-        bursts = all_bursts(folder)?;
-        bursts.retain(|burst| !is_window(burst));
+        bursts = all_evidence(folder)?.into_iter().filter(|e| !is_counted(e)).collect();
     }
     if let Some(folder) = &arguments.windows {
-        windows = all_bursts(folder)?;
-        windows.retain(is_window);
+        windows = all_evidence(folder)?.into_iter().filter(is_counted).collect();
     }
     (sampling.bursts, sampling.windows) = (bursts.len(), windows.len());
     let time = Event::named(&sampling.event);
@@ -98,11 +98,11 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the bursts and windows of all epochs of the database in `folder`.
-fn all_bursts(folder: &Path) -> anyhow::Result<Vec<PathBurst>> {
+/// Returns the evidence of executions in all epochs of the database in `folder`.
+fn all_evidence(folder: &Path) -> anyhow::Result<Vec<ExecutionEvidence>> {
     let database = Database::open(folder).with_context(|| folder.display().to_string())?;
     let epochs = database.epochs()?.epochs;
-    let profiles = epochs.iter().map(|epoch| Ok(database.read(&epoch.id)?.paths));
+    let profiles = epochs.iter().map(|epoch| Ok(database.read(&epoch.id)?.evidence));
     Ok(profiles.collect::<anyhow::Result<Vec<_>>>()?.concat())
 }
 
@@ -178,23 +178,27 @@ fn write(
 }
 
 /// Writes `burst<TAB>from<TAB>to<TAB>count`. Each burst begins with its first and last address and a count of 0;
-/// addresses in other images are [`ELSEWHERE`]. Bursts without any address in the program are left out.
-fn bursts_table(bursts: &[PathBurst], build_id: &BuildId, image: &Image) -> String {
+/// addresses in other images, and the unknown ends of branch stacks, are [`ELSEWHERE`]. Bursts without any address in the
+/// program are left out.
+fn bursts_table(bursts: &[ExecutionEvidence], build_id: &BuildId, image: &Image) -> String {
     let id = ImageId::of_build(build_id);
-    let address = |place: &PathPlace| {
+    let address = |place: &CodePlace| {
         let address = Some(place).filter(|p| p.image == id).and_then(|p| image.address_of(p.offset));
         address.unwrap_or(ImageAddress(ELSEWHERE))
     };
     let mut text = String::new();
     for (number, burst) in bursts.iter().enumerate() {
-        let opening = [(&burst.first, &burst.last, 0)];
-        let rows = opening.into_iter().chain(burst.transfers.iter().map(|t| (&t.from, &t.to, t.count)));
-        let rows: Vec<_> = rows.map(|(from, to, count)| (address(from), address(to), count)).collect();
-        if rows.iter().all(|(from, to, _)| from.0 == ELSEWHERE && to.0 == ELSEWHERE) {
+        let (first, last) = match burst {
+            ExecutionEvidence::PathBurst { first, last, .. } => (address(first), address(last)),
+            _ => (ImageAddress(ELSEWHERE), ImageAddress(ELSEWHERE)),
+        };
+        let transfers = burst.transfers().iter().map(|t| (address(&t.from), address(&t.to), t.count));
+        let rows: Vec<_> = std::iter::once((first, last, 0)).chain(transfers).collect();
+        let elsewhere = |from: ImageAddress, to: ImageAddress| from.0 == ELSEWHERE && to.0 == ELSEWHERE;
+        if rows.iter().all(|(from, to, _)| elsewhere(*from, *to)) {
             continue;
         }
-        let both_elsewhere = |from: ImageAddress, to: ImageAddress| from.0 == ELSEWHERE && to.0 == ELSEWHERE;
-        for (from, to, count) in rows.into_iter().filter(|(f, t, n)| *n == 0 || !both_elsewhere(*f, *t)) {
+        for (from, to, count) in rows.into_iter().filter(|(f, t, n)| *n == 0 || !elsewhere(*f, *t)) {
             text.push_str(&format!("{number}\t{from}\t{to}\t{count}\n"));
         }
     }
@@ -202,11 +206,12 @@ fn bursts_table(bursts: &[PathBurst], build_id: &BuildId, image: &Image) -> Stri
 }
 
 /// Writes `window<TAB>address<TAB>executions`, for the addresses in the program.
-fn windows_table(windows: &[PathBurst], build_id: &BuildId, image: &Image) -> String {
+fn windows_table(windows: &[ExecutionEvidence], build_id: &BuildId, image: &Image) -> String {
     let id = ImageId::of_build(build_id);
     let mut text = String::new();
     for (number, window) in windows.iter().enumerate() {
-        for (place, executions) in window.window().into_iter().flatten().filter(|(p, _)| p.image == id) {
+        let ExecutionEvidence::BreakpointCounts(counts) = window else { continue };
+        for (place, executions) in counts.iter().filter(|(place, _)| place.image == id) {
             if let Some(address) = image.address_of(place.offset) {
                 text.push_str(&format!("{number}\t{address}\t{executions}\n"));
             }

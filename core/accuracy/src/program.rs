@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use anyhow::Context;
 use dwell_analysis::{
     Counted, Level, MachineModel, Transfer,
+    breakpoint_counts::{Compared, compare},
     cfg::Cfg,
     directions, recover_jump_targets,
-    windows::{Compared, compare},
 };
 use dwell_collect::branch::{CODE_BYTES, a64};
-use dwell_image::{Arch, Flow, Image, ImageAddress, Instruction};
+use dwell_image::{Arch, Flow, Image, ImageAddress, ImageOffset, Instruction, ProcedureOffsets};
 use dwell_profile::Event;
 use rustc_hash::FxHashMap;
 
@@ -48,8 +48,8 @@ pub struct Evidence {
     pub period_cycles: Option<f64>,
     /// Procedures with samples, by address.
     pub procedures: Vec<Procedure>,
-    /// Whether windows were counted, even if none concerns these procedures.
-    pub has_windows: bool,
+    /// Whether breakpoints counted executions, even if none of these procedures.
+    pub has_breakpoint_counts: bool,
     /// The figures of llvm-mca, by the address of a block's first instruction.
     pub mca: Option<BTreeMap<Address, McaBlock>>,
 }
@@ -73,7 +73,7 @@ pub struct Procedure {
     pub events: BTreeMap<Event, (Vec<u64>, u64)>,
     /// Transfers in path bursts.
     pub transfers: Vec<Transfer>,
-    /// Executions counted in windows.
+    /// Executions that breakpoints counted.
     pub counted: Vec<Counted>,
 }
 
@@ -134,7 +134,7 @@ impl Program {
                 model: model.clone(),
                 period_cycles: capture.period_cycles(),
                 procedures: join.procedures,
-                has_windows: !capture.windows.is_empty(),
+                has_breakpoint_counts: !capture.windows.is_empty(),
                 mca: capture.mca.clone(),
             },
             truth: join.truth,
@@ -255,8 +255,7 @@ impl<'a> Join<'a> {
                 }
             }
         }
-        self.transfers();
-        self.counted();
+        self.execution_evidence();
     }
 
     /// Adds the directions of samples whose registers decide the next branch according to the collector's own
@@ -282,34 +281,29 @@ impl<'a> Join<'a> {
         is_read && self.image.arch() == Arch::Aarch64 && a64::NextBranch::decode(&code).is_some()
     }
 
-    fn transfers(&mut self) {
-        let mut sums: BTreeMap<(usize, usize, Option<usize>), f64> = BTreeMap::new();
+    /// Adds the transfers of bursts and the compared breakpoint counts, as `core/query/src/load` does.
+    fn execution_evidence(&mut self) {
+        let offset = |address: Address| self.image.offset_of(ImageAddress(address));
+        let mut sums: BTreeMap<(ImageOffset, Option<ImageOffset>), f64> = BTreeMap::new();
         for &(from, to, count) in self.capture.bursts.iter().flat_map(|b| &b.transfers) {
-            if let Some((p, i)) = self.place(from) {
-                let inside = self.place(to).filter(|(q, _)| *q == p).map(|(_, j)| j);
-                *sums.entry((p, i, inside)).or_default() += count as f64;
+            if let Some(from) = offset(from) {
+                *sums.entry((from, offset(to))).or_default() += count as f64;
             }
         }
-        for ((p, from, to), count) in sums {
-            self.procedures[p].transfers.push(Transfer { from, to, count });
-        }
-    }
-
-    /// Compares the counted windows, as `core/query/src/load/windows.rs` does.
-    fn counted(&mut self) {
-        let windows: Vec<&[(Address, u64)]> = self.capture.windows.iter().map(Vec::as_slice).collect();
-        let mut places: Vec<Address> = windows.iter().flat_map(|w| w.iter().map(|(a, _)| *a)).collect();
-        places.sort_unstable();
-        places.dedup();
-        let index = |a: &Address| places.binary_search(a).unwrap_or_default();
-        let by_index = |w: &&[(Address, u64)]| w.iter().map(|(a, n)| (index(a), *n)).collect();
-        let windows: Vec<Vec<(usize, u64)>> = windows.iter().map(by_index).collect();
-        for (address, compared) in places.iter().zip(compare(places.len(), &windows)) {
-            if let (Some((p, at)), Some(Compared { group, log, deviation })) =
-                (self.place(*address), compared)
-            {
-                self.procedures[p].counted.push(Counted { at, executions: log.exp(), deviation, group });
-            }
+        let compared = compare(self.capture.windows.iter().map(|window| window.iter().copied()));
+        let compared: BTreeMap<ImageOffset, Compared> =
+            compared.into_iter().filter_map(|(a, compared)| Some((offset(a)?, compared))).collect();
+        for procedure in &mut self.procedures {
+            let offsets = ProcedureOffsets::new(self.image, &procedure.instructions);
+            let (start, end) = offsets.range().into_inner();
+            let own = sums.range((start, None)..=(end, Some(ImageOffset(u64::MAX))));
+            let transfers = own.filter_map(|(&(from, to), &count)| {
+                let from = offsets.index_of(from)?;
+                Some(Transfer { from, to: to.and_then(|to| offsets.index_of(to)), count })
+            });
+            let counted = compared.range(start..=end);
+            let counted = counted.filter_map(|(o, compared)| Some(compared.counted(offsets.index_of(*o)?)));
+            (procedure.transfers, procedure.counted) = (transfers.collect(), counted.collect());
         }
     }
 

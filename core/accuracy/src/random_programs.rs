@@ -80,7 +80,7 @@ impl Recipe {
                 model: model.clone(),
                 period_cycles,
                 procedures,
-                has_windows: false,
+                has_breakpoint_counts: false,
                 mca: None,
             },
             truth,

@@ -226,8 +226,8 @@ fn variants(evidence: &Evidence) -> Vec<(&'static str, EvidenceKinds)> {
     let any = |f: &dyn Fn(&Procedure) -> bool| evidence.procedures.iter().any(f);
     let has_instructions = |p: &Procedure| p.events.keys().any(|e| e.name() == "instructions");
     let has_bursts = any(&|p| !p.transfers.is_empty());
-    // Included even if the windows have no result, so that a row covers the same programs as the others.
-    let has_windows = evidence.has_windows;
+    // Included even if breakpoint counts have no result, so that a row covers the same programs as the others.
+    let has_windows = evidence.has_breakpoint_counts;
     let kinds = [
         ("dwell, time alone", EvidenceKinds::NONE, any(&|p| p.directions.iter().any(|&(t, n)| t + n > 0))),
         ("dwell + bursts", EvidenceKinds::BURSTS, has_bursts),

@@ -5,7 +5,8 @@ use std::{fs, path::Path};
 use dwell_accuracy::export_capture::{self, Arguments};
 use dwell_image::Image;
 use dwell_profile::{
-    Counts, Database, Epoch, Event, ImageId, ImageOffset, PathBurst, PathPlace, PathTransfer, SampleKey,
+    CodePlace, ControlTransfer, Counts, Database, Epoch, Event, ExecutionEvidence, ImageId, ImageOffset,
+    SampleKey,
 };
 use serde_json::json;
 
@@ -57,14 +58,16 @@ fn windows_and_bursts_are_told_apart() {
         },
         5,
     )]);
-    let place = |offset| PathPlace { image: ImageId::named(&build_id()), offset: ImageOffset(offset) };
-    let window = PathBurst::of_window(1, vec![(place(0x1040), 0), (place(0x1050), 12)]).expect("a window");
-    let transfer = PathTransfer { from: place(0x1050), to: place(0x1040), count: 3 };
-    let path = PathBurst { number: 2, first: place(0x1040), last: place(0x1050), transfers: vec![transfer] };
+    let place = |offset| CodePlace { image: ImageId::named(&build_id()), offset: ImageOffset(offset) };
+    let executions = vec![(place(0x1040), 0), (place(0x1050), 12)];
+    let window = ExecutionEvidence::breakpoint_counts(executions).expect("counts");
+    let transfer = ControlTransfer { from: place(0x1050), to: place(0x1040), count: 3 };
+    let (first, last) = (place(0x1040), place(0x1050));
+    let path = ExecutionEvidence::PathBurst { first, last, transfers: vec![transfer] };
     let writer = database.writer().expect("the only writer");
     let mut open = writer.begin(epoch("20260101T000000Z-000001", 100_000, 5)).expect("a new epoch");
     open.append(&counts, &[]).expect("samples stored");
-    open.append_paths(&[window, path]).expect("bursts stored");
+    open.append_evidence(&[window, path]).expect("evidence stored");
     drop(open);
     export(&database, folder.path()).expect("exported");
     let read = |name| fs::read_to_string(folder.path().join(name)).expect(name);

@@ -30,7 +30,7 @@ pub struct Basis {
     pub directions: u64,
     /// Number of transfers of control in path bursts.
     pub steps: f64,
-    /// Number of instructions whose executions were counted in windows.
+    /// Number of instructions whose executions breakpoints counted.
     pub counted: u64,
     /// Number of samples of retired instructions.
     pub retired: u64,

@@ -27,7 +27,7 @@ pub struct ProcedureInput<'a> {
     pub branch_directions: &'a [(u64, u64)],
     /// Transfers of control in path bursts, in no particular order; empty if there were none.
     pub transfers: &'a [Transfer],
-    /// Executions that were counted in windows, in no particular order; empty if there were none.
+    /// Executions that breakpoints counted, in no particular order; empty if there were none.
     pub counted: &'a [Counted],
     /// Executions that were counted while the program ran undisturbed, in no particular order; empty if there were none.
     pub absolute: &'a [AbsoluteCount],
@@ -47,7 +47,7 @@ pub struct Transfer {
     pub count: f64,
 }
 
-/// Executions of one instruction that were counted by a hardware breakpoint in windows of time.
+/// Executions of one instruction that a hardware breakpoint counted in windows of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counted {
     /// Index of the instruction.
@@ -56,7 +56,7 @@ pub struct Counted {
     pub executions: f64,
     /// Standard deviation of the logarithm of `executions`.
     pub deviation: f64,
-    /// The group of places that run together ([`windows`](crate::windows)), by number.
+    /// The group of places that run together ([`breakpoint_counts`](crate::breakpoint_counts)), by number.
     pub group: usize,
 }
 

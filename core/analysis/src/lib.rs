@@ -6,6 +6,7 @@
 mod analyze;
 mod answer;
 mod bounds;
+pub mod breakpoint_counts;
 mod certainty;
 pub mod cfg;
 mod culprits;
@@ -21,7 +22,6 @@ pub mod machine;
 pub mod program;
 mod scale;
 pub mod schedule;
-pub mod windows;
 
 pub use analyze::{analyze, analyze_keeping, verify_analysis};
 pub use answer::{

@@ -35,13 +35,13 @@ pub struct Member<'a> {
     pub analysis: &'a ProcedureAnalysis,
     /// The procedure's transfers in path bursts.
     pub transfers: &'a [Transfer],
-    /// The procedure's executions in counted windows.
+    /// The procedure's breakpoint counts.
     pub counted: &'a [Counted],
 }
 
-/// What a group of places in counted windows says of a procedure's scale.
+/// What the breakpoint counts of a group of places say of a procedure's scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct WindowShape {
+pub struct CountedShape {
     /// The group's number. Its places are on one scale throughout the program.
     pub group: usize,
     /// Logarithm of the counted executions over the procedure's own estimate.
@@ -67,8 +67,8 @@ pub struct Shape {
     pub headroom: f64,
     /// Number of time samples.
     pub samples: f64,
-    /// What counted windows say of its scale.
-    pub windows: Vec<WindowShape>,
+    /// What breakpoint counts say of its scale.
+    pub counted: Vec<CountedShape>,
 }
 
 /// Returns the shapes of a program's procedures.
@@ -115,12 +115,12 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
     }
     let Scale { kind, deviation, headroom, .. } = analysis.scale;
     let own_deviation = (kind == ScaleKind::Absolute).then(|| deviation.max(COUNTED_DEVIATION));
-    let windows = window_shapes(analysis, counted);
+    let counted = counted_shapes(analysis, counted);
     let samples = analysis.instructions.iter().map(|i| i.head_samples).sum();
-    Shape { entries: entered.max(0.0), calls, transfers, stepped, own_deviation, headroom, samples, windows }
+    Shape { entries: entered.max(0.0), calls, transfers, stepped, own_deviation, headroom, samples, counted }
 }
 
-fn window_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<WindowShape> {
+fn counted_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<CountedShape> {
     let mut sums: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
     for counted in counted.iter().filter(|c| c.is_sound()) {
         let own = analysis.instructions.get(counted.at).and_then(|i| i.frequency);
@@ -130,7 +130,7 @@ fn window_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<Windo
         *logs += certainty * (counted.executions / own).ln();
         *total += certainty;
     }
-    let of = |(group, (logs, total)): (usize, (f64, f64))| WindowShape {
+    let of = |(group, (logs, total)): (usize, (f64, f64))| CountedShape {
         group,
         log: logs / total,
         variance: 1.0 / total,
@@ -186,7 +186,7 @@ fn is_absolute(deviation: f64) -> bool {
 
 /// Describes what joins a procedure to others.
 fn evidence(shape: &Shape, kind: ScaleKind, anchors: usize) -> String {
-    let ways = match (shape.stepped > 0.0, !shape.windows.is_empty()) {
+    let ways = match (shape.stepped > 0.0, !shape.counted.is_empty()) {
         (true, true) => "calls, bursts and counted windows",
         (true, false) => "calls and bursts",
         (false, true) => "calls and counted windows",
@@ -204,7 +204,7 @@ fn evidence(shape: &Shape, kind: ScaleKind, anchors: usize) -> String {
 fn joined(shapes: &[Shape]) -> Vec<bool> {
     let mut joined: Vec<bool> = shapes
         .iter()
-        .map(|s| !s.calls.is_empty() || is_sound(s.stepped) && is_sound(s.transfers) || !s.windows.is_empty())
+        .map(|s| !s.calls.is_empty() || is_sound(s.stepped) && is_sound(s.transfers) || !s.counted.is_empty())
         .collect();
     shapes.iter().flat_map(|s| &s.calls).for_each(|&(callee, _)| joined[callee] = true);
     joined
@@ -227,13 +227,13 @@ fn common_headroom(shapes: &[Shape], factors: &[f64], takes_part: impl Fn(usize)
     first.map_or(1.0, |r| r.0)
 }
 
-/// Checks that each procedure has a factor within bounds, and that procedures without calls, bursts and windows keep
-/// their own scale.
+/// Checks that each procedure has a factor within bounds, and that procedures without calls, bursts and breakpoint counts
+/// keep their own scale.
 fn verify_scales(factors: &[f64], shapes: &[Shape]) -> Result<(), String> {
     // Where one scale is known, all guesses move by their common error.
     let mut has_evidence = vec![shapes.iter().any(|s| s.own_deviation.is_some()); shapes.len()];
     for (at, shape) in shapes.iter().enumerate() {
-        has_evidence[at] |= !shape.calls.is_empty() || shape.stepped > 0.0 || !shape.windows.is_empty();
+        has_evidence[at] |= !shape.calls.is_empty() || shape.stepped > 0.0 || !shape.counted.is_empty();
         shape.calls.iter().for_each(|&(callee, _)| has_evidence[callee] = true);
     }
     let is_sound = |(factor, has_evidence): (&f64, &bool)| {
@@ -292,9 +292,9 @@ mod tests {
     }
 
     #[test]
-    fn windows_join_the_scales_of_their_group() {
-        let window = |group, ratio: f64| WindowShape { group, log: ratio.ln(), variance: 0.001 };
-        let counted = |windows: &[WindowShape]| Shape { windows: windows.to_vec(), ..Shape::default() };
+    fn breakpoint_counts_join_the_scales_of_their_group() {
+        let window = |group, ratio: f64| CountedShape { group, log: ratio.ln(), variance: 0.001 };
+        let counted = |counts: &[CountedShape]| Shape { counted: counts.to_vec(), ..Shape::default() };
         // The first two run together, the other two in a phase of their own, on another scale.
         let factors = factors(&[
             counted(&[window(1, 1e5)]),

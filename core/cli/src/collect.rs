@@ -17,7 +17,9 @@ use dwell_collect::{
     BackendChoice, CollectError, DEFAULT_RATE, ODOMETERS_PERCENT, Progress, Rate, RecordOptions, Recorded,
     Stop, Target,
 };
-use dwell_profile::{CountsRecord, Database, Epoch, EpochId, Event, EventRecord, PathsRecord, WindowsRecord};
+use dwell_profile::{
+    BreakpointRecord, BurstsRecord, CountsRecord, Database, Epoch, EpochId, Event, EventRecord,
+};
 use dwell_query::{Options, Query};
 use indicatif::ProgressBar;
 use rustix::process::Pid;
@@ -31,26 +33,26 @@ use crate::{
 
 /// CPU time that measuring executions may cost, in percent of the target's CPU time.
 struct Counting {
-    paths: f64,
-    windows: f64,
-    windows_stand_in: bool,
+    bursts: f64,
+    breakpoints: f64,
+    breakpoints_stand_in: bool,
 }
 
 impl Counting {
     /// Returns the budgets. The defaults depend on the target. For a command that Dwell starts, path bursts are taken, or
-    /// counted windows where path bursts are impossible; taking both would add nothing to path bursts alone
+    /// breakpoint counts where path bursts are impossible; taking both would add nothing to path bursts alone
     /// (docs/measured.md). For other targets the default is none: a process that already runs may be in production, and a
     /// whole machine would have to be sampled through rings.
     fn of(args: &RecordArgs) -> Self {
         let is_own_command = !args.all && args.pid.is_empty();
         let by_default = if is_own_command { 1.0 } else { 0.0 };
-        let (paths, windows) = match (args.paths, args.windows) {
+        let (bursts, breakpoints) = match (args.paths, args.windows) {
             (None, None) => (by_default, by_default),
             (None, Some(0.0)) => (by_default, 0.0),
             (Some(0.0), None) => (0.0, by_default),
-            (paths, windows) => (paths.unwrap_or(0.0), windows.unwrap_or(0.0)),
+            (bursts, breakpoints) => (bursts.unwrap_or(0.0), breakpoints.unwrap_or(0.0)),
         };
-        Counting { paths, windows, windows_stand_in: args.paths.is_none() }
+        Counting { bursts, breakpoints, breakpoints_stand_in: args.paths.is_none() }
     }
 }
 
@@ -72,9 +74,9 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
         dimensions: args.sampling.dimensions.iter().copied().collect(),
         data: args.data,
         duration: args.duration.map(Duration::from_secs),
-        paths_percent: counting.paths,
-        windows_percent: counting.windows,
-        windows_stand_in: counting.windows_stand_in,
+        bursts_percent: counting.bursts,
+        breakpoints_percent: counting.breakpoints,
+        breakpoints_stand_in: counting.breakpoints_stand_in,
         odometers_percent: if args.no_odometers { 0.0 } else { ODOMETERS_PERCENT },
         branch_stacks_hz: args.branch_stacks,
         ..RecordOptions::new(target(args)?)
@@ -253,11 +255,12 @@ pub fn keep_sources(db: &Path, epoch: &EpochId) {
 /// Builds the object that `record --json` prints.
 fn answer(recorded: &Recorded, exit: Option<ExitStatus>) -> Value {
     let epoch = &recorded.epoch;
-    json!({ "schema": 1, "epoch": epoch.id, "events": epoch.events, "notes": epoch.notes, "paths": epoch.paths, "windows": epoch.windows,
+    json!({ "schema": 1, "epoch": epoch.id, "events": epoch.events, "notes": epoch.notes, "paths": epoch.bursts, "windows": epoch.breakpoints,
         "counts": epoch.counts, "interrupted": recorded.interrupted, "exit_status": exit.and_then(|e| e.code()) })
 }
 
-/// Prints the result as text. Path bursts and windows are omitted if there were none and the user did not request them.
+/// Prints the result as text. Path bursts and breakpoint counts are omitted if there were none and the user did not request
+/// them.
 fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs) {
     let epoch = &recorded.epoch;
     match exit {
@@ -268,11 +271,11 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs) {
         _ => {}
     }
     complain(&tallies(epoch));
-    if let Some(paths) = epoch.paths.as_ref().filter(|p| args.paths.is_some() || p.bursts > 0) {
-        complain(&paths_line(paths));
+    if let Some(record) = epoch.bursts.as_ref().filter(|r| args.paths.is_some() || r.bursts > 0) {
+        complain(&bursts_line(record));
     }
-    if let Some(windows) = epoch.windows.as_ref().filter(|w| args.windows.is_some() || w.windows > 0) {
-        complain(&windows_line(windows));
+    if let Some(record) = epoch.breakpoints.as_ref().filter(|r| args.windows.is_some() || r.windows > 0) {
+        complain(&breakpoints_line(record));
     }
     if let Some(counts) = epoch.counts.as_ref().filter(|c| c.words + c.loops + c.samples_dropped > 0) {
         complain(&counts_line(counts));
@@ -281,32 +284,32 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs) {
 
 /// Describes path bursts: `41 path bursts of 41,000 steps, 0.93% of CPU time; 9 samples meanwhile are not counted; cut
 /// short: 3 signal; …`.
-pub fn paths_line(paths: &PathsRecord) -> String {
-    let opaque = match paths.opaque_steps {
+pub fn bursts_line(record: &BurstsRecord) -> String {
+    let opaque = match record.opaque_steps {
         0 => String::new(),
         steps => format!("; {} steps in code that cannot be read", grouped(steps)),
     };
     format!(
         "{} of {} steps, {:.2}% of CPU time; {} samples meanwhile are not counted{}{}{opaque}",
-        counted(paths.bursts as usize, "path burst"),
-        grouped(paths.steps),
-        100.0 * paths.stepping_ns as f64 / (paths.cpu_ns as f64).max(1.0),
-        grouped(paths.samples_dropped),
-        causes("cut short", &paths.cut_short),
-        causes("refused", &paths.refused),
+        counted(record.bursts as usize, "path burst"),
+        grouped(record.steps),
+        100.0 * record.stepping_ns as f64 / (record.cpu_ns as f64).max(1.0),
+        grouped(record.samples_dropped),
+        causes("cut short", &record.cut_short),
+        causes("refused", &record.refused),
     )
 }
 
-/// Describes counted windows: `12 counted windows of 4,100 executions, 0.93% of CPU time; 40 samples meanwhile are not
+/// Describes breakpoint counts: `12 counted windows of 4,100 executions, 0.93% of CPU time; 40 samples meanwhile are not
 /// counted; refused: 3 not running`.
-pub fn windows_line(windows: &WindowsRecord) -> String {
+pub fn breakpoints_line(record: &BreakpointRecord) -> String {
     format!(
         "{} of {} executions, {:.2}% of CPU time; {} samples meanwhile are not counted{}",
-        counted(windows.windows as usize, "counted window"),
-        grouped(windows.executions),
-        100.0 * windows.cost_ns as f64 / (windows.cpu_ns as f64).max(1.0),
-        grouped(windows.samples_dropped),
-        causes("refused", &windows.refused),
+        counted(record.windows as usize, "counted window"),
+        grouped(record.executions),
+        100.0 * record.cost_ns as f64 / (record.cpu_ns as f64).max(1.0),
+        grouped(record.samples_dropped),
+        causes("refused", &record.refused),
     )
 }
 
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_followed_and_windows_stand_in_unless_somebody_says_otherwise() {
+    fn a_command_is_followed_and_breakpoints_stand_in_unless_somebody_says_otherwise() {
         let cases = [
             ("-- true", (1.0, 1.0, true)),
             ("--windows 0 -- true", (1.0, 0.0, true)),
@@ -375,8 +378,8 @@ mod tests {
         ];
         for (line, expected) in cases {
             let args = Line::parse_from(["record"].into_iter().chain(line.split(' '))).record;
-            let Counting { paths, windows, windows_stand_in } = Counting::of(&args);
-            assert_eq!((paths, windows, windows_stand_in), expected, "{line}");
+            let Counting { bursts, breakpoints, breakpoints_stand_in } = Counting::of(&args);
+            assert_eq!((bursts, breakpoints, breakpoints_stand_in), expected, "{line}");
         }
     }
 }

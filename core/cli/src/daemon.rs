@@ -151,7 +151,7 @@ fn show_stored(epoch: &Epoch, json: bool) -> anyhow::Result<()> {
             &json!({ "schema": 1, "epoch": epoch.id, "name": epoch.name, "backend": epoch.backend,
             "start": epoch.start, "end": epoch.end, "events": epoch.events, "unknown_share": unknown,
             "resolved_share": 1.0 - unknown, "clock_hz": epoch.cpu.clock_hz, "collector": epoch.collector,
-            "paths": epoch.paths, "windows": epoch.windows, "counts": epoch.counts, "notes": epoch.notes }),
+            "paths": epoch.bursts, "windows": epoch.breakpoints, "counts": epoch.counts, "notes": epoch.notes }),
         );
     }
     let until =
@@ -172,8 +172,8 @@ fn show_stored(epoch: &Epoch, json: bool) -> anyhow::Result<()> {
         }
         None => lines.push("no account: it was imported, or recorded by an older dwell".to_owned()),
     }
-    lines.extend(epoch.paths.as_ref().map(collect::paths_line));
-    lines.extend(epoch.windows.as_ref().map(collect::windows_line));
+    lines.extend(epoch.bursts.as_ref().map(collect::bursts_line));
+    lines.extend(epoch.breakpoints.as_ref().map(collect::breakpoints_line));
     lines.extend(epoch.counts.as_ref().map(collect::counts_line));
     lines.extend(epoch.notes.iter().map(|n| format!("note: {n}")));
     print(&(lines.join("\n") + "\n"))

@@ -6,7 +6,7 @@ use std::fs;
 
 use dwell_collect::exercise;
 use dwell_exchange::{ImportFile, import_perf_data};
-use dwell_profile::{Database, PathTransfer};
+use dwell_profile::{ControlTransfer, Database};
 use jiff::Timestamp;
 
 const EVENT_ID: u64 = 5;
@@ -150,13 +150,13 @@ fn recorded_and_imported_stacks_are_one_evidence() {
     assert_eq!(imported.samples, STACKS, "{:?}", imported.notes);
     let profile = database.read(&imported.epoch).unwrap();
 
-    let ([recorded], [imported]) = (&recorded[..], &profile.paths[..]) else {
-        panic!("{} and {} bursts", recorded.len(), profile.paths.len())
+    let ([recorded], [imported]) = (&recorded[..], &profile.evidence[..]) else {
+        panic!("{} and {} pieces of evidence", recorded.len(), profile.evidence.len())
     };
     assert_eq!(recorded, imported);
-    let doubled = |t: &PathTransfer| PathTransfer { count: 2 * t.count, ..t.clone() };
-    assert!(twice[0].transfers.iter().cloned().eq(recorded.transfers.iter().map(doubled)));
-    let near = |t: &&PathTransfer| (1..16).contains(&t.to.offset.0.wrapping_sub(t.from.offset.0));
-    let passed = recorded.transfers.iter().filter(near).count();
-    assert!(passed > 100, "{passed} branches of {} were passed", recorded.transfers.len());
+    let doubled = |t: &ControlTransfer| ControlTransfer { count: 2 * t.count, ..t.clone() };
+    assert!(twice[0].transfers().iter().cloned().eq(recorded.transfers().iter().map(doubled)));
+    let near = |t: &&ControlTransfer| (1..16).contains(&t.to.offset.0.wrapping_sub(t.from.offset.0));
+    let passed = recorded.transfers().iter().filter(near).count();
+    assert!(passed > 100, "{passed} branches of {} were passed", recorded.transfers().len());
 }

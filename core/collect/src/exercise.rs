@@ -8,7 +8,7 @@ use dwell_attribution::{
     Apart, FileVersion, Identity, ImageFiles, Interval, KernelPlace, MappedRange, Modules, Target,
     program_headers,
 };
-use dwell_profile::{CpuId, Event, EventIndex, ImageId, ImageSymbol, PathBurst, Pid};
+use dwell_profile::{CpuId, Event, EventIndex, ExecutionEvidence, ImageId, ImageSymbol, Pid};
 
 use crate::{
     code_names::{Finder, NamesWindow, find_in_perf_map},
@@ -99,8 +99,9 @@ pub fn records(mut stream: &[u8]) {
     finish(collector, samples);
 }
 
-/// Records as a ring has them, of events whose samples carry branches, all the way to path bursts; `pid` is a process that runs.
-pub fn branch_stacks(pid: Pid, mut ring: &[u8]) -> Vec<PathBurst> {
+/// Converts records as a ring has them, of events whose samples carry branches, to evidence of executions; `pid` is a
+/// process that runs.
+pub fn branch_stacks(pid: Pid, mut ring: &[u8]) -> Vec<ExecutionEvidence> {
     let mut collector = Collector::new(LinuxHost::new(), vec![Event::CYCLES], Apart::in_a_run(Vec::new()));
     collector.discover([pid]);
     while let Some(Ok((record, rest))) = split_record(ring) {
@@ -111,7 +112,7 @@ pub fn branch_stacks(pid: Pid, mut ring: &[u8]) -> Vec<PathBurst> {
             collector.apply(record.time_ns, item);
         }
     }
-    collector.take().paths
+    collector.take().evidence
 }
 
 /// Bytes as records, then as what the kernel aggregated beside them: every sample is counted.

@@ -32,8 +32,8 @@ pub enum Item {
         /// End of the disturbance: CLOCK_MONOTONIC in ns.
         until_ns: u64,
     },
-    /// The executions of a few places by one thread were counted.
-    Window(Box<RawWindow>),
+    /// Breakpoints counted the executions of a few places by one thread.
+    BreakpointCounts(Box<RawBreakpointCounts>),
     /// The exits of a loop were watched while a thread was in the loop.
     Exits(Box<RawExits>),
 }
@@ -47,9 +47,9 @@ pub struct RawStack {
     pub branches: Vec<(u64, u64)>,
 }
 
-/// Executions that hardware breakpoints counted during an interval of a thread's time.
+/// Executions that hardware breakpoints counted during a window of a thread's time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RawWindow {
+pub struct RawBreakpointCounts {
     /// The process of the thread.
     pub pid: Pid,
     /// The thread.

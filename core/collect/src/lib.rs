@@ -8,6 +8,8 @@
 //! [`collector`] (process → mapping → image) → [`session`] (epoch).
 
 pub mod branch;
+mod breakpoint_counts;
+mod bursts;
 mod clocks;
 mod code_files;
 mod code_names;
@@ -34,7 +36,6 @@ mod machine;
 mod merge;
 mod operand;
 mod options;
-mod paths;
 mod period;
 mod procfs;
 mod random;
@@ -50,7 +51,6 @@ mod store;
 mod sys;
 mod timer;
 mod transfers;
-mod windows;
 mod x86;
 
 pub use control::{Status, flush, new_epoch, set_sampling, status};

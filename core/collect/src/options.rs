@@ -98,15 +98,14 @@ pub struct RecordOptions {
     /// Count which data the sampled instructions refer to.
     pub data: bool,
     /// Percent of the target's CPU time that stopping and emulating its threads may cost, for path bursts; 0: no bursts.
-    pub paths_percent: f64,
-    /// Percent of the target's CPU time that counting executions by hardware breakpoints may cost, for counted windows; 0:
-    /// no windows.
-    pub windows_percent: f64,
+    pub bursts_percent: f64,
+    /// Percent of the target's CPU time that counting executions by hardware breakpoints may cost; 0: none are set.
+    pub breakpoints_percent: f64,
     /// Percent of the target's CPU time that counting executions by words in memory may cost; 0: none are read.
     pub odometers_percent: f64,
-    /// Use windows only as a replacement for bursts: they are counted where threads cannot be emulated, and no thread is
+    /// Use breakpoints only as a replacement for bursts: they count where threads cannot be emulated, and no thread is
     /// single-stepped.
-    pub windows_stand_in: bool,
+    pub breakpoints_stand_in: bool,
     /// Branch stacks (LBR, BRBE) per second of a busy CPU, where hardware events are sampled through rings and the processor
     /// supports them; 0: none.
     pub branch_stacks_hz: u32,
@@ -127,10 +126,10 @@ impl RecordOptions {
             by_process: Vec::new(),
             dimensions: DimensionSet::NONE,
             data: false,
-            paths_percent: 0.0,
-            windows_percent: 0.0,
+            bursts_percent: 0.0,
+            breakpoints_percent: 0.0,
             odometers_percent: 0.0,
-            windows_stand_in: false,
+            breakpoints_stand_in: false,
             branch_stacks_hz: DEFAULT_BRANCH_STACKS_HZ,
         }
     }

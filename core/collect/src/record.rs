@@ -10,11 +10,11 @@ use dwell_profile::{Pid, Writer};
 
 use crate::{
     CollectError, Stop,
+    bursts::BurstRecorder,
     clocks::{ClockWatch, Clocks},
     daemon::account::Account,
     live_processes::{all_pids, has_ended, tree_of},
     options::{Progress, RecordOptions, Recorded, Target},
-    paths::Paths,
     session::{Counting, ENTRIES_MAX, Session, Setup, UNSTORED_MAX},
     source::Tasks,
     sys::command::PausedCommand,
@@ -96,7 +96,7 @@ fn open_command(
     let first = words.first().ok_or(CollectError::NoCommand)?;
     let failed =
         |source| CollectError::Command { command: dwell_profile::name_to_text(first).into_owned(), source };
-    let tracer = setup.counting.paths.as_ref().and_then(Paths::tracer);
+    let tracer = setup.counting.bursts.as_ref().and_then(BurstRecorder::tracer);
     let paused = PausedCommand::fork(words, tracer).map_err(failed)?;
     match Session::open(setup, &Tasks::FromExec(paused.pid()), writer) {
         Ok(session) => match paused.resume() {

@@ -26,6 +26,7 @@ use notes::{Notes, Subject};
 
 use crate::{
     CollectError,
+    bursts::BurstRecorder,
     collector::{Collector, Tally},
     events::Plan,
     items::{Item, RawBurst},
@@ -34,7 +35,6 @@ use crate::{
     machine::{self, MeasuredClock},
     merge::Merger,
     options::{BackendChoice, Progress, Rate},
-    paths::Paths,
     source::{
         Backend, KernelTables, ROUND_MIN, Source, SourceTally, Tasks,
         choose::{Chosen, Wish, open_source},
@@ -142,7 +142,7 @@ impl Session {
             events: &setup.events,
             rate: setup.rate,
             registers: setup.branches,
-            one_by_one: setup.counting.paths.is_some() || setup.counting.windows.is_some(),
+            one_by_one: setup.counting.bursts.is_some() || setup.counting.breakpoints.is_some(),
             dimensions: setup.dimensions,
             branch_stacks_hz: setup.branch_stacks_hz,
             clock_hz: clock.median_hz(),
@@ -172,7 +172,7 @@ impl Session {
         if setup.data {
             collector.keep_data();
         }
-        if setup.counting.windows.is_some() {
+        if setup.counting.breakpoints.is_some() {
             collector.feed.keep_places();
         }
         if setup.counting.exits.is_some() && !aggregates {
@@ -263,7 +263,7 @@ impl Session {
     fn take_records(&mut self, progress: &mut dyn FnMut(Progress)) {
         let Some(source) = &mut self.source else { return };
         let complete_ns = source.drain(&mut self.merger);
-        let bursts = self.counting.paths.as_mut().map(Paths::take);
+        let bursts = self.counting.bursts.as_mut().map(BurstRecorder::take);
         let stepping_since_ns = self.take_in(bursts.unwrap_or_default());
         let watching_since_ns = self.drop_watched();
         let horizon_ns = complete_ns.saturating_sub(MERGE_WINDOW.as_nanos() as u64);
@@ -310,7 +310,7 @@ impl Session {
         for (begin_ns, burst) in bursts {
             self.merger.push(begin_ns, Item::Burst(Box::new(burst)));
         }
-        self.counting.paths.as_ref().and_then(Paths::since_ns).unwrap_or(u64::MAX)
+        self.counting.bursts.as_ref().and_then(BurstRecorder::since_ns).unwrap_or(u64::MAX)
     }
 
     /// Estimates the target's CPU time from its samples.
@@ -404,8 +404,8 @@ impl Session {
         }
         self.collector.reap(now_ns());
         let stored = self.store.put(batch);
-        self.store.epoch.paths = self.paths_record();
-        self.store.epoch.windows = self.windows_record();
+        self.store.epoch.bursts = self.bursts_record();
+        self.store.epoch.breakpoints = self.breakpoint_record();
         self.store.epoch.counts = self.counts_record();
         if self.notes.has(Subject::BranchStacks) {
             let (stacks, branches) = self.collector.stacks.counted();
@@ -442,7 +442,7 @@ impl Session {
             tables.cut_batch();
         }
         source.drain(&mut self.merger); // Takes the record of those losses.
-        let bursts = self.counting.paths.as_mut().map(Paths::take_last);
+        let bursts = self.counting.bursts.as_mut().map(BurstRecorder::take_last);
         self.take_in(bursts.unwrap_or_default());
         self.drop_watched();
         self.apply_until(u64::MAX);
@@ -579,8 +579,8 @@ fn new_epoch(
         scope,
         events: plans.iter().map(|p| (p.event.clone(), none(p))).collect(),
         notes,
-        paths: None,
-        windows: None,
+        bursts: None,
+        breakpoints: None,
         counts: None,
         collector: None,
     }

@@ -6,8 +6,8 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use dwell_profile::{
-    Counts, DatabaseError, Epoch, EpochWriter, Event, EventRecord, ExecutionCount, ImageId, ImageRecord,
-    PathBurst, Writer,
+    Counts, DatabaseError, Epoch, EpochWriter, Event, EventRecord, ExecutionCount, ExecutionEvidence,
+    ImageId, ImageRecord, Writer,
 };
 use jiff::Timestamp;
 
@@ -18,9 +18,9 @@ use crate::{
     machine::MeasuredClock,
 };
 
-/// Maximum number of path bursts that are kept while the database refuses them. Each takes a few KB, and none is worth more
-/// than samples.
-const PATHS_MAX: usize = 1 << 12;
+/// Maximum number of pieces of evidence that are kept while the database refuses them. Each takes a few KB, and none is
+/// worth more than samples.
+const EVIDENCE_MAX: usize = 1 << 12;
 /// Maximum number of execution counts that are kept while the database refuses them.
 const EXECUTIONS_MAX: usize = 1 << 16;
 
@@ -31,7 +31,7 @@ pub struct Store {
     pub epoch: Epoch,
     counts: Counts,
     images: BTreeMap<ImageId, ImageRecord>,
-    paths: Vec<PathBurst>,
+    evidence: Vec<ExecutionEvidence>,
     executions: Vec<ExecutionCount>,
     /// Images of the written segments, without their symbols, until the caller takes them.
     written: BTreeMap<ImageId, ImageRecord>,
@@ -57,7 +57,7 @@ impl Store {
             epoch,
             counts: Counts::default(),
             images: BTreeMap::new(),
-            paths: Vec::new(),
+            evidence: Vec::new(),
             executions: Vec::new(),
             written: BTreeMap::new(),
             unstored_max,
@@ -71,8 +71,8 @@ impl Store {
     /// Stores a batch. If the database refuses, the batch is kept, up to the bound, and the next call tries again.
     pub fn put(&mut self, batch: Batch) -> Result<(), DatabaseError> {
         ImageRecord::absorb_all(&mut self.images, batch.images);
-        self.paths.extend(batch.paths);
-        self.paths.truncate(PATHS_MAX);
+        self.evidence.extend(batch.evidence);
+        self.evidence.truncate(EVIDENCE_MAX);
         self.executions.extend(batch.executions);
         self.executions.truncate(EXECUTIONS_MAX);
         let stored = self.append(&batch.rows);
@@ -94,7 +94,7 @@ impl Store {
     fn append(&mut self, rows: &Rows) -> Result<(), DatabaseError> {
         let images: Vec<ImageRecord> = self.images.values().cloned().collect();
         if self.counts.is_empty() && rows.is_empty() && images.is_empty() {
-            return self.append_paths();
+            return self.append_evidence();
         }
         if self.counts.is_empty() {
             let stored = self.writer.append_runs(&images, rows.dimensions(), |sink| rows.hand_out(sink));
@@ -108,12 +108,12 @@ impl Store {
         self.images.clear();
         let bare = images.into_iter().map(|r| (r.id.clone(), ImageRecord { symbols: Vec::new(), ..r }));
         self.written.extend(bare);
-        self.append_paths()
+        self.append_evidence()
     }
 
-    fn append_paths(&mut self) -> Result<(), DatabaseError> {
-        self.writer.append_paths(&self.paths)?;
-        self.paths.clear();
+    fn append_evidence(&mut self) -> Result<(), DatabaseError> {
+        self.writer.append_evidence(&self.evidence)?;
+        self.evidence.clear();
         self.writer.append_execution_counts(&self.executions)?;
         self.executions.clear();
         Ok(())
@@ -226,8 +226,8 @@ pub(crate) mod tests {
             scope,
             events: BTreeMap::new(),
             notes: Vec::new(),
-            paths: None,
-            windows: None,
+            bursts: None,
+            breakpoints: None,
             counts: None,
             collector: None,
         }

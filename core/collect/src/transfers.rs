@@ -1,10 +1,10 @@
 //! Converts the program counters of a burst to transfers between places in images.
 //!
-//! Enters: the addresses that a thread executed, in order. Leaves: a [`PathBurst`]. Never here: mappings, files, ptrace. The
+//! Enters: the addresses that a thread executed, in order. Leaves: a path burst. Never here: mappings, files, ptrace. The
 //! cost is linear in the number of steps, plus one decoded instruction for each new place.
 
 use dwell_image::{Arch, Flow, ImageAddress};
-use dwell_profile::{CodePlace, ImageId, ImageOffset, PathBurst, PathPlace, PathTransfer};
+use dwell_profile::{CodePlace, ControlTransfer, ExecutionEvidence, ImageId};
 use rustc_hash::FxHashMap;
 
 /// Length of the longest instruction in bytes.
@@ -40,12 +40,11 @@ impl StepKind {
 /// Returns the burst, and the number of its steps in code that could not be read. `place` resolves an address, `kind` reads
 /// the instruction at a place, and `id` returns the ID of an image. Returns `None` for less than one step.
 pub fn burst<I: Copy + Ord + std::hash::Hash>(
-    number: u32,
     pcs: &[u64],
     mut place: impl FnMut(u64) -> CodePlace<I>,
     mut kind: impl FnMut(CodePlace<I>) -> Option<StepKind>,
     id: impl Fn(I) -> ImageId,
-) -> Option<(PathBurst, u64)> {
+) -> Option<(ExecutionEvidence, u64)> {
     let (first, last) = (*pcs.first()?, *pcs.last().filter(|_| pcs.len() > 1)?);
     let mut steps: FxHashMap<(u64, u64), u64> = FxHashMap::default();
     pcs.windows(2).for_each(|w| *steps.entry((w[0], w[1])).or_default() += 1);
@@ -58,29 +57,31 @@ pub fn burst<I: Copy + Ord + std::hash::Hash>(
             continue;
         }
         match kind(from) {
-            Some(kind) if kind.is_transfer(from.offset, to.offset) => transfers.push((from, to, count)),
+            Some(kind) if kind.is_transfer(from.offset.0, to.offset.0) => transfers.push((from, to, count)),
             Some(_) => {}
             None => opaque += count,
         }
     }
     transfers.sort_unstable();
-    let named = |p: CodePlace<I>| PathPlace { image: id(p.image), offset: ImageOffset(p.offset) };
+    let named = |p: CodePlace<I>| CodePlace { image: id(p.image), offset: p.offset };
     let (first, last) = (named(place(first)), named(place(last)));
     let transfers = transfers
         .into_iter()
-        .map(|(from, to, count)| PathTransfer { from: named(from), to: named(to), count })
+        .map(|(from, to, count)| ControlTransfer { from: named(from), to: named(to), count })
         .collect();
-    Some((PathBurst { number, first, last, transfers }, opaque))
+    Some((ExecutionEvidence::PathBurst { first, last, transfers }, opaque))
 }
 
 #[cfg(test)]
 mod tests {
+    use dwell_profile::ImageOffset;
+
     use super::*;
 
     /// The tests use this code: `0: cmp; 3: jne 0; 5: rep movsb; 7: call 100; 12: jmp rax; 100: ret; 1000: jit`
     fn kind(place: CodePlace<u8>) -> Option<StepKind> {
         let kind = |length, chooses, repeats| Some(StepKind { length, chooses, repeats });
-        match (place.image, place.offset) {
+        match (place.image, place.offset.0) {
             (0, 0) => kind(3, false, false),
             (0, 3) => kind(2, true, false),
             (0, 5) => kind(2, false, true),
@@ -92,14 +93,14 @@ mod tests {
     }
 
     fn place(pc: u64) -> CodePlace<u8> {
-        CodePlace { image: u8::from(pc >= 1000), offset: pc }
+        CodePlace { image: u8::from(pc >= 1000), offset: ImageOffset(pc) }
     }
 
     fn check(pcs: &[u64], expected: &str, opaque: u64) {
         let id = |i: u8| ImageId::named(if i == 0 { "a" } else { "jit" });
-        let (burst, found) = burst(1, pcs, place, kind, id).unwrap();
+        let (burst, found) = burst(pcs, place, kind, id).unwrap();
         let text: Vec<String> = burst
-            .transfers
+            .transfers()
             .iter()
             .map(|t| format!("{}>{}x{}", t.from.offset.0, t.to.offset.0, t.count))
             .collect();
@@ -118,8 +119,8 @@ mod tests {
     #[test]
     fn a_burst_without_a_step_is_none() {
         let id = |_| ImageId::named("a");
-        assert!(burst(1, &[3], place, kind, id).is_none());
-        assert!(burst(1, &[], place, kind, id).is_none());
+        assert!(burst(&[3], place, kind, id).is_none());
+        assert!(burst(&[], place, kind, id).is_none());
     }
 
     #[test]

@@ -223,16 +223,18 @@ fn branch_stacks_come_where_the_processor_keeps_them() {
         return;
     }
     let bench = bench();
-    let wish =
-        RecordOptions { windows_percent: 0.0, ..options(Target::Command(spinning(&own_path(), 800)), 1000) };
+    let wish = RecordOptions {
+        breakpoints_percent: 0.0,
+        ..options(Target::Command(spinning(&own_path(), 800)), 1000)
+    };
     let recorded = run(&bench.database, wish).unwrap();
     let told: Vec<&String> = recorded.epoch.notes.iter().filter(|n| n.contains("branch stacks")).collect();
     assert_eq!(told.len(), usize::from(*only_event(&recorded.epoch).0 == Event::CYCLES), "{told:?}");
-    let paths = bench.database.read(&recorded.epoch.id).unwrap().paths;
+    let evidence = bench.database.read(&recorded.epoch.id).unwrap().evidence;
     if told.iter().any(|note| note.contains("samples have branch stacks")) {
-        assert!(paths.iter().any(|burst| burst.transfers.iter().any(|t| t.count > 100)), "{told:?}");
+        assert!(evidence.iter().any(|stacks| stacks.transfers().iter().any(|t| t.count > 100)), "{told:?}");
     } else {
-        assert!(paths.is_empty());
+        assert!(evidence.is_empty());
         println!("SKIPPED {test}: no LBR or BRBE here ({told:?})");
     }
 }

@@ -7,22 +7,22 @@
 use std::{fs, thread::sleep, time::Duration};
 
 use dwell_collect::{CollectError, Rate, RecordOptions, Recorded, Stop, Target, record};
-use dwell_profile::{Database, PathBurst};
+use dwell_profile::{Database, ExecutionEvidence};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-const NAME: &str = "windows_stand_in_once_threads_cannot_be_followed";
+const NAME: &str = "breakpoints_stand_in_once_threads_cannot_be_followed";
 
-/// A recording with both wanted and its bursts and windows; `None` where this machine does not let us.
-fn recorded() -> Option<(Recorded, Vec<PathBurst>)> {
+/// A recording with both wanted and its evidence of executions; `None` where this machine does not let us.
+fn recorded() -> Option<(Recorded, Vec<ExecutionEvidence>)> {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::open(folder.path().join("db")).unwrap();
     let script = "i=0; while :; do i=$((i * 7 + 1)); case $i in *1*3*) s=x$i;; esac; j=${s#x}; done";
     let words = ["timeout", "1.5", "sh", "-c", script];
     let options = RecordOptions {
         rate: Rate::Frequency(2000),
-        paths_percent: 20.0,
-        windows_percent: 20.0,
-        windows_stand_in: true,
+        bursts_percent: 20.0,
+        breakpoints_percent: 20.0,
+        breakpoints_stand_in: true,
         ..RecordOptions::new(Target::Command(words.iter().map(Into::into).collect()))
     };
     match record(options, &database.writer().unwrap(), &Stop::new(), &mut |_| ()) {
@@ -32,8 +32,8 @@ fn recorded() -> Option<(Recorded, Vec<PathBurst>)> {
         }
         recorded => {
             let recorded = recorded.unwrap();
-            let paths = database.read(&recorded.epoch.id).unwrap().paths;
-            Some((recorded, paths))
+            let evidence = database.read(&recorded.epoch.id).unwrap().evidence;
+            Some((recorded, evidence))
         }
     }
 }
@@ -58,24 +58,25 @@ fn follower() -> Pid {
 }
 
 #[test]
-fn windows_stand_in_once_threads_cannot_be_followed() {
-    let Some((followed, bursts)) = recorded() else { return };
-    let told = followed.epoch.paths.unwrap();
+fn breakpoints_stand_in_once_threads_cannot_be_followed() {
+    let Some((followed, evidence)) = recorded() else { return };
+    let told = followed.epoch.bursts.unwrap();
     if told.refused.contains_key("not permitted") || told.refused.contains_key("no code can be made here") {
         return println!("SKIPPED {NAME}: threads cannot be followed here: {:?}", told.refused);
     }
-    assert!(told.bursts > 0 && followed.epoch.windows.is_none(), "{told:?}");
-    assert!(bursts.iter().all(|burst| burst.window().is_none()));
+    assert!(told.bursts > 0 && followed.epoch.breakpoints.is_none(), "{told:?}");
+    let is_counted = |e: &&ExecutionEvidence| matches!(e, ExecutionEvidence::BreakpointCounts(_));
+    assert_eq!(evidence.iter().find(is_counted), None);
 
     let killer = std::thread::spawn(|| kill_process(follower(), Signal::KILL).unwrap());
-    let Some((counted, bursts)) = recorded() else { return };
+    let Some((counted, evidence)) = recorded() else { return };
     killer.join().unwrap();
-    let refused = counted.epoch.paths.unwrap().refused;
+    let refused = counted.epoch.bursts.unwrap().refused;
     assert_eq!(refused.get("the stepping process ended"), Some(&1), "{refused:?}");
-    let told = counted.epoch.windows.expect("windows stand in");
+    let told = counted.epoch.breakpoints.expect("breakpoints stand in");
     if told.windows == 0 {
         return println!("SKIPPED {NAME}: no window was counted: {:?}", told.refused);
     }
-    let windows = bursts.iter().filter(|burst| burst.window().is_some()).count();
+    let windows = evidence.iter().filter(is_counted).count();
     assert_eq!(windows as u64, told.windows);
 }

@@ -22,7 +22,7 @@ pub struct EvidenceKinds {
     pub instructions: bool,
     /// Whether it receives samples of all other events: misses, which bound what causes can explain.
     pub misses: bool,
-    /// Whether it receives counted windows.
+    /// Whether it receives breakpoint counts.
     pub windows: bool,
 }
 
@@ -30,7 +30,7 @@ impl EvidenceKinds {
     /// What every sample of time provides.
     pub const OWN: EvidenceKinds =
         EvidenceKinds { directions: true, bursts: false, instructions: false, misses: false, windows: false };
-    /// Counted windows in addition.
+    /// Breakpoint counts in addition.
     pub const WINDOWS: EvidenceKinds = EvidenceKinds { windows: true, ..EvidenceKinds::OWN };
     /// Time alone.
     pub const NONE: EvidenceKinds = EvidenceKinds { directions: false, ..EvidenceKinds::OWN };
@@ -38,7 +38,7 @@ impl EvidenceKinds {
     pub const MISSES: EvidenceKinds = EvidenceKinds { misses: true, ..EvidenceKinds::OWN };
     /// Path bursts in addition.
     pub const BURSTS: EvidenceKinds = EvidenceKinds { bursts: true, ..EvidenceKinds::OWN };
-    /// Path bursts and counted windows in addition.
+    /// Path bursts and breakpoint counts in addition.
     pub const BURSTS_AND_WINDOWS: EvidenceKinds = EvidenceKinds { bursts: true, ..EvidenceKinds::WINDOWS };
     /// Samples of retired instructions in addition.
     pub const INSTRUCTIONS: EvidenceKinds = EvidenceKinds { instructions: true, ..EvidenceKinds::OWN };

@@ -26,11 +26,12 @@ pub fn absolute(basis: &Basis) -> Option<String> {
         .then(|| format!("executions of {} counted while the program ran", number(basis.absolute, "place")))
 }
 
-/// Describes the transfers and windows.
+/// Describes the transfers and breakpoint counts.
 pub fn relative(basis: &Basis) -> Vec<String> {
     let steps = basis.steps.round() as u64;
-    let windows = || format!("counted windows of {}", number(basis.counted, "place"));
-    let seen = [(steps > 0).then(|| format!("{steps} stepped transfers")), (basis.counted > 0).then(windows)];
+    let breakpoints = || format!("counted windows of {}", number(basis.counted, "place"));
+    let seen =
+        [(steps > 0).then(|| format!("{steps} stepped transfers")), (basis.counted > 0).then(breakpoints)];
     seen.into_iter().flatten().collect()
 }
 

@@ -1,6 +1,6 @@
 //! Counts of executions as terms of the flow fit in order, and as points of the mixture.
 //!
-//! Input: samples of retired instructions, path bursts, counted windows. Output: terms for [`flow_fit`](super::flow_fit),
+//! Input: samples of retired instructions, path bursts, breakpoint counts. Output: terms for [`flow_fit`](super::flow_fit),
 //! and for each class a point that never stalls. Complexity: linear, except for sorting the groups of windows and for the
 //! likelihood of each counted class. The paper has samples of time only.
 //!
@@ -67,12 +67,12 @@ impl Counts {
     /// Collects the counts of the evidence.
     pub fn from_evidence(evidence: &Evidence) -> Counts {
         let bursts = stepped::counts(evidence);
-        let windows = counted::counts(evidence, usize::from(!bursts.is_empty()));
-        let scales = windows.last().map_or(usize::from(!bursts.is_empty()), |c| c.scale + 1);
+        let breakpoints = counted::counts(evidence, usize::from(!bursts.is_empty()));
+        let scales = breakpoints.last().map_or(usize::from(!bursts.is_empty()), |c| c.scale + 1);
         let mut relative = vec![Vec::new(); scales];
         bursts
             .iter()
-            .chain(&windows)
+            .chain(&breakpoints)
             .for_each(|c| relative[c.scale].push(Term::from_count(c, RELATIVE_ERROR_MIN)));
         // A single count determines nothing but its own factor.
         relative.retain(|terms| terms.len() > 1 && terms.iter().any(|t| t.samples > 0.0));

@@ -52,7 +52,7 @@ pub struct Evidence<'a> {
     pub directions: &'a [(u64, u64)],
     /// Transfers of control observed in path bursts.
     pub transfers: &'a [Transfer],
-    /// Executions that were counted in windows.
+    /// Executions that breakpoints counted.
     pub counted: &'a [Counted],
     /// Samples of retired instructions, where they were counted.
     pub retired: Option<Retired<'a>>,

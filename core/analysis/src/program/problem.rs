@@ -18,8 +18,8 @@ const CALLS_DEVIATION: f64 = 0.15;
 const STEPPED_DEVIATION: f64 = 0.05;
 /// Number of transfers that count as one burst, since those of a burst are not independent.
 const STEPPED_BURST: f64 = 40.0;
-/// Least standard deviation of executions in counted windows over the procedure's own estimate.
-const WINDOWS_DEVIATION: f64 = 0.1;
+/// Least standard deviation of executions counted by breakpoints over the procedure's own estimate.
+const BREAKPOINTS_DEVIATION: f64 = 0.1;
 /// Degrees of freedom of Student's t.
 const FREEDOM: f64 = 3.0;
 /// Number of draws from which deviations are estimated.
@@ -35,7 +35,7 @@ struct Balance {
     variance: f64,
 }
 
-/// Executions in bursts or counted windows against the procedure's own estimate.
+/// Executions in bursts or breakpoint counts against the procedure's own estimate.
 struct Stepped {
     procedure: usize,
     /// The number of the shared scale: that of bursts, or of a group of counted places.
@@ -54,7 +54,7 @@ fn own_stiffness(shape: &Shape) -> f64 {
 pub struct Problem {
     balances: Vec<Balance>,
     stepped: Vec<Stepped>,
-    /// The evidence of bursts and windows.
+    /// The evidence of bursts and breakpoint counts.
     scales: usize,
     /// The weight of each procedure's own scale.
     own_stiffness: Vec<f64>,
@@ -93,11 +93,11 @@ impl Problem {
         let mut stepped: Vec<Stepped> = shapes.iter().enumerate().filter_map(stepped).collect();
         let mut groups = FxHashMap::default();
         for (procedure, shape) in shapes.iter().enumerate() {
-            for window in &shape.windows {
+            for counts in &shape.counted {
                 let next = groups.len() + 1;
-                let scale = *groups.entry(window.group).or_insert(next);
-                let stiffness = 1.0 / (WINDOWS_DEVIATION * WINDOWS_DEVIATION + window.variance);
-                stepped.push(Stepped { procedure, scale, log: window.log, stiffness });
+                let scale = *groups.entry(counts.group).or_insert(next);
+                let stiffness = 1.0 / (BREAKPOINTS_DEVIATION * BREAKPOINTS_DEVIATION + counts.variance);
+                stepped.push(Stepped { procedure, scale, log: counts.log, stiffness });
             }
         }
         Problem {
@@ -255,8 +255,8 @@ impl System<'_> {
         force
     }
 
-    /// Returns the factor, at least 1, by which calls, bursts and windows contradict each other, in units of their own
-    /// errors.
+    /// Returns the factor, at least 1, by which calls, bursts and breakpoint counts contradict each other, in units of
+    /// their own errors.
     fn disagreement(&self, logs: &[f64]) -> f64 {
         let problem = self.problem;
         let scales = problem.mean(&|s| s.log - logs[s.procedure]);

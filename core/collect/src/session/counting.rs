@@ -1,13 +1,15 @@
 //! Methods that measure executions beside sampling, and their scheduling.
 //!
-//! Enters: what was requested, the thread sampled last. Leaves: path bursts and counted windows among the records, and notes
-//! about them. Never here: how threads are emulated ([`crate::paths`]) and executions counted ([`crate::windows`]).
+//! Enters: what was requested, the thread sampled last. Leaves: path bursts and breakpoint counts among the records, and
+//! notes about them. Never here: how threads are emulated ([`crate::bursts`]) and executions counted
+//! ([`crate::breakpoint_counts`]).
 
-use dwell_profile::{CountsRecord, PathsRecord, Pid, Tid, WindowsRecord};
+use dwell_profile::{BreakpointRecord, BurstsRecord, CountsRecord, Pid, Tid};
 
 use super::Session;
 use crate::{
-    CollectError, counts::Odometers, items::Item, options::RecordOptions, paths::Paths, windows::Windows,
+    CollectError, breakpoint_counts::BreakpointCounter, bursts::BurstRecorder, counts::Odometers,
+    items::Item, options::RecordOptions,
 };
 
 /// Shortest interval between two deliveries of samples to the odometers: each one wakes their thread.
@@ -17,12 +19,12 @@ const OFFER_EVERY_NS: u64 = 50_000_000;
 #[derive(Default)]
 pub struct Counting {
     /// Takes path bursts of threads.
-    pub paths: Option<Paths>,
-    /// Counts executions in windows.
-    pub windows: Option<Windows>,
+    pub bursts: Option<BurstRecorder>,
+    /// Counts executions by hardware breakpoints.
+    pub breakpoints: Option<BreakpointCounter>,
     /// Watches the exits of loops whose registers count iterations. Without it no such counter is trusted.
     pub exits: Option<crate::counts::exits::ExitWatcher>,
-    /// Percent of the target's CPU time that windows may cost once it is found that threads cannot be emulated.
+    /// Percent of the target's CPU time that breakpoints may cost once it is found that threads cannot be emulated.
     pub stand_in_percent: Option<f64>,
     /// Percent of the target's CPU time that odometers may cost; 0: none are read.
     pub odometers_percent: f64,
@@ -35,17 +37,16 @@ pub struct Counting {
 impl Counting {
     /// Starts the methods. Call this early: the process that emulates threads is a fork of this one, so it is smaller then.
     pub fn start(options: &RecordOptions) -> Result<Self, CollectError> {
-        let (paths_percent, windows_percent) = (options.paths_percent, options.windows_percent);
-        let stand_in = options.windows_stand_in;
-        let paths = match (paths_percent > 0.0).then(|| Paths::start(paths_percent, !stand_in)) {
+        let (percent, stand_in) = (options.bursts_percent, options.breakpoints_stand_in);
+        let bursts = match (percent > 0.0).then(|| BurstRecorder::start(percent, !stand_in)) {
             Some(Err(error)) if !stand_in => return Err(CollectError::Paths(error)),
             started => started.and_then(Result::ok),
         };
-        let (now, later) =
-            if stand_in && paths.is_some() { (0.0, windows_percent) } else { (windows_percent, 0.0) };
+        let percent = options.breakpoints_percent;
+        let (now, later) = if stand_in && bursts.is_some() { (0.0, percent) } else { (percent, 0.0) };
         Ok(Counting {
-            paths,
-            windows: (now > 0.0).then(|| Windows::start(now)),
+            bursts,
+            breakpoints: (now > 0.0).then(|| BreakpointCounter::start(now)),
             exits: (options.odometers_percent > 0.0).then(crate::counts::exits::ExitWatcher::start),
             stand_in_percent: (later > 0.0).then_some(later),
             odometers_percent: options.odometers_percent,
@@ -60,37 +61,37 @@ impl Session {
     pub(super) fn offer_thread(&mut self) {
         let latest = self.collector.feed.take_latest();
         let cpu_ns = self.cpu_ns();
-        if let (Some(paths), Some((pid, tid))) = (&mut self.counting.paths, latest)
+        if let (Some(bursts), Some((pid, tid))) = (&mut self.counting.bursts, latest)
             && pid != Pid(std::process::id())
-            && Some(pid) != paths.tracer()
+            && Some(pid) != bursts.tracer()
         {
-            paths.offer(pid, tid, cpu_ns);
+            bursts.offer(pid, tid, cpu_ns);
         }
         self.stand_in();
-        self.count_windows(latest, cpu_ns);
+        self.count_at_breakpoints(latest, cpu_ns);
         self.watch_exits(cpu_ns);
     }
 
-    /// Switches to windows if it is found that threads cannot be emulated.
+    /// Switches to breakpoints if it is found that threads cannot be emulated.
     fn stand_in(&mut self) {
-        if self.counting.paths.as_ref().is_some_and(Paths::is_on) {
+        if self.counting.bursts.as_ref().is_some_and(BurstRecorder::is_on) {
             return;
         }
         if let Some(percent) = self.counting.stand_in_percent.take() {
-            self.counting.windows = Some(Windows::start(percent));
+            self.counting.breakpoints = Some(BreakpointCounter::start(percent));
             self.collector.feed.keep_places();
         }
     }
 
     /// Counts executions of the most sampled places, in windows of that thread's time. The windows begin after all records
     /// that were applied.
-    fn count_windows(&mut self, latest: Option<(Pid, Tid)>, cpu_ns: f64) {
+    fn count_at_breakpoints(&mut self, latest: Option<(Pid, Tid)>, cpu_ns: f64) {
         let recent = self.collector.feed.take_places();
-        let Some(windows) = self.counting.windows.as_mut().filter(|w| w.is_on()) else { return };
-        recent.into_iter().for_each(|(pid, pc)| windows.sample(pid, pc));
+        let Some(counter) = self.counting.breakpoints.as_mut().filter(|c| c.is_on()) else { return };
+        recent.into_iter().for_each(|(pid, pc)| counter.sample(pid, pc));
         if let Some((pid, tid)) = latest.filter(|(pid, _)| *pid != Pid(std::process::id())) {
-            for (begin_ns, window) in windows.count(pid, tid, cpu_ns) {
-                self.merger.push(begin_ns, Item::Window(Box::new(window)));
+            for (begin_ns, counts) in counter.count(pid, tid, cpu_ns) {
+                self.merger.push(begin_ns, Item::BreakpointCounts(Box::new(counts)));
             }
         }
     }
@@ -159,27 +160,27 @@ impl Session {
         self.collector.add_counts_to(&mut record);
         if let Some(exits) = &self.counting.exits {
             exits.add_to(&mut record);
-            if self.counting.windows.is_none() {
+            if self.counting.breakpoints.is_none() {
                 record.samples_dropped += self.collector.disturbances.dropped().counted;
             }
         }
         Some(record)
     }
 
-    pub(super) fn paths_record(&self) -> Option<PathsRecord> {
-        self.counting.paths.as_ref().map(|paths| PathsRecord {
+    pub(super) fn bursts_record(&self) -> Option<BurstsRecord> {
+        self.counting.bursts.as_ref().map(|bursts| BurstsRecord {
             cpu_ns: self.cpu_ns() as u64,
             samples_dropped: self.collector.disturbances.dropped().stepped,
             opaque_steps: self.collector.opaque_steps(),
-            ..paths.record().clone()
+            ..bursts.record().clone()
         })
     }
 
-    pub(super) fn windows_record(&self) -> Option<WindowsRecord> {
-        self.counting.windows.as_ref().map(|windows| WindowsRecord {
+    pub(super) fn breakpoint_record(&self) -> Option<BreakpointRecord> {
+        self.counting.breakpoints.as_ref().map(|counter| BreakpointRecord {
             cpu_ns: self.cpu_ns() as u64,
             samples_dropped: self.collector.disturbances.dropped().counted,
-            ..windows.record().clone()
+            ..counter.record().clone()
         })
     }
 }

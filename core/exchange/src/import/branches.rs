@@ -1,18 +1,18 @@
 //! Decodes the code between the branches of stacks, to find which conditional branches were not taken.
 //!
-//! Enters: the images that stacks led through, and sums of branches by target. Leaves: one path burst. Never here: a
-//! frequency. Cost: one decoding for each run of code.
+//! Enters: the images that stacks led through, and sums of branches by target. Leaves: evidence of executions. Never here:
+//! a frequency. Cost: one decoding for each run of code.
 
 use std::collections::BTreeMap;
 
 use dwell_image::{Image, ImageAddress, fall_throughs};
-use dwell_profile::{BranchSums, ImageKind, ImageOffset, ImageRecord, PathBurst};
+use dwell_profile::{BranchSums, ExecutionEvidence, ImageKind, ImageOffset, ImageRecord};
 
 /// Limit of the code that is decoded, in bytes.
 const DECODED_BYTES_MAX: u64 = 64 << 20;
 
-/// Returns all stacks as one burst; `records` are the images of the targets.
-pub fn burst(stacks: BranchSums<u32>, records: &BTreeMap<u32, ImageRecord>) -> Option<PathBurst> {
+/// Returns the evidence of all stacks; `records` are the images of the targets.
+pub fn evidence(stacks: BranchSums<u32>, records: &BTreeMap<u32, ImageRecord>) -> Option<ExecutionEvidence> {
     let file = |target: u32| records.get(&target).filter(|r| r.kind == ImageKind::File);
     let mut room = DECODED_BYTES_MAX;
     let mut opened: Option<(u32, Option<Image>)> = None;
@@ -28,7 +28,7 @@ pub fn burst(stacks: BranchSums<u32>, records: &BTreeMap<u32, ImageRecord>) -> O
             _ => Vec::new(),
         }
     };
-    stacks.burst(1, decode, |target| file(target).map(|r| r.id.clone()))
+    stacks.evidence(decode, |target| file(target).map(|r| r.id.clone()))
 }
 
 /// Opens the image if it is the one that was sampled.

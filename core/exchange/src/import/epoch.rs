@@ -119,8 +119,8 @@ impl ImportedProfile {
             }),
             events: records,
             notes,
-            paths: None,
-            windows: None,
+            bursts: None,
+            breakpoints: None,
             counts: None,
             collector: None,
         }

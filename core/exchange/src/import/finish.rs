@@ -80,11 +80,11 @@ impl ImportedProfile {
                 records.entry(target).or_insert_with(|| self.image(target, locator).0);
             }
         }
-        let burst = branches::burst(stacks, &records);
+        let evidence = branches::evidence(stacks, &records);
         let epoch = self.epoch(request, &events, notes, now);
         let images = images(records, jit);
         let samples = self.events.iter().map(|e| e.samples).sum::<u64>() - self.members;
-        Gathered { epoch, images, rows: Rows::new(groups, sums, self.events), burst, missing, samples }
+        Gathered { epoch, images, rows: Rows::new(groups, sums, self.events), evidence, missing, samples }
     }
 
     /// Groups slots by the database's key without the offset, in the order of the database.

@@ -37,7 +37,7 @@ mod tracing;
 
 use std::path::PathBuf;
 
-use dwell_profile::{Database, DimensionSet, Epoch, EpochId, ImageRecord, PathBurst};
+use dwell_profile::{Database, DimensionSet, Epoch, EpochId, ExecutionEvidence, ImageRecord};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -98,8 +98,8 @@ struct Gathered {
     epoch: Epoch,
     images: Vec<ImageRecord>,
     rows: finish::Rows,
-    /// The branch stacks as a burst.
-    burst: Option<PathBurst>,
+    /// The sum of the branch stacks.
+    evidence: Option<ExecutionEvidence>,
     /// Notes on images that are not on this machine. They are not stored in the epoch, because a reader searches again
     /// and may find them.
     missing: Vec<String>,
@@ -131,7 +131,7 @@ pub fn import_perf_data(
     while !rows.are_over() {
         writer.append_runs(&gathered.images, DimensionSet::NONE, |sink| rows.hand_out(ROWS, sink))?;
     }
-    writer.append_paths(gathered.burst.as_slice())?;
+    writer.append_evidence(gathered.evidence.as_slice())?;
     writer.finish(now)?;
     Ok(Imported { schema: 1, epoch: id, samples, notes, fetched })
 }

@@ -6,7 +6,7 @@
 
 use std::io::{Read, Seek, SeekFrom};
 
-use dwell_profile::{BuildId, CodePlace, Ledger, Tid};
+use dwell_profile::{BuildId, CodePlace, ImageOffset, Ledger, Tid};
 use linux_perf_data::linux_perf_event_reader::{
     AttrFlags, CpuMode, Endianness, EventRecord as Parsed, Mmap2FileId, RawEventRecord, RecordParseInfo,
     RecordType,
@@ -217,7 +217,7 @@ impl Reader {
             let mapping = self.imported.spaces.find(pid, address)?;
             let (image, offset) = (mapping.target.0, mapping.offset_of(address));
             matches!(self.imported.targets[image as usize], Target::File(_))
-                .then_some(CodePlace { image, offset })
+                .then_some(CodePlace { image, offset: ImageOffset(offset) })
         };
         self.imported.stacks.add(sample.branches.iter().map(|entry| (place(entry.from), place(entry.to))));
     }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use dwell_image::{Arch, Image, ImageAddress, ImageOffset};
+use dwell_image::{Arch, Image, ImageAddress, ImageOffset, Instruction, ProcedureOffsets};
 use expect_test::{Expect, expect};
 
 use crate::fixtures;
@@ -213,6 +213,32 @@ fn offsets_and_addresses_lead_to_each_other() {
         assert_eq!(image.address_of(ImageOffset(u64::MAX)), None);
         assert_eq!(image.offset_of(ImageAddress(u64::MAX)), None);
         assert!(!image.read(ImageAddress(u64::MAX), &mut [0; 4]));
+    }
+}
+
+#[test]
+fn offsets_lead_to_the_instructions_that_begin_there() {
+    for name in fixtures::binaries().iter().filter(|n| !n.ends_with(".debug")) {
+        let image = fixtures::image(name);
+        for procedure in image.procedures().iter() {
+            let instructions = image.instructions(procedure.address, procedure.size_bytes);
+            let offsets = ProcedureOffsets::new(&image, &instructions);
+            if instructions.len() < 2 {
+                assert_eq!(offsets.index_of(*offsets.range().start()), None, "{name}");
+                continue;
+            }
+            let offset = |i: &Instruction| image.offset_of(i.address).expect("code is in the file");
+            let ends = [&instructions[0], &instructions[instructions.len() - 1]].map(offset);
+            assert_eq!(offsets.range(), ends[0]..=ends[1], "{name}");
+            for (at, instruction) in instructions.iter().enumerate() {
+                let start = offset(instruction);
+                assert_eq!(offsets.index_of(start), Some(at), "{name}");
+                let inside = (instruction.length > 1).then(|| offsets.index_of(ImageOffset(start.0 + 1)));
+                assert_eq!(inside.flatten(), None, "{name}");
+            }
+            let before = ImageOffset(ends[0].0.wrapping_sub(1));
+            assert_eq!([before, ImageOffset(u64::MAX)].map(|o| offsets.index_of(o)), [None, None], "{name}");
+        }
     }
 }
 

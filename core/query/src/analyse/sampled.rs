@@ -6,7 +6,7 @@ use dwell_analysis::{
     AbsoluteCount, Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput, Transfer,
     analyze_keeping, directions, frequency::Estimates, recover_jump_targets,
 };
-use dwell_image::{Image, Instruction};
+use dwell_image::{Image, Instruction, ProcedureOffsets};
 use dwell_profile::Event;
 
 use crate::{
@@ -25,9 +25,9 @@ pub struct Sampled {
     pub instructions: Vec<Instruction>,
     /// Samples of each instruction.
     pub samples: Vec<CountsByEvent>,
-    /// Control transfers that were seen while threads were emulated or single-stepped.
+    /// Control transfers in path bursts and branch stacks.
     pub transfers: Vec<Transfer>,
-    /// Executions that were counted in windows by hardware breakpoints.
+    /// Executions that hardware breakpoints counted.
     pub counted: Vec<Counted>,
     /// Executions that were counted while the program ran undisturbed.
     pub absolute: Vec<AbsoluteCount>,
@@ -45,14 +45,11 @@ impl Sampled {
         let points = &selection.images[procedure.image];
         let samples = spread(image, points, procedure, &instructions, selection.events.len());
         let model = MachineModel::for_cpu(&selection.epochs.last()?.cpu);
-        let transfers = selection.stepped.transfers(procedure.image, image, &instructions);
-        let counted = selection.windows.counted(procedure.image, image, &instructions);
-        let absolute = selection.execution_counts.absolute(
-            procedure.image,
-            image,
-            &instructions,
-            selection.period_cycles(),
-        );
+        let offsets = ProcedureOffsets::new(image, &instructions);
+        let transfers = selection.transfers.within(procedure.image, &offsets);
+        let counted = selection.breakpoint_counts.within(procedure.image, &offsets);
+        let period = selection.period_cycles();
+        let absolute = selection.execution_counts.absolute(procedure.image, &offsets, period);
         Some(Sampled { model, instructions, samples, transfers, counted, absolute })
     }
 }

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use dwell_analysis::{Block, InstructionCost, ProcedureAnalysis};
-use dwell_image::{CompiledFrame, Flow, Image, ImageAddress, Instruction, Procedure};
+use dwell_image::{CompiledFrame, Flow, Image, ImageAddress, Instruction, Procedure, ProcedureOffsets};
 use dwell_profile::path_to_text;
 use rustc_hash::FxHashMap;
 
@@ -155,7 +155,8 @@ fn unseen(view: &View, image_index: usize, image: &Image, costs: &ProcedureCosts
     for (seen, cost) in is_seen.iter_mut().zip(&analysis.instructions) {
         *seen |= cost.head_samples > 0.0;
     }
-    for t in view.selection.stepped.transfers(image_index, image, instructions) {
+    let offsets = ProcedureOffsets::new(image, instructions);
+    for t in view.selection.transfers.within(image_index, &offsets) {
         [Some(t.from), t.to].into_iter().flatten().for_each(|i| is_seen[i] = true);
     }
     let of = |b: &Block| b.instructions.clone();
@@ -237,7 +238,7 @@ impl Reader<'_> {
     fn seen_targets(&self, from: ImageAddress) -> Vec<(Procedure<'_>, f64)> {
         let image = self.image;
         let Some(from) = image.offset_of(from) else { return Vec::new() };
-        let seen = self.view.selection.stepped.targets(self.image_index, from);
+        let seen = self.view.selection.transfers.targets(self.image_index, from);
         let callee = |(offset, count)| Some((self.entered(image.address_of(offset)?)?, count));
         seen.filter_map(callee).filter(|(_, count)| *count > 0.0).collect()
     }

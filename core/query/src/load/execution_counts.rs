@@ -3,16 +3,15 @@
 //! Input: the execution counts of merged epochs, and the samples of each application. Output: absolute counts of a
 //! procedure's instructions over the whole selection. If only some of the applications that execute an instruction were
 //! counted, their count is never presented as the count of all. Cost: linear in the counts, once for each selection.
-//! for each selection.
 
 use std::collections::BTreeMap;
 
 use dwell_analysis::AbsoluteCount;
-use dwell_image::{Image, ImageAddress, Instruction};
-use dwell_profile::{CountSource, ExecutionCount, ImageId, ImageKind};
+use dwell_image::{ImageOffset, ProcedureOffsets};
+use dwell_profile::{CountSource, ExecutionCount};
 use rustc_hash::FxHashMap;
 
-use crate::load::samples::{AppCounts, ImageSamples};
+use crate::load::samples::{AppCounts, ImageSamples, file_indexes};
 
 /// Least part of an image's samples that the counted applications must have. The other applications may execute other parts
 /// of the image.
@@ -31,7 +30,7 @@ struct Count {
 /// Counts by image (an index) and offset, separate for each source of counts.
 #[derive(Default)]
 pub struct ExecutionCounts {
-    by_image: FxHashMap<usize, BTreeMap<(u64, CountSource), Count>>,
+    by_image: FxHashMap<usize, BTreeMap<(ImageOffset, CountSource), Count>>,
 }
 
 /// Counts of one place in one application, summed over epochs.
@@ -56,19 +55,19 @@ impl ExecutionCounts {
         if counts.is_empty() {
             return ExecutionCounts::default();
         }
-        let files = images.iter().enumerate().filter(|(_, image)| image.record.kind == ImageKind::File);
-        let index: FxHashMap<&ImageId, usize> = files.map(|(at, image)| (&image.record.id, at)).collect();
+        let index = file_indexes(images);
         let samples = Samples::of(apps);
-        let mut rates: BTreeMap<(usize, u64, CountSource), RateByApp> = BTreeMap::new();
+        let mut rates: BTreeMap<(usize, ImageOffset, CountSource), RateByApp> = BTreeMap::new();
         for count in counts {
             let Some(&image) = index.get(&count.place.image) else { continue };
-            let of_place = rates.entry((image, count.place.offset.0, count.source)).or_default();
+            let of_place = rates.entry((image, count.place.offset, count.source)).or_default();
             let rate = of_place.entry((&count.app, count.instance)).or_default();
             rate.executions += count.executions as f64;
             rate.samples += count.samples as f64;
             rate.deviation = rate.deviation.max(f64::from(count.deviation_ppm) / 1e6);
         }
-        let mut by_image: FxHashMap<usize, BTreeMap<(u64, CountSource), Count>> = FxHashMap::default();
+        let mut by_image: FxHashMap<usize, BTreeMap<(ImageOffset, CountSource), Count>> =
+            FxHashMap::default();
         for ((image, offset, source), of_apps) in rates {
             if let Some(count) = samples.count(image, &of_apps, epochs) {
                 by_image.entry(image).or_default().insert((offset, source), count);
@@ -82,31 +81,21 @@ impl ExecutionCounts {
         self.by_image.is_empty()
     }
 
-    /// Returns the counts of these instructions of an image. `image_index` is the index of the image, `period` the mean
-    /// number of cycles between two time samples.
+    /// Returns the counts of the instructions of a procedure of an image. `image_index` is the index of the image, `period`
+    /// the mean number of cycles between two time samples.
     pub fn absolute(
         &self,
         image_index: usize,
-        image: &Image,
-        instructions: &[Instruction],
+        offsets: &ProcedureOffsets,
         period: Option<f64>,
     ) -> Vec<AbsoluteCount> {
-        let (Some(all), Some(period), [first, .., last]) =
-            (self.by_image.get(&image_index), period.filter(|p| *p > 0.0), instructions)
-        else {
+        let (Some(all), Some(period)) = (self.by_image.get(&image_index), period.filter(|p| *p > 0.0)) else {
             return Vec::new();
         };
-        let offset = |address: ImageAddress| image.offset_of(address);
-        let (Some(start), Some(end)) = (offset(first.address), offset(last.address)) else {
-            return Vec::new();
-        };
-        if end < start {
-            return Vec::new(); // Segments that overlap: a damaged file.
-        }
-        let own = all.range((start.0, CountSource::ALL[0])..).take_while(|((offset, _), _)| *offset <= end.0);
+        let first = (*offsets.range().start(), CountSource::ALL[0]);
+        let own = all.range(first..).take_while(|((offset, _), _)| offset <= offsets.range().end());
         own.filter_map(|((offset, _), count)| {
-            let address = first.address.offset(offset.checked_sub(start.0)?);
-            let at = instructions.binary_search_by_key(&address, |i| i.address).ok()?;
+            let at = offsets.index_of(*offset)?;
             Some(AbsoluteCount { at, frequency: count.executions / period, deviation: count.deviation })
         })
         .collect()
@@ -172,15 +161,15 @@ impl<'a> Samples<'a> {
 
 #[cfg(test)]
 mod tests {
-    use dwell_profile::{ImageOffset, ImageRecord, PathPlace};
+    use dwell_profile::{CodePlace, ImageId, ImageKind, ImageRecord};
 
     use super::*;
     use crate::load::samples::CountsByEvent;
 
     const IMAGE: usize = 0;
 
-    fn place() -> PathPlace {
-        PathPlace { image: ImageId::named("f00d"), offset: ImageOffset(0x10) }
+    fn place() -> CodePlace {
+        CodePlace { image: ImageId::named("f00d"), offset: ImageOffset(0x10) }
     }
 
     fn count(app: &str, instance: u32, executions: u64, samples: u64) -> ExecutionCount {

@@ -171,8 +171,8 @@ fn epoch(request: &ImportRequest, model: &MachineModel, arch: &str, samples: u64
         scope: Scope::Import(path_to_text(&request.counts).into_owned()),
         events: BTreeMap::from([(Event::named(&request.event), record)]),
         notes: Vec::new(),
-        paths: None,
-        windows: None,
+        bursts: None,
+        breakpoints: None,
         counts: None,
         collector: None,
     }

@@ -2,6 +2,7 @@
 //!
 //! Input: a database, files. Output: plain data. This module knows neither the analysis nor the answers.
 
+pub mod breakpoint_counts;
 pub mod containers;
 pub mod execution_counts;
 pub mod filter;
@@ -13,5 +14,4 @@ pub mod points;
 pub mod samples;
 pub mod selection;
 pub mod source;
-pub mod stepped;
-pub mod windows;
+pub mod transfers;

@@ -4,7 +4,8 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use dwell_profile::{Dimension, DimensionValues, ImageRecord};
+use dwell_profile::{Dimension, DimensionValues, ImageId, ImageKind, ImageRecord};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use crate::load::points::Points;
@@ -63,6 +64,12 @@ pub struct ImageSamples {
     pub points: Points,
     /// Sum of the counts of `points`.
     pub total: CountsByEvent,
+}
+
+/// Returns the index of each image that is a file.
+pub fn file_indexes(images: &[ImageSamples]) -> FxHashMap<&ImageId, usize> {
+    let files = images.iter().enumerate().filter(|(_, image)| image.record.kind == ImageKind::File);
+    files.map(|(at, image)| (&image.record.id, at)).collect()
 }
 
 /// Adds `more` to `sum`, index by index.

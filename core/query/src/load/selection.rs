@@ -10,11 +10,11 @@ use crate::{
     QueryError, SampleFilter,
     answer::EventCounts,
     load::{
+        breakpoint_counts::BreakpointCounts,
         execution_counts::ExecutionCounts,
         merge::Merge,
         samples::{AppCounts, CountsByEvent, DataCounts, DimensionCounts, ImageSamples},
-        stepped::Stepped,
-        windows::Windows,
+        transfers::TransferSums,
     },
 };
 
@@ -38,10 +38,10 @@ pub struct Selection {
     pub total: CountsByEvent,
     /// Source files as they were when the samples were taken, by epoch (an index).
     pub sources: Vec<Vec<SourceRecord>>,
-    /// Control transfers of threads that were single-stepped or emulated.
-    pub stepped: Stepped,
+    /// Control transfers in path bursts and branch stacks.
+    pub transfers: TransferSums,
     /// Executions counted by hardware breakpoints.
-    pub windows: Windows,
+    pub breakpoint_counts: BreakpointCounts,
     /// Executions counted while programs ran at full speed.
     pub execution_counts: ExecutionCounts,
     /// Notes for the reader of an answer.
@@ -66,16 +66,16 @@ impl Selection {
         let kept = (0..profiles.len()).map(|at| merge.kept.get(&at).copied().unwrap_or_default()).collect();
         let data = std::mem::take(&mut merge.data);
         let (images, apps, dimensions, total) = merge.finish(&events);
-        let (mut epochs, mut sources, mut bursts, mut counts) =
+        let (mut epochs, mut sources, mut evidence, mut counts) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for profile in profiles {
             epochs.push(profile.epoch);
             sources.push(profile.sources);
-            bursts.extend(profile.paths);
+            evidence.extend(profile.evidence);
             counts.extend(profile.execution_counts);
         }
-        let stepped = Stepped::new(&bursts, &images);
-        let windows = Windows::new(&bursts, &images);
+        let transfers = TransferSums::new(&evidence, &images);
+        let breakpoint_counts = BreakpointCounts::new(&evidence, &images);
         // Executions were not counted by thread, CPU or control group.
         if filter.has_dimensions() {
             counts.clear();
@@ -91,8 +91,8 @@ impl Selection {
             data,
             total,
             sources,
-            stepped,
-            windows,
+            transfers,
+            breakpoint_counts,
             execution_counts,
             notes,
         };

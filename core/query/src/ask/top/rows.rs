@@ -163,7 +163,7 @@ pub fn tells_executions(selection: &Selection) -> bool {
     let model = |e: &dwell_profile::Epoch| MachineModel::for_cpu(&e.cpu);
     let in_order = selection.epochs.last().is_some_and(|e| model(e).order == Order::InOrder);
     in_order
-        || !selection.stepped.is_empty()
+        || !selection.transfers.is_empty()
         || !selection.execution_counts.is_empty()
         || selection.events.iter().any(|e| e.is_derived() || e.base_name() == Event::INSTRUCTIONS.name())
 }

@@ -11,7 +11,7 @@
 
 use std::{collections::BTreeMap, io};
 
-use dwell_profile::{PathsRecord, Pid, Tid};
+use dwell_profile::{BurstsRecord, Pid, Tid};
 
 use crate::{
     items::RawBurst,
@@ -55,8 +55,8 @@ const UNANSWERED: &str = "no answer before the end";
 /// Cause recorded if the helper process was killed, so that there are no more bursts.
 const HELPER_ENDED: &str = "the stepping process ended";
 
-/// Requests bursts, one request at a time.
-pub struct Paths {
+/// Requests path bursts of threads, one request at a time.
+pub struct BurstRecorder {
     stepper: Option<Stepper>,
     /// Allowed share of the target's CPU time.
     budget: f64,
@@ -69,7 +69,7 @@ pub struct Paths {
     /// Whether threads can be followed on this machine, as far as we know.
     is_followed: bool,
     denied: u32,
-    record: PathsRecord,
+    record: BurstsRecord,
     random: Random,
 }
 
@@ -89,11 +89,11 @@ impl Asked {
     }
 }
 
-impl Paths {
+impl BurstRecorder {
     /// Starts the helper process that follows threads, or single-steps them if `may_step`. Call it early, because the helper
     /// is a fork of this process.
     pub fn start(budget_percent: f64, may_step: bool) -> io::Result<Self> {
-        Ok(Paths {
+        Ok(BurstRecorder {
             stepper: Some(Stepper::fork()?),
             budget: budget_percent / 100.0,
             next_cpu_ns: None,
@@ -102,7 +102,7 @@ impl Paths {
             may_step,
             is_followed: true,
             denied: 0,
-            record: PathsRecord { budget_percent, ..PathsRecord::default() },
+            record: BurstsRecord { budget_percent, ..BurstsRecord::default() },
             random: Random::new(now_ns()),
         })
     }
@@ -118,7 +118,7 @@ impl Paths {
     }
 
     /// Returns what was done so far.
-    pub fn record(&self) -> &PathsRecord {
+    pub fn record(&self) -> &BurstsRecord {
         &self.record
     }
 
@@ -252,7 +252,8 @@ impl Paths {
     }
 }
 
-fn count(causes: &mut BTreeMap<String, u64>, cause: &str) {
+/// Adds one to the number of events with this cause.
+pub fn count(causes: &mut BTreeMap<String, u64>, cause: &str) {
     *causes.entry(cause.to_owned()).or_default() += 1;
 }
 
@@ -302,33 +303,33 @@ mod tests {
         Steps { ending, begin_ns: 1, end_ns: 2, cost_ns: 1, pcs, is_followed: true }
     }
 
-    fn tell(paths: &mut Paths, ending: Ending, times: u32) {
-        (0..times).for_each(|_| drop(paths.account(asked(), ended(ending, Vec::new()))));
+    fn tell(bursts: &mut BurstRecorder, ending: Ending, times: u32) {
+        (0..times).for_each(|_| drop(bursts.account(asked(), ended(ending, Vec::new()))));
     }
 
     #[test]
     fn one_who_must_not_step_gives_up_where_nobody_can_be_followed() {
-        let mut paths = Paths::start(1.0, false).unwrap();
-        tell(&mut paths, Ending::NotPermitted, DENIED_MAX - 1);
-        assert!(paths.is_on());
-        tell(&mut paths, Ending::NotPermitted, 1);
-        assert!(!paths.is_on());
-        assert_eq!(paths.record().refused, [("not permitted".to_owned(), u64::from(DENIED_MAX))].into());
+        let mut bursts = BurstRecorder::start(1.0, false).unwrap();
+        tell(&mut bursts, Ending::NotPermitted, DENIED_MAX - 1);
+        assert!(bursts.is_on());
+        tell(&mut bursts, Ending::NotPermitted, 1);
+        assert!(!bursts.is_on());
+        assert_eq!(bursts.record().refused, [("not permitted".to_owned(), u64::from(DENIED_MAX))].into());
 
-        let mut paths = Paths::start(1.0, false).unwrap();
-        tell(&mut paths, Ending::CannotFollow, 1);
-        assert!(!paths.is_on());
+        let mut bursts = BurstRecorder::start(1.0, false).unwrap();
+        tell(&mut bursts, Ending::CannotFollow, 1);
+        assert!(!bursts.is_on());
     }
 
     #[test]
     fn one_who_was_asked_for_goes_on_and_so_does_one_who_had_a_burst() {
-        let mut asked_for = Paths::start(1.0, true).unwrap();
+        let mut asked_for = BurstRecorder::start(1.0, true).unwrap();
         tell(&mut asked_for, Ending::NotPermitted, 10 * DENIED_MAX);
         assert!(asked_for.is_on());
 
-        let mut paths = Paths::start(1.0, false).unwrap();
-        assert!(paths.account(asked(), ended(Ending::Complete, vec![1, 2, 3, 4])).is_some());
-        tell(&mut paths, Ending::NotPermitted, 10 * DENIED_MAX);
-        assert!(paths.is_on());
+        let mut bursts = BurstRecorder::start(1.0, false).unwrap();
+        assert!(bursts.account(asked(), ended(Ending::Complete, vec![1, 2, 3, 4])).is_some());
+        tell(&mut bursts, Ending::NotPermitted, 10 * DENIED_MAX);
+        assert!(bursts.is_on());
     }
 }

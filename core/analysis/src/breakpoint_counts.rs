@@ -1,4 +1,4 @@
-//! The relative executions of places that were counted in windows of time.
+//! The relative executions of places that hardware breakpoints counted in windows of time.
 //!
 //! Input: windows of time, each with a few places (hardware breakpoints) and how often they were executed. Output: for
 //! each place the logarithm of its executions, up to one constant for each group of places, and its standard deviation.
@@ -14,7 +14,11 @@
 //! adding up does not help. So only places that run together are compared: they form a group. The remaining variation is
 //! common to all pairs of a place, so that many pairs do not make it more certain.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::FxHashMap;
+
+use crate::Counted;
 
 /// The typical difference in the program counts as this many windows of a pair.
 const RULE_WINDOWS: f64 = 2.0;
@@ -50,9 +54,30 @@ struct Ratio {
     common: f64,
 }
 
-/// Compares `places` places by `windows`, which are lists of (place, executions). A place that cannot be compared is
-/// `None`.
-pub fn compare(places: usize, windows: &[Vec<(usize, u64)>]) -> Vec<Option<Compared>> {
+impl Compared {
+    /// Returns the executions as a count of the instruction with index `at`.
+    pub fn counted(self, at: usize) -> Counted {
+        Counted { at, executions: self.log.exp(), deviation: self.deviation, group: self.group }
+    }
+}
+
+/// Compares places by `windows`, which are lists of (place, executions). Places that cannot be compared are left out.
+pub fn compare<P: Ord>(
+    windows: impl IntoIterator<Item = impl IntoIterator<Item = (P, u64)>>,
+) -> BTreeMap<P, Compared> {
+    let mut numbers: BTreeMap<P, usize> = BTreeMap::new();
+    let mut number = |place: P| {
+        let next = numbers.len();
+        *numbers.entry(place).or_insert(next)
+    };
+    let windows: Vec<Vec<(usize, u64)>> =
+        windows.into_iter().map(|w| w.into_iter().map(|(place, n)| (number(place), n)).collect()).collect();
+    let compared = compare_numbered(numbers.len(), &windows);
+    numbers.into_iter().filter_map(|(place, number)| Some((place, compared[number]?))).collect()
+}
+
+/// Compares the places from 0 to `places` like [`compare`]. A place that cannot be compared is `None`.
+fn compare_numbered(places: usize, windows: &[Vec<(usize, u64)>]) -> Vec<Option<Compared>> {
     let ratios = ratios(windows);
     let groups = groups(places, ratios.keys().copied());
     let mut neighbours: Vec<Vec<(usize, Ratio)>> = vec![Vec::new(); places];
@@ -193,7 +218,7 @@ mod tests {
             windows.push(vec![(1, 160), (2, 80 + i % 2), (4, 0)]);
             windows.push(vec![(0, 0), (3, 30), (4, 300)]);
         }
-        let found = compare(6, &windows);
+        let found = compare_numbered(6, &windows);
         let log = |place: usize| found[place].unwrap().log;
         assert!((log(1) - log(0) - 4.0_f64.ln()).abs() < 0.05);
         assert!((log(2) - log(0) - 2.0_f64.ln()).abs() < 0.05);
@@ -206,10 +231,18 @@ mod tests {
     }
 
     #[test]
+    fn places_go_by_any_name() {
+        let compared = compare([vec![("b", 200), ("a", 100), ("never", 0)], vec![("b", 400), ("a", 200)]]);
+        assert_eq!(compared.keys().copied().collect::<Vec<_>>(), ["a", "b"]);
+        let [a, b] = ["a", "b"].map(|place| compared[place].counted(7));
+        assert!((b.executions / a.executions - 2.0).abs() < 1e-6 && (a.at, a.group) == (7, b.group));
+    }
+
+    #[test]
     fn a_ratio_that_wanders_is_none() {
         let wander = |i: u64| if i.is_multiple_of(2) { (300, 0) } else { (0, 300) };
         let windows: Vec<_> = (0..100).map(|i| vec![(0, wander(i).0), (1, wander(i).1)]).collect();
-        assert_eq!(compare(2, &windows), [None, None]);
+        assert_eq!(compare_numbered(2, &windows), [None, None]);
     }
 
     /// Places 0 and 1 tell how windows differ as a rule; 2 and 3 shared one alone.
@@ -219,7 +252,7 @@ mod tests {
             let of = |i: u64| if i.is_multiple_of(2) { (100 + wander, 100) } else { (100, 100 + wander) };
             let mut windows: Vec<_> = (0..20).map(|i| vec![(0, of(i).0), (1, of(i).1)]).collect();
             windows.push(vec![(2, 300), (3, 100)]);
-            compare(4, &windows)[2].map(|c| c.deviation)
+            compare_numbered(4, &windows)[2].map(|c| c.deviation)
         };
         assert!(deviation(5).is_some_and(|deviation| deviation < 0.2));
         assert_eq!(deviation(400), None);
@@ -227,8 +260,8 @@ mod tests {
 
     #[test]
     fn nonsense_is_survived() {
-        assert_eq!(compare(0, &[]), []);
+        assert_eq!(compare_numbered(0, &[]), []);
         let windows = vec![vec![(0, u64::MAX), (1, 0), (0, 7)], vec![], vec![(1, u64::MAX)]];
-        assert_eq!(compare(2, &windows), [None, None]);
+        assert_eq!(compare_numbered(2, &windows), [None, None]);
     }
 }

@@ -1,4 +1,4 @@
-//! Counted windows for real: whoever is counted ends as it would have, and ratios of what was counted are right.
+//! Breakpoint counts for real: whoever is counted ends as it would have, and ratios of what was counted are right.
 //!
 //! The program that is sampled is this test itself, told by its environment to spin.
 
@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use dwell_collect::{CollectError, Rate, RecordOptions, Stop, Target, record};
-use dwell_profile::{Database, PathBurst};
+use dwell_profile::{Database, ExecutionEvidence};
 
 const SPIN: &str = "DWELL_TEST_WINDOWS_MS";
 
@@ -38,8 +38,11 @@ fn a_command_is_counted_and_ends_as_it_would_have() {
     let assignment = format!("{SPIN}=700");
     let words = ["env", &assignment, own.to_str().unwrap(), "--exact", "spin", "--nocapture"];
     let target = Target::Command(words.iter().map(Into::into).collect());
-    let options =
-        RecordOptions { rate: Rate::Frequency(2000), windows_percent: 30.0, ..RecordOptions::new(target) };
+    let options = RecordOptions {
+        rate: Rate::Frequency(2000),
+        breakpoints_percent: 30.0,
+        ..RecordOptions::new(target)
+    };
     let folder = tempfile::tempdir().unwrap();
     let database = Database::open(folder.path().join("db")).unwrap();
     let recorded = match record(options, &database.writer().unwrap(), &Stop::new(), &mut |_| ()) {
@@ -49,15 +52,18 @@ fn a_command_is_counted_and_ends_as_it_would_have() {
         recorded => recorded.unwrap(),
     };
     assert_eq!(recorded.exit.and_then(|e| e.code()), Some(7));
-    let told = recorded.epoch.windows.as_ref().expect("a record of what was counted");
+    let told = recorded.epoch.breakpoints.as_ref().expect("a record of what was counted");
     assert_eq!(told.budget_percent, 30.0);
     if told.windows == 0 {
         return println!("SKIPPED {name}: no window was counted: {:?}", told.refused);
     }
     let read = database.read(&recorded.epoch.id).unwrap();
     assert_eq!(read.warnings, []);
-    let windows: Vec<Vec<u64>> =
-        read.paths.iter().filter_map(PathBurst::window).map(|w| w.map(|(_, n)| n).collect()).collect();
+    let counts = |evidence: &ExecutionEvidence| match evidence {
+        ExecutionEvidence::BreakpointCounts(counts) => counts.iter().map(|(_, n)| *n).collect(),
+        other => panic!("{other:?}"),
+    };
+    let windows: Vec<Vec<u64>> = read.evidence.iter().map(counts).collect();
     assert_eq!(windows.len() as u64, told.windows);
     assert_eq!(windows.iter().flatten().sum::<u64>(), told.executions);
     assert!(windows.iter().all(|w| w.len() <= 4));

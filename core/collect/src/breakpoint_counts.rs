@@ -1,7 +1,7 @@
-//! Counted windows: which places to watch and when, so that it costs no more than the budget.
+//! Breakpoint counts: which places to watch and when, so that it costs no more than the budget.
 //!
-//! Enters: samples of the target, its CPU time so far, and a thread that ran just now. Leaves: windows, as items among the
-//! records. Never here: the meaning of addresses, perf ([`crate::sys::breakpoint`]).
+//! Enters: samples of the target, its CPU time so far, and a thread that ran just now. Leaves: the counts of windows, as
+//! items among the records. Never here: the meaning of addresses, perf ([`crate::sys::breakpoint`]).
 //!
 //! A window begins at a random moment of a thread's running time, like a path burst, and lasts some milliseconds. During it
 //! hardware breakpoints count the executions of up to four places. These are drawn at random from the blocks with the most
@@ -21,11 +21,12 @@ use std::{
 
 use dwell_attribution::program_headers::is_32_bit;
 use dwell_image::{Arch, Flow, ImageAddress};
-use dwell_profile::{Pid, Tid, WindowsRecord};
+use dwell_profile::{BreakpointRecord, Pid, Tid};
 use rustc_hash::FxHashMap;
 
 use crate::{
-    items::RawWindow,
+    bursts::count,
+    items::RawBreakpointCounts,
     random::Random,
     source::now_ns,
     sys::breakpoint::{self, Breakpoints, PLACES_MAX},
@@ -64,8 +65,8 @@ const CODE_BYTES: usize = 96;
 /// The architecture of the code that is decoded.
 const ARCH: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 };
 
-/// Counts windows, one at a time.
-pub struct Windows {
+/// Counts executions in windows of threads' time, one window at a time.
+pub struct BreakpointCounter {
     /// Allowed share of the target's CPU time.
     budget: f64,
     /// Cost of one counted execution in ns.
@@ -76,14 +77,14 @@ pub struct Windows {
     refusals: u32,
     /// Sampled blocks by process.
     blocks: FxHashMap<Pid, Blocks>,
-    record: WindowsRecord,
+    record: BreakpointRecord,
     random: Random,
 }
 
-impl Windows {
+impl BreakpointCounter {
     /// Measures the cost of a breakpoint. If there are none, the record contains the reason, and nothing is counted.
     pub fn start(budget_percent: f64) -> Self {
-        let mut record = WindowsRecord { budget_percent, ..WindowsRecord::default() };
+        let mut record = BreakpointRecord { budget_percent, ..BreakpointRecord::default() };
         let execution_ns = match breakpoint::cost_ns() {
             Ok(cost_ns) => cost_ns,
             Err(error) => {
@@ -92,7 +93,7 @@ impl Windows {
             }
         };
         record.execution_ns = if execution_ns.is_finite() { execution_ns } else { 0.0 };
-        Windows {
+        BreakpointCounter {
             budget: budget_percent / 100.0,
             execution_ns,
             cost_ns: COST_NS_FIRST,
@@ -105,7 +106,7 @@ impl Windows {
     }
 
     /// Returns what was done so far.
-    pub fn record(&self) -> &WindowsRecord {
+    pub fn record(&self) -> &BreakpointRecord {
         &self.record
     }
 
@@ -124,7 +125,7 @@ impl Windows {
 
     /// Counts windows of a thread if it is time, and returns them with the times when they began. `cpu_ns` is the target's
     /// CPU time so far. Takes some 40 ms at most, or a few times [`WAIT`] if processors are scarce.
-    pub fn count(&mut self, pid: Pid, tid: Tid, cpu_ns: f64) -> Vec<(u64, RawWindow)> {
+    pub fn count(&mut self, pid: Pid, tid: Tid, cpu_ns: f64) -> Vec<(u64, RawBreakpointCounts)> {
         let is_due = cpu_ns >= self.next_cpu_ns && self.record.cost_ns as f64 <= self.budget * cpu_ns;
         if !self.is_on() || !is_due {
             return Vec::new();
@@ -157,7 +158,7 @@ impl Windows {
         windows
     }
 
-    fn one(&mut self, pid: Pid, tid: Tid, hottest: &[(u64, f64)]) -> Option<(u64, RawWindow)> {
+    fn one(&mut self, pid: Pid, tid: Tid, hottest: &[(u64, f64)]) -> Option<(u64, RawBreakpointCounts)> {
         let places = self.draw_places(hottest);
         let begin_ns = now_ns();
         let counted = Breakpoints::set(tid, &places).and_then(|set| {
@@ -189,7 +190,7 @@ impl Windows {
         self.record.executions += executions;
         self.record.cost_ns += cost_ns as u64;
         let counts = places.into_iter().take(len).zip(counts.executions).collect();
-        Some((begin_ns, RawWindow { pid, tid, until_ns: now_ns(), counts }))
+        Some((begin_ns, RawBreakpointCounts { pid, tid, until_ns: now_ns(), counts }))
     }
 
     /// Draws distinct blocks. Blocks with more samples are likelier, but less than in proportion, because rare ones matter
@@ -274,10 +275,6 @@ fn block_end(memory: &File, pc: u64) -> Option<u64> {
     instructions.iter().find(|i| i.flow != Flow::Next).map(|i| i.address.0)
 }
 
-fn count(causes: &mut BTreeMap<String, u64>, cause: &str) {
-    *causes.entry(cause.to_owned()).or_default() += 1;
-}
-
 /// Returns the cause as it is stored in the epoch and shown to the user.
 fn cause(error: &io::Error) -> String {
     match error.raw_os_error() {
@@ -313,10 +310,10 @@ mod tests {
 
     #[test]
     fn places_are_drawn_in_pairs_of_neighbours() {
-        let mut windows = Windows::start(1.0);
+        let mut counter = BreakpointCounter::start(1.0);
         let hottest = [0x1000, 0x1040, 0x9000, 0x90f0, 0x10000].map(|place| (place, 3.0));
         for _ in 0..100 {
-            let places = windows.draw_places(&hottest);
+            let places = counter.draw_places(&hottest);
             let mut different = places.clone();
             different.sort_unstable();
             different.dedup();
@@ -324,14 +321,14 @@ mod tests {
             let has_neighbour = places[0] != 0x10000;
             assert_eq!(places[0].abs_diff(places[1]) <= NEAR_BYTES, has_neighbour, "{places:x?}");
         }
-        assert_eq!(windows.draw_places(&hottest[..1]), [0x1000]);
+        assert_eq!(counter.draw_places(&hottest[..1]), [0x1000]);
     }
 
     #[test]
     fn without_breakpoints_nothing_is_counted() {
-        let mut windows = Windows::start(1.0);
-        windows.execution_ns = f64::INFINITY;
-        assert!(!windows.is_on());
-        assert_eq!(windows.count(Pid(1), Tid(1), 1e9), []);
+        let mut counter = BreakpointCounter::start(1.0);
+        counter.execution_ns = f64::INFINITY;
+        assert!(!counter.is_on());
+        assert_eq!(counter.count(Pid(1), Tid(1), 1e9), []);
     }
 }

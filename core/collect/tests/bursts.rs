@@ -4,10 +4,10 @@
 
 #![cfg(target_arch = "x86_64")]
 
-use std::{collections::BTreeSet, time::Duration};
+use std::time::Duration;
 
 use dwell_collect::{CollectError, Rate, RecordOptions, Recorded, Stop, Target, record};
-use dwell_profile::{Database, ImageId, PathBurst};
+use dwell_profile::{Database, ExecutionEvidence, ImageId};
 
 const SPIN: &str = "DWELL_TEST_PATHS_MS";
 
@@ -50,11 +50,11 @@ fn recorded(
     name: &str,
     target: Target,
     stop: &Stop,
-) -> Option<(Recorded, Vec<PathBurst>, tempfile::TempDir)> {
+) -> Option<(Recorded, Vec<ExecutionEvidence>, tempfile::TempDir)> {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::open(folder.path().join("db")).unwrap();
     let options =
-        RecordOptions { rate: Rate::Frequency(2000), paths_percent: 40.0, ..RecordOptions::new(target) };
+        RecordOptions { rate: Rate::Frequency(2000), bursts_percent: 40.0, ..RecordOptions::new(target) };
     match record(options, &database.writer().unwrap(), stop, &mut |_| ()) {
         Err(error @ (CollectError::Denied { .. } | CollectError::Open { .. } | CollectError::Paths(_))) => {
             println!("SKIPPED {name}: {error}");
@@ -62,13 +62,13 @@ fn recorded(
         }
         Err(error) => panic!("{error}"),
         Ok(recorded) => {
-            if recorded.epoch.paths.as_ref().is_some_and(|p| p.refused.contains_key("not permitted")) {
+            if recorded.epoch.bursts.as_ref().is_some_and(|p| p.refused.contains_key("not permitted")) {
                 println!("SKIPPED {name}: this machine does not let us trace");
                 return None;
             }
             let read = database.read(&recorded.epoch.id).unwrap();
             assert_eq!(read.warnings, []);
-            Some((recorded, read.paths, folder))
+            Some((recorded, read.evidence, folder))
         }
     }
 }
@@ -78,18 +78,19 @@ fn a_command_of_several_threads_is_stepped_and_ends_as_it_would_have() {
     let name = "a_command_of_several_threads_is_stepped_and_ends_as_it_would_have";
     let Some((recorded, bursts, _folder)) = recorded(name, spinning(1500), &Stop::new()) else { return };
     assert_eq!(recorded.exit.and_then(|e| e.code()), Some(7));
-    let tally = recorded.epoch.paths.unwrap();
+    let tally = recorded.epoch.bursts.unwrap();
     assert_eq!(tally.bursts as usize, bursts.len());
     assert!(!bursts.is_empty() && tally.steps > 100, "{tally:?}");
     // One burst may exceed the budget, since no cost was measured before it.
     let allowed_ns = tally.cpu_ns as f64 * 0.4 + 400e6;
     assert!((tally.stepping_ns as f64) < allowed_ns, "{tally:?}");
-    let numbers: BTreeSet<u32> = bursts.iter().map(|b| b.number).collect();
-    assert_eq!(numbers.len(), bursts.len());
+    let is_burst = |b: &ExecutionEvidence| matches!(b, ExecutionEvidence::PathBurst { .. });
+    assert!(bursts.iter().all(is_burst), "{bursts:?}");
     // It spins in a loop whose back edge and conditional branch run at each turn.
     let own = ImageId::of_build(&dwell_image::build_id_of_file(std::env::current_exe().unwrap()).unwrap());
-    let within =
-        |b: &PathBurst| b.transfers.iter().filter(|t| t.from.image == own && t.to.image == own).count();
+    let within = |b: &ExecutionEvidence| {
+        b.transfers().iter().filter(|t| t.from.image == own && t.to.image == own).count()
+    };
     assert!(bursts.iter().any(|b| within(b) >= 2), "{bursts:?}");
 }
 
@@ -115,6 +116,6 @@ fn without_being_asked_nobody_is_stepped() {
     let database = Database::open(folder.path().join("db")).unwrap();
     let options = RecordOptions::new(spinning(50));
     if let Ok(recorded) = record(options, &database.writer().unwrap(), &Stop::new(), &mut |_| ()) {
-        assert_eq!(recorded.epoch.paths, None);
+        assert_eq!(recorded.epoch.bursts, None);
     }
 }
