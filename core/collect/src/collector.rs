@@ -170,9 +170,9 @@ impl<H: Host> Collector<H> {
                 }
                 self.bursts.add_path(&mut self.attribution, &burst);
             }
-            Item::Window(window) => {
-                self.disturbances.counted = Some((window.tid, window.until_ns));
-                self.bursts.add_window(&mut self.attribution, &window);
+            Item::BreakpointCounts(counts) => {
+                self.disturbances.counted = Some((counts.tid, counts.until_ns));
+                self.bursts.add_window(&mut self.attribution, &counts);
             }
             Item::Exits(exits) => {
                 self.disturbances.counted = Some((exits.tid, exits.until_ns));
@@ -413,14 +413,14 @@ impl<H: Host> Collector<H> {
             executions.extend(counts);
             used.extend(images);
         }
-        let (paths, in_bursts) = self.bursts.take();
-        used.extend(in_bursts);
+        let (evidence, in_evidence) = self.bursts.take();
+        used.extend(in_evidence);
         for image in used.into_iter().chain(images.with_new_symbols()) {
             offsets.entry(image).or_default();
         }
         let records = offsets.into_iter();
         let images = records.map(|(image, offsets)| self.attribution.record_with_symbols(image, offsets));
-        Batch { images: images.collect(), rows: Rows::new(counted, texts.into_iter()), paths, executions }
+        Batch { images: images.collect(), rows: Rows::new(counted, texts.into_iter()), evidence, executions }
     }
 
     fn texts(&mut self, slot: Slot) -> Texts {

@@ -1,6 +1,6 @@
 //! What the collector hands out to be stored.
 
-use dwell_profile::{ExecutionCount, ImageRecord, PathBurst};
+use dwell_profile::{ExecutionCount, ExecutionEvidence, ImageRecord};
 
 use super::rows::Rows;
 
@@ -9,10 +9,10 @@ use super::rows::Rows;
 pub struct Batch {
     /// Counts of samples and derived events.
     pub rows: Rows,
-    /// Images that occur in the counts or bursts, or got symbols.
+    /// Images that occur in the counts or the evidence, or got symbols.
     pub images: Vec<ImageRecord>,
-    /// Path bursts and counted windows.
-    pub paths: Vec<PathBurst>,
+    /// Path bursts, breakpoint counts and branch stacks.
+    pub evidence: Vec<ExecutionEvidence>,
     /// Execution counts.
     pub executions: Vec<ExecutionCount>,
 }

@@ -1,11 +1,11 @@
 //! Branch stacks: resolves addresses to places, and decodes the code between branches.
 //!
-//! Enters: stacks in order of time. Leaves: one path burst each time counts are handed out. Never here: what a transfer is
+//! Enters: stacks in order of time. Leaves: their sum each time counts are handed out. Never here: what a transfer is
 //! ([`BranchSums`]).
 
 use dwell_attribution::ImageIndex;
 use dwell_image::{Arch, ImageAddress, fall_throughs, instructions};
-use dwell_profile::{BranchSums, CodePlace, ImageKind};
+use dwell_profile::{BranchSums, CodePlace, ImageKind, ImageOffset};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -39,13 +39,13 @@ impl BranchStacks {
         let mut place = |address| {
             let (image, offset) = attribution.settled_place(raw.pid, address, execution)?;
             let is_file = attribution.images.record(image).kind == ImageKind::File;
-            is_file.then_some(CodePlace { image, offset })
+            is_file.then_some(CodePlace { image, offset: ImageOffset(offset) })
         };
         let places: Vec<_> = raw.branches.iter().map(|&(from, to)| (place(from), place(to))).collect();
         self.sums.add(places.into_iter());
     }
 
-    /// Adds the stacks since the last call to the bursts.
+    /// Adds the stacks since the last call to the other evidence.
     pub(super) fn take_into<H: Host>(&mut self, bursts: &mut Bursts, attribution: &mut Attribution<H>) {
         let sums = std::mem::take(&mut self.sums);
         self.branches += sums.branches;
@@ -65,7 +65,7 @@ impl BranchStacks {
             decoded.clone()
         };
         let id = |image: ImageIndex| Some(images.record(image).id.clone());
-        bursts.push(used, |number| sums.burst(number, decode, id));
+        bursts.push(used, sums.evidence(decode, id));
         self.runs = runs;
     }
 
@@ -92,7 +92,7 @@ mod tests {
         *,
     };
     use crate::items::{Item, Side};
-    use dwell_profile::Pid;
+    use dwell_profile::{ExecutionEvidence, Pid};
 
     fn stack(pid: Pid, branches: &[(u64, u64)]) -> Item {
         Item::Branches(Box::new(RawStack { pid, branches: branches.to_vec() }))
@@ -100,7 +100,7 @@ mod tests {
 
     /// The code is `cmp; je` at offset 0x10; the process's file is mapped at 0x1000, and JIT code at 0x7000.
     #[test]
-    fn stacks_are_one_burst_for_each_time_that_counts_are_handed_out() {
+    fn stacks_are_summed_for_each_time_that_counts_are_handed_out() {
         let mut c = collector();
         c.discover([Pid(1)]);
         let map =
@@ -117,9 +117,10 @@ mod tests {
         c.apply(4, stack(Pid(99), &[turn, turn]));
         c.apply(5, stack(Pid(1), &[]));
         let batch = c.take();
-        let [burst] = &batch.paths[..] else { panic!("{:?}", batch.paths) };
-        let told: Vec<String> = burst
-            .transfers
+        let [ExecutionEvidence::BranchStacks(transfers)] = &batch.evidence[..] else {
+            panic!("{:?}", batch.evidence)
+        };
+        let told: Vec<String> = transfers
             .iter()
             .map(|t| {
                 format!(
@@ -137,11 +138,11 @@ mod tests {
         images.sort_unstable();
         assert_eq!(images, ["/bin/init", "/lib/a.so"], "stacks alone led there");
         assert!(batch.rows.counts().is_empty() && c.counts.tallies()[0].samples == 0, "no sample is counted");
-        assert!(c.take().paths.is_empty());
+        assert!(c.take().evidence.is_empty());
         c.apply(6, stack(Pid(1), &[turn, turn]));
-        assert_eq!(c.take().paths[0].number, 2);
+        assert_eq!(c.take().evidence.len(), 1);
         c.begin_epoch();
         c.apply(7, stack(Pid(1), &[turn, turn]));
-        assert_eq!((c.take().paths[0].number, c.stacks.counted()), (1, (1, 1)));
+        assert_eq!((c.take().evidence.len(), c.stacks.counted()), (1, (1, 1)));
     }
 }

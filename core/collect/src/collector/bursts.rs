@@ -1,11 +1,11 @@
 //! Executions of threads that were followed or counted by breakpoints: finds the places of their addresses.
 //!
-//! Enters: the program counters of a thread, or the executions of a few places. Leaves: path bursts and counted windows.
-//! Never here: how threads are followed ([`crate::paths`]) and what a transfer is ([`crate::transfers`]).
+//! Enters: the program counters of a thread, or the executions of a few places. Leaves: path bursts and breakpoint
+//! counts. Never here: how threads are followed ([`crate::bursts`]) and what a transfer is ([`crate::transfers`]).
 
 use dwell_attribution::ImageIndex;
 use dwell_image::Arch;
-use dwell_profile::{CodePlace, ImageId, ImageOffset, PathBurst, PathPlace};
+use dwell_profile::{CodePlace, ExecutionEvidence, ImageId, ImageOffset};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -14,20 +14,18 @@ use super::{
 };
 use crate::{
     host::Host,
-    items::{RawBurst, RawWindow},
+    items::{RawBreakpointCounts, RawBurst},
     transfers::{self, INSTRUCTION_BYTES_MAX, StepKind},
 };
 
 /// The architecture on which threads are stepped.
 const STEPPED_ARCH: Arch = Arch::X86_64;
 
-/// Bursts that were not taken yet.
+/// Evidence of executions that was not taken yet.
 #[derive(Default)]
 pub(super) struct Bursts {
-    bursts: Vec<PathBurst>,
+    evidence: Vec<ExecutionEvidence>,
     images: FxHashSet<ImageIndex>,
-    /// Number of bursts in the epoch.
-    number: u32,
     /// Instructions at places that were stepped.
     kinds: FxHashMap<(ImageIndex, u64), Option<StepKind>>,
     /// Steps of the epoch in code that could not be read.
@@ -35,21 +33,24 @@ pub(super) struct Bursts {
 }
 
 impl Bursts {
-    /// Adds the burst that `make` returns for the next number.
+    /// Adds evidence of executions in these images.
     pub(super) fn push(
         &mut self,
         images: impl IntoIterator<Item = ImageIndex>,
-        make: impl FnOnce(u32) -> Option<PathBurst>,
+        evidence: Option<ExecutionEvidence>,
     ) {
-        if let Some(burst) = make(self.number + 1) {
-            self.number += 1;
+        if let Some(evidence) = evidence {
             self.images.extend(images);
-            self.bursts.push(burst);
+            self.evidence.push(evidence);
         }
     }
 
     /// Adds the executions that breakpoints counted.
-    pub(super) fn add_window<H: Host>(&mut self, attribution: &mut Attribution<H>, raw: &RawWindow) {
+    pub(super) fn add_window<H: Host>(
+        &mut self,
+        attribution: &mut Attribution<H>,
+        raw: &RawBreakpointCounts,
+    ) {
         let execution = attribution.execution_of(raw.pid);
         let (mut executions, mut images) = (Vec::with_capacity(raw.counts.len()), Vec::new());
         for &(pc, count) in &raw.counts {
@@ -57,10 +58,10 @@ impl Bursts {
             if let Some((image, offset)) = attribution.settled_place(raw.pid, pc, execution) {
                 images.push(image);
                 let image = attribution.images.record(image).id.clone();
-                executions.push((PathPlace { image, offset: ImageOffset(offset) }, count));
+                executions.push((CodePlace { image, offset: ImageOffset(offset) }, count));
             }
         }
-        self.push(images, |number| PathBurst::of_window(number, executions));
+        self.push(images, ExecutionEvidence::breakpoint_counts(executions));
     }
 
     /// Adds the path of a thread that was followed.
@@ -71,7 +72,7 @@ impl Bursts {
             if !places.contains_key(pc) {
                 let place = attribution.settled_place(raw.pid, *pc, execution);
                 let (image, offset) = place.unwrap_or_else(|| (attribution.unknown_image(), *pc));
-                places.insert(*pc, CodePlace { image, offset });
+                places.insert(*pc, CodePlace { image, offset: ImageOffset(offset) });
             }
         }
         let mut kinds = std::mem::take(&mut self.kinds);
@@ -80,24 +81,24 @@ impl Bursts {
         }
         let (images, host) = (&attribution.images, &mut attribution.host);
         let kind = |place: CodePlace<ImageIndex>| {
-            *kinds.entry((place.image, place.offset)).or_insert_with(|| {
+            *kinds.entry((place.image, place.offset.0)).or_insert_with(|| {
                 let mut code = [0; INSTRUCTION_BYTES_MAX];
-                let length = read_code(images, host, place.image, place.offset, &mut code);
+                let length = read_code(images, host, place.image, place.offset.0, &mut code);
                 StepKind::of(STEPPED_ARCH, &code[..length])
             })
         };
         let id = |image| -> ImageId { images.record(image).id.clone() };
-        let found = transfers::burst(self.number + 1, &raw.pcs, |pc| places[&pc], kind, id);
+        let found = transfers::burst(&raw.pcs, |pc| places[&pc], kind, id);
         self.kinds = kinds;
         if let Some((burst, opaque_steps)) = found {
             self.opaque_steps += opaque_steps;
-            self.push(places.values().map(|place| place.image), |_| Some(burst));
+            self.push(places.values().map(|place| place.image), Some(burst));
         }
     }
 
-    /// Returns the bursts since the last call, and their images.
-    pub(super) fn take(&mut self) -> (Vec<PathBurst>, FxHashSet<ImageIndex>) {
-        (std::mem::take(&mut self.bursts), std::mem::take(&mut self.images))
+    /// Returns the evidence since the last call, and its images.
+    pub(super) fn take(&mut self) -> (Vec<ExecutionEvidence>, FxHashSet<ImageIndex>) {
+        (std::mem::take(&mut self.evidence), std::mem::take(&mut self.images))
     }
 
     /// Forgets code, because images were renumbered.
@@ -107,6 +108,6 @@ impl Bursts {
 
     /// Begins a new epoch.
     pub(super) fn begin_epoch(&mut self) {
-        (self.number, self.opaque_steps) = (0, 0);
+        self.opaque_steps = 0;
     }
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use dwell_attribution::{Applications, ExecutionId, ImageIndex, Images};
-use dwell_profile::{CountSource, CountsRecord, ExecutionCount, ImageOffset, PathPlace, Pid, Tid};
+use dwell_profile::{CodePlace, CountSource, CountsRecord, ExecutionCount, ImageOffset, Pid, Tid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -307,7 +307,7 @@ impl LoopCounters {
             let Some(total) = self.totals.get_mut(&(id, app.clone())) else { continue };
             let more = (executions - total.taken.0).max(0.0);
             let count = ExecutionCount {
-                place: PathPlace {
+                place: CodePlace {
                     image: images.record(image).id.clone(),
                     offset: ImageOffset(self.counters[id.0 as usize].writer),
                 },

@@ -4,7 +4,7 @@
 //! read ([`crate::counts`]).
 
 use dwell_attribution::{Applications, ExecutionId, ImageIndex, Images};
-use dwell_profile::{CountSource, ExecutionCount, ImageOffset, PathPlace};
+use dwell_profile::{CodePlace, CountSource, ExecutionCount, ImageOffset};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attribution::Attribution;
@@ -58,7 +58,7 @@ impl OdometerCounts {
             }
             counted.insert(image);
             counts.push(ExecutionCount {
-                place: PathPlace { image: images.record(image).id.clone(), offset: ImageOffset(offset) },
+                place: CodePlace { image: images.record(image).id.clone(), offset: ImageOffset(offset) },
                 app: of.app.to_string(),
                 instance: of.instance,
                 executions: sum.executions.round() as u64,

@@ -7,14 +7,15 @@ use dwell_attribution::{
     CodeId, FileVersion, Identity, ImageFiles, Interval, KernelPlace, MappedRange, OwnedTag, Target,
     program_headers::CodeLayout,
 };
-use dwell_profile::{CpuId, Dimension, DimensionSet, ImageOffset, ImageSymbol, Pid, SampleKey, Tid};
+use dwell_profile::{CodePlace, CpuId, Dimension, DimensionSet, ExecutionEvidence as Evidence};
+use dwell_profile::{ImageOffset, ImageSymbol, Pid, SampleKey, Tid};
 
 use super::{disturbances::DroppedSamples, symbols::SYMBOLS_MAX, *};
 use crate::{
     branch::Registers,
     code_names::{CodeName, NamesWindow},
     host::{ProcessSnapshot, Region},
-    items::{RawBurst, RawWindow},
+    items::{RawBreakpointCounts, RawBurst},
     merge::Merger,
 };
 
@@ -288,11 +289,11 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     assert_eq!(c.opaque_steps(), 1);
     assert_eq!(c.counts.tallies()[0].samples, 3, "one before, one of another thread, one after");
     let batch = c.take();
-    let burst = &batch.paths[0];
-    let place = |p: &dwell_profile::PathPlace| format!("{}{}", p.image, p.offset);
-    assert_eq!((place(&burst.first), place(&burst.last)), ("/bin/init+10".into(), "unknown+9000".into()));
+    let Evidence::PathBurst { first, last, transfers } = &batch.evidence[0] else { panic!("no burst") };
+    let place = |p: &CodePlace| format!("{}{}", p.image, p.offset);
+    assert_eq!((place(first), place(last)), ("/bin/init+10".into(), "unknown+9000".into()));
     let transfers: Vec<String> =
-        burst.transfers.iter().map(|t| format!("{} {} {}", place(&t.from), place(&t.to), t.count)).collect();
+        transfers.iter().map(|t| format!("{} {} {}", place(&t.from), place(&t.to), t.count)).collect();
     assert_eq!(transfers, ["/bin/init+12 unknown+9000 1"]);
     assert!(batch.images.iter().any(|i| i.id == ImageId::unknown()), "images of bursts are recorded");
 }
@@ -307,13 +308,15 @@ fn samples_in_a_window_are_dropped_and_its_counts_kept() {
         c.apply(time_ns, Item::Sample(EventIndex(0), sample));
     };
     let counts = vec![(0x1012, 40), (0x1010, 0), (0x9000, 7)];
-    c.apply(10, Item::Window(Box::new(RawWindow { pid: Pid(1), tid: Tid(7), until_ns: 20, counts })));
+    let raw = RawBreakpointCounts { pid: Pid(1), tid: Tid(7), until_ns: 20, counts };
+    c.apply(10, Item::BreakpointCounts(Box::new(raw)));
     [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, Tid(tid)));
     assert_eq!(c.disturbances.dropped(), DroppedSamples { stepped: 0, counted: 2, watched: 0 });
     assert_eq!(c.opaque_steps(), 0);
     assert_eq!(c.counts.tallies()[0].samples, 2, "one of another thread, one after");
     let batch = c.take();
-    let window: Vec<_> = batch.paths[0].window().unwrap().map(|(p, n)| (p.offset.0, n)).collect();
+    let Evidence::BreakpointCounts(counts) = &batch.evidence[0] else { panic!("no counts") };
+    let window: Vec<_> = counts.iter().map(|(p, n)| (p.offset.0, *n)).collect();
     assert_eq!(window, [(0x10, 0), (0x12, 40)], "what no image holds is left out");
 }
 
