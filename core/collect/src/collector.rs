@@ -59,12 +59,14 @@ use rustc_hash::FxHashMap;
 use withheld::WithheldPrograms;
 
 use crate::{
-    counts::{RawCount, Seen},
     entries::Entry,
+    evidence::counts::{RawCount, Seen},
     host::Host,
-    items::{Item, Side},
     loss::LossCause,
-    records::{Mode, Sample},
+    source::{
+        items::{Item, Side},
+        records::{Mode, Sample},
+    },
 };
 
 /// Number of targets above which unused ones are searched for and forgotten.

@@ -11,20 +11,22 @@ use dwell_attribution::{
 use dwell_profile::{CpuId, Event, EventIndex, ExecutionEvidence, ImageId, ImageSymbol, Pid};
 
 use crate::{
-    code_names::{Finder, NamesWindow, find_in_perf_map},
     collector::Collector,
-    control::Request,
     entries::{Entry, Pieces, Place},
-    host::{Host, ProcessSnapshot},
-    items::Item,
-    jitdump,
-    linux_host::LinuxHost,
-    merge::Merger,
-    procfs,
-    records::{parse_record_of, split_record},
+    host::{
+        Host, ProcessSnapshot,
+        code_names::{Finder, NamesWindow, find_in_perf_map},
+        jitdump,
+        linux_host::LinuxHost,
+        procfs,
+    },
+    run::control::Request,
     source::{
         bpf,
+        items::Item,
         kmod::chunks::{self, Chunk},
+        merge::Merger,
+        records::{parse_record_of, split_record},
     },
     sys::bpf::Notice,
 };
@@ -186,7 +188,7 @@ pub fn aggregates(bytes: &[u8]) {
 
 /// A side-band record that a kernel might write.
 fn side(kind: u8, pid: Pid, start: u64, id: u64) -> Item {
-    use crate::items::Side;
+    use crate::source::items::Side;
     use dwell_attribution::OwnedTag;
     let tag = OwnedTag::Inode { device: 1, inode: id, version: None };
     let target = match id {

@@ -2,7 +2,7 @@
 
 use dwell_attribution::FileTag;
 use dwell_collect::{
-    branch::REGISTER_COUNT,
+    REGISTER_COUNT,
     records::{Body, Mode, Record, RecordError, parse_record, parse_record_of, split_record},
 };
 use dwell_profile::{Pid, Tid};

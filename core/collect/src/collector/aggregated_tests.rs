@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     entries::{Entry, Place},
-    items::Side,
+    source::items::Side,
 };
 
 const PAGE: u64 = 0x1000;

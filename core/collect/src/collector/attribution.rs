@@ -17,7 +17,7 @@ use super::{
     places::Spot,
     unknown::Cause,
 };
-use crate::{host::Host, records::Mode};
+use crate::{host::Host, source::records::Mode};
 
 /// Number of executions above which unreferenced ones are searched for and forgotten.
 pub(super) const EXECUTIONS_MAX: usize = 1 << 14;

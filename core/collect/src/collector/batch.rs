@@ -4,7 +4,7 @@ use dwell_profile::{ExecutionCount, ExecutionEvidence, ImageRecord};
 
 use super::rows::Rows;
 
-/// Everything that was counted since the last [`Collector::take`].
+/// Everything that was counted since the last [`Collector::take`](super::Collector::take).
 #[derive(Default)]
 pub struct Batch {
     /// Counts of samples and derived events.

@@ -1,7 +1,7 @@
 //! Branch directions from samples: what sampled registers say about the code at the sample.
 //!
 //! Enters: samples with registers. Leaves: derived events, and where to count them. Never here: how registers decide a branch, which
-//! is in [`crate::branch`].
+//! is in [`crate::evidence::branch`].
 
 use std::collections::hash_map::Entry;
 
@@ -11,8 +11,9 @@ use rustc_hash::FxHashMap;
 
 use super::attribution::Attribution;
 use crate::{
-    branch::{CODE_BYTES, NextBranch, Registers},
+    evidence::branch::{CODE_BYTES, NextBranch},
     host::Host,
+    registers::Registers,
 };
 
 /// Most places whose code is remembered. Beyond it all are forgotten and decoded again.

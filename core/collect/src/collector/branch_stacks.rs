@@ -13,7 +13,7 @@ use super::{
     branch_directions::{PLACES_MAX, read_code},
     bursts::Bursts,
 };
-use crate::{host::Host, items::RawStack};
+use crate::{host::Host, source::items::RawStack};
 
 /// The architecture whose branch stacks are recorded.
 const OWN_ARCH: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 };
@@ -91,7 +91,7 @@ mod tests {
         super::tests::{collector, file, side},
         *,
     };
-    use crate::items::{Item, Side};
+    use crate::source::items::{Item, Side};
     use dwell_profile::{ExecutionEvidence, Pid};
 
     fn stack(pid: Pid, branches: &[(u64, u64)]) -> Item {

@@ -1,7 +1,7 @@
 //! Executions of threads that were followed or counted by breakpoints: finds the places of their addresses.
 //!
 //! Enters: the program counters of a thread, or the executions of a few places. Leaves: path bursts and breakpoint
-//! counts. Never here: how threads are followed ([`crate::bursts`]) and what a transfer is ([`crate::transfers`]).
+//! counts. Never here: how threads are followed ([`crate::evidence::bursts`]) and what a transfer is ([`crate::evidence::transfers`]).
 
 use dwell_attribution::ImageIndex;
 use dwell_image::Arch;
@@ -13,9 +13,9 @@ use super::{
     branch_directions::{PLACES_MAX, read_code},
 };
 use crate::{
+    evidence::transfers::{self, INSTRUCTION_BYTES_MAX, StepKind},
     host::Host,
-    items::{RawBreakpointCounts, RawBurst},
-    transfers::{self, INSTRUCTION_BYTES_MAX, StepKind},
+    source::items::{RawBreakpointCounts, RawBurst},
 };
 
 /// The architecture on which threads are stepped.

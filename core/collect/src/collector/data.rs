@@ -22,10 +22,10 @@ use super::{
     places::Spot,
 };
 use crate::{
-    branch::Registers,
+    evidence::operand::Operand,
     host::{Host, Region},
-    operand::Operand,
-    records::Sample,
+    registers::Registers,
+    source::records::Sample,
     x86::INSTRUCTION_BYTES_MAX,
 };
 

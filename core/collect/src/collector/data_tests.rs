@@ -34,7 +34,7 @@ pub(super) fn memory() -> Vec<Region> {
 #[cfg(target_arch = "x86_64")]
 mod on_x86_64 {
     use super::{super::tests::FakeHost, *};
-    use crate::branch::{REGISTER_COUNT, Registers};
+    use crate::registers::{REGISTER_COUNT, Registers};
 
     fn prepared() -> Collector<FakeHost> {
         let mut c = collector();

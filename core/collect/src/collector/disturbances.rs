@@ -4,7 +4,7 @@
 
 use dwell_profile::{Pid, Tid};
 
-use crate::records::Sample;
+use crate::source::records::Sample;
 
 /// The latest disturbance of each kind.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     entries::Entry,
-    items::Side,
+    source::items::Side,
     sys::bpf::{
         Sizes,
         tests::{Recorded, in_bpf, left_in_bpf, on_host, recorded, tables, trace},

@@ -5,7 +5,7 @@
 
 use dwell_profile::{Pid, Tid};
 
-use crate::counts::Seen;
+use crate::evidence::counts::Seen;
 
 /// Samples since they were last taken.
 #[derive(Default)]

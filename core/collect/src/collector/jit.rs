@@ -24,9 +24,9 @@ use super::{
     dimensions::ValuesIndex,
     jit_layout::JitLayout,
 };
-use crate::{
+use crate::host::{
+    Host,
     code_names::{CodeName, NamesWindow},
-    host::Host,
 };
 
 /// Shortest time between two lookups of names for sampled code …

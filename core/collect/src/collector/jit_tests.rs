@@ -8,9 +8,9 @@ use dwell_profile::{CpuId, ImageId, ImageRecord, ImageSymbol, Pid};
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::{
+use crate::host::{
+    ProcessSnapshot,
     code_names::{CodeName, Finder, NamesWindow, find_in_perf_map},
-    host::ProcessSnapshot,
 };
 
 /// Contents of perf maps by pid.

@@ -1,7 +1,7 @@
 //! Loop counters of sampled code: loops of samples, exits to watch, and rows of execution counts.
 //!
 //! Enters: samples with registers, and what breakpoints saw at exits. Leaves: execution counts. Never here: how loops are
-//! found ([`crate::counts::loops`]) and how samples are paired ([`crate::counts::pairs`]).
+//! found ([`crate::evidence::counts::loops`]) and how samples are paired ([`crate::evidence::counts::pairs`]).
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -17,14 +17,13 @@ use super::{
     branch_directions::read_code,
 };
 use crate::{
-    branch::Registers,
-    counts::{
+    evidence::counts::{
         loops::{Counter, Register, counters},
         pairs::{CounterId, EXITS_MAX, Exits, Pairs, Seen, Tally, executions},
     },
     host::Host,
-    items::RawExits,
-    records::Sample,
+    registers::Registers,
+    source::{items::RawExits, records::Sample},
 };
 
 /// Number of samples at a place before its loops are searched.

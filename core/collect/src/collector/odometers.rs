@@ -1,14 +1,14 @@
 //! Executions that odometers counted: finds the places of their instructions.
 //!
 //! Enters: counts of instructions, each in an address space. Leaves: execution counts. Never here: how words of memory are
-//! read ([`crate::counts`]).
+//! read ([`crate::evidence::counts`]).
 
 use dwell_attribution::{Applications, ExecutionId, ImageIndex, Images};
 use dwell_profile::{CodePlace, CountSource, ExecutionCount, ImageOffset};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::attribution::Attribution;
-use crate::{counts::RawCount, host::Host};
+use crate::{evidence::counts::RawCount, host::Host};
 
 /// Counts since they were last taken.
 #[derive(Default)]

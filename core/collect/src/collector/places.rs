@@ -9,7 +9,7 @@ use dwell_attribution::{
 use dwell_profile::{ImageId, ImageKind, Pid};
 
 use super::{attribution::Attribution, unknown::Cause};
-use crate::{host::Host, procfs::MapsLine};
+use crate::host::{Host, procfs::MapsLine};
 
 /// Place of a sample in user code, as far as it is known when the sample is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,8 +24,7 @@ use world::{Habits, KERNEL, KERNEL_BYTES, Truth, World};
 use crate::{
     collector::{Batch, Collector},
     host::{Host, ProcessSnapshot},
-    items::Item,
-    merge::Merger,
+    source::{items::Item, merge::Merger},
 };
 
 /// As long as a session waits for records on their way.

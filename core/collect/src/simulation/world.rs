@@ -12,9 +12,11 @@ use dwell_profile::{CpuId, EventIndex, Pid, Tid};
 use super::random::Random;
 use crate::{
     host::ProcessSnapshot,
-    items::{Item, Side},
     loss::LossCause,
-    records::{Mode, Sample},
+    source::{
+        items::{Item, Side},
+        records::{Mode, Sample},
+    },
 };
 
 pub const PAGE: u64 = 0x1000;

@@ -23,17 +23,20 @@ use rustc_hash::FxHashMap;
 
 use super::{
     Backend, Features, KernelTables, Source, SourceTally, Tasks, cpus::online_cpus, now_ns, perf::Attach,
-    side_band::SideBand, times::EventTimes,
+    side_band::SideBand,
 };
 use crate::loss::LossCause;
+use crate::sys::event_times::EventTimes;
 use crate::{
     CollectError,
-    branch::Registers,
     entries::{Batch, Entry},
-    events::Plan,
-    items::{Item, Side},
-    merge::Merger,
-    records::{Mode, Sample},
+    registers::Registers,
+    source::{
+        events::Plan,
+        items::{Item, Side},
+        merge::Merger,
+        records::{Mode, Sample},
+    },
     sys::{
         bpf::{
             BpfError, BpfTables, CpuTally, EVENTS_MAX, Notice, RegistersWish, Sizes, Spilled, grace_period,

@@ -7,8 +7,8 @@ use dwell_profile::{Dimension, DimensionSet, Event};
 use super::{Backend, Source, Tasks, bpf::BpfSource, kmod::KmodSource, perf::PerfSource, sees_all_processes};
 use crate::{
     CollectError,
-    events::{Plan, plan},
-    options::{BackendChoice, Rate},
+    run::options::{BackendChoice, Rate},
+    source::events::{Plan, plan},
     sys::event::PerfEvent,
 };
 

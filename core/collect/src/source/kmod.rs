@@ -24,16 +24,18 @@ use super::{
     now_ns,
     perf::is_lacking,
     side_band::SideBand,
-    times::EventTimes,
 };
 use crate::loss::LossCause;
+use crate::sys::event_times::EventTimes;
 use crate::{
     CollectError,
-    branch::REGISTERS_TOLD,
     entries::{Batch, Entry, Pieces, Words},
-    events::{Plan, known_names},
-    items::{Item, Side},
-    merge::Merger,
+    registers::REGISTERS_TOLD,
+    source::{
+        events::{Plan, known_names},
+        items::{Item, Side},
+        merge::Merger,
+    },
     sys::kmod::{self as sys, Config, Device, EventStatus},
 };
 

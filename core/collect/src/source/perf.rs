@@ -19,16 +19,18 @@ use super::{
     Backend, Features, ROUND_MIN, Source, SourceTally, Tasks,
     cpus::{OnlineCpus, online_cpus},
     now_ns,
-    times::EventTimes,
 };
 use crate::loss::LossCause;
+use crate::sys::event_times::EventTimes;
 use crate::{
     CollectError,
-    events::Plan,
-    items::{Item, Side},
-    merge::Merger,
-    period::{PERIODS_BETWEEN, RandomPeriod},
-    records::{Body, parse_record_of, split_record},
+    source::{
+        events::Plan,
+        items::{Item, Side},
+        merge::Merger,
+        period::{PERIODS_BETWEEN, RandomPeriod},
+        records::{Body, parse_record_of, split_record},
+    },
     sys::{
         event::{Attributes, PerfEvent},
         ring::Ring,

@@ -9,9 +9,12 @@ use dwell_profile::{CpuId, EventIndex};
 use super::{
     Features, Source,
     perf::{Attach, PerfSource},
-    times::EventTimes,
 };
-use crate::{CollectError, events::Plan, items::Item, merge::Merger};
+use crate::sys::event_times::EventTimes;
+use crate::{
+    CollectError,
+    source::{events::Plan, items::Item, merge::Merger},
+};
 
 /// An event that counts nothing and reports the side band of the whole machine, on each CPU. The sampled events of the source
 /// write into the same rings, so that their losses and throttling are reported in order of time.

@@ -9,7 +9,7 @@ use dwell_profile::{CpuId, Tid};
 use perf_event_open_sys::{self as perf, bindings as abi};
 use rustix::thread::sched_getcpu;
 
-use crate::source::times::EventTimes;
+use crate::sys::event_times::EventTimes;
 
 /// Registers in samples: all general-purpose ones and the flags, in the order in which the kernel dumps them (ascending bits
 /// of `enum perf_event_x86_regs`: AX BX CX DX SI DI BP SP IP FLAGS, then R8…R15). The user's IP equals that of the sample

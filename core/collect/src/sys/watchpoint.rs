@@ -16,7 +16,7 @@ use super::{
     event::{PerfEvent, REGISTER_MASK},
     ring::Ring,
 };
-use crate::branch::{REGISTER_COUNT, Registers};
+use crate::registers::{REGISTER_COUNT, Registers};
 
 /// A write to the word.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::{path::Path, time::Instant};
 use dwell_profile::{CountedEvent, EventIndex, Pid};
 
 use super::*;
-use crate::{entries::Place, events::plan, options::Rate};
+use crate::{entries::Place, run::options::Rate, source::events::plan};
 
 fn plans(events: &[Event], hz: u32) -> Vec<Plan> {
     events.iter().map(|event| plan(event, Rate::Frequency(hz), None).unwrap()).collect()

@@ -3,10 +3,12 @@
 use dwell_profile::{EventIndex, Pid, Tid};
 
 use crate::{
-    branch::{REGISTERS_TOLD, Registers},
     entries::Words,
-    items::Item,
-    records::{Mode, Sample},
+    registers::{REGISTERS_TOLD, Registers},
+    source::{
+        items::Item,
+        records::{Mode, Sample},
+    },
 };
 
 /// Bytes of `struct dwell_chunk`.

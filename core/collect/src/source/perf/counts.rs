@@ -6,7 +6,7 @@
 use dwell_profile::{CpuId, EventIndex};
 
 use super::{PerfSource, Role};
-use crate::source::times::EventTimes;
+use crate::sys::event_times::EventTimes;
 
 impl PerfSource {
     /// Queries each event for the number of its records that found no room since the last query, and for how long it has

@@ -14,13 +14,17 @@ use rustix::{
 use super::{CpuRing, Opening, PerfSource, Role, Sampler};
 use crate::{
     CollectError,
-    events::{Plan, known_names},
-    live_processes::{threads_of, tree_of},
-    period::RandomPeriod,
+    host::live_processes::{threads_of, tree_of},
     refusal::{self, Rights, Wanted},
-    source::{Tasks, now_ns, times::EventTimes},
+    source::{
+        Tasks,
+        events::{Plan, known_names},
+        now_ns,
+        period::RandomPeriod,
+    },
     sys::{
         event::{Attributes, PerfEvent},
+        event_times::EventTimes,
         ring::Ring,
     },
 };

@@ -11,7 +11,7 @@ pub const APART_MAX: usize = 16;
 /// Number of events for which there are programs.
 pub const EVENTS_MAX: usize = 8;
 /// Number of registers of a sample.
-pub const REGISTERS: usize = crate::branch::REGISTERS_TOLD;
+pub const REGISTERS: usize = crate::registers::REGISTERS_TOLD;
 /// Maximum number of entries that wait for their table.
 pub const WAITING: usize = 32;
 /// Number of entries of a bucket.

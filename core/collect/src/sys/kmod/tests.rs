@@ -69,7 +69,7 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("DWELL_ABI_VERSION", ABI_VERSION.into()),
         ("DWELL_EVENTS_MAX", EVENTS_MAX as u64),
         ("DWELL_APART_MAX", APART_MAX as u64),
-        ("DWELL_REGISTERS", crate::branch::REGISTERS_TOLD as u64),
+        ("DWELL_REGISTERS", crate::registers::REGISTERS_TOLD as u64),
         ("DWELL_ALL_CPUS", ALL_CPUS.into()),
         ("DWELL_EVENT_PINNED", EVENT_PINNED.into()),
         ("DWELL_EVENT_REGISTERS", EVENT_REGISTERS.into()),

@@ -1,0 +1,334 @@
+//! Path bursts: which thread to follow and when, so that it costs no more than the budget.
+//!
+//! Enters: the target's CPU time so far, and a thread that ran just now. Leaves: bursts, as items among the records. Never
+//! here: the meaning of addresses ([`crate::evidence::transfers`]), ptrace ([`crate::sys::tracer`]).
+//!
+//! A burst begins at a random moment of a thread's running time: after a random delay, if the thread runs then. Delays have
+//! an exponential distribution, so that every moment of a run is equally likely; their mean is the cost of a burst divided
+//! by the budget. The cost is measured, not assumed. If delays are short, the helper process waits for them and takes
+//! several bursts at a time. If they are long, we wait until the target's CPU time reaches a mark, and take the thread of
+//! the latest sample.
+
+use std::{collections::BTreeMap, io};
+
+use dwell_profile::{BurstsRecord, Pid, Tid};
+
+use crate::{
+    random::Random,
+    source::{items::RawBurst, now_ns},
+    sys::tracer::{BURSTS_MAX, Ending, How, Order, Stepper, Steps},
+};
+
+/// Steps of a followed burst that are used. At equal cost, fewer and longer bursts are better, because stopping the thread
+/// and the steps before the used ones cost as much again: bursts of a third of this length yielded 40 % of the steps. Bursts
+/// of 28,672 were no better than these, and stop a thread for longer (docs/measured.md).
+const STEPS: usize = 12288;
+/// Steps at the beginning of a followed burst that are dropped. A random moment is likely to be in slow code, so the first
+/// branches are not typical: in walks through lists, for example, they are in the long ones. In a shorter burst at most half
+/// of the steps are dropped.
+const STEPS_BEFORE: usize = 4096;
+/// Steps of a burst if the thread is single-stepped, at a hundred times the cost.
+const STEPS_MADE: usize = 1024;
+/// Assumed cost of a followed burst in ns, before the first was measured.
+const COST_NS_FIRST: f64 = 1e6;
+/// Assumed cost of a single-stepped burst in ns: a step takes 11 µs on an otherwise idle machine (measured.md), and 19 to 50
+/// µs on a busy one. The figure is rather too high, because a first burst that exceeds the budget of a short run would leave
+/// only the beginning of the run stepped.
+const COST_NS_STEPPED: f64 = 40e6;
+/// Approximate duration in ns of the bursts that are requested at once; samples wait for them.
+const BATCH_NS: f64 = 50e6;
+/// Mean delay in ns before a burst whose mark was reached.
+const DELAY_NS: u64 = 5_000_000;
+/// CPU time in ns after which another thread is tried if one was refused because it was gone or waited.
+const RETRY_CPU_NS: f64 = 5e6;
+/// Time in ms to wait at the end for a burst in progress.
+const LAST_MS: u32 = 500;
+/// Time in ns after which samples no longer wait for a burst, for example because the thread cannot even be stopped.
+const WAIT_NS_MAX: u64 = 2_000_000_000;
+/// Successive refusals of permission before the first burst after which we give up, unless we may single-step.
+const DENIED_MAX: u32 = 8;
+/// Cause recorded if a single-stepped burst was answered late: the samples of its steps were counted before the answer.
+const LATE: &str = "answered late";
+/// Cause recorded for bursts requested at the end that were not answered.
+const UNANSWERED: &str = "no answer before the end";
+/// Cause recorded if the helper process was killed, so that there are no more bursts.
+const HELPER_ENDED: &str = "the stepping process ended";
+
+/// Requests path bursts of threads, one request at a time.
+pub struct BurstRecorder {
+    tracer: Option<Stepper>,
+    /// Allowed share of the target's CPU time.
+    budget: f64,
+    next_cpu_ns: Option<f64>,
+    asked: Option<Asked>,
+    /// Average cost of a burst in ns.
+    cost_ns: f64,
+    /// Whether threads that cannot be followed may be single-stepped.
+    may_step: bool,
+    /// Whether threads can be followed on this machine, as far as we know.
+    is_followed: bool,
+    denied: u32,
+    record: BurstsRecord,
+    random: Random,
+}
+
+/// A burst that was requested and not answered yet.
+#[derive(Clone, Copy)]
+struct Asked {
+    pid: Pid,
+    tid: Tid,
+    at_ns: u64,
+    cpu_ns: f64,
+}
+
+impl Asked {
+    /// Returns whether samples still wait for the answer.
+    fn is_waited_for(&self) -> bool {
+        now_ns().saturating_sub(self.at_ns) < WAIT_NS_MAX
+    }
+}
+
+impl BurstRecorder {
+    /// Starts the helper process that follows threads, or single-steps them if `may_step`. Call it early, because the helper
+    /// is a fork of this process.
+    pub fn start(budget_percent: f64, may_step: bool) -> io::Result<Self> {
+        Ok(BurstRecorder {
+            tracer: Some(Stepper::fork()?),
+            budget: budget_percent / 100.0,
+            next_cpu_ns: None,
+            asked: None,
+            cost_ns: COST_NS_FIRST,
+            may_step,
+            is_followed: true,
+            denied: 0,
+            record: BurstsRecord { budget_percent, ..BurstsRecord::default() },
+            random: Random::new(now_ns()),
+        })
+    }
+
+    /// Returns the pid of the helper process, which must be allowed to trace the target.
+    pub fn tracer(&self) -> Option<Pid> {
+        self.tracer.as_ref().map(Stepper::pid)
+    }
+
+    /// Returns whether there may be more bursts.
+    pub fn is_on(&self) -> bool {
+        self.tracer.is_some()
+    }
+
+    /// Returns what was done so far.
+    pub fn record(&self) -> &BurstsRecord {
+        &self.record
+    }
+
+    /// Returns the time from which samples may come from a thread that is being single-stepped. They must wait for the
+    /// answer, but not forever: a thread in an uninterruptible disk wait blocks the helper too.
+    pub fn since_ns(&self) -> Option<u64> {
+        self.asked.filter(Asked::is_waited_for).map(|a| a.at_ns)
+    }
+
+    /// Requests bursts of a thread if it is time. `cpu_ns` is the target's CPU time so far.
+    pub fn offer(&mut self, pid: Pid, tid: Tid, cpu_ns: f64) {
+        if self.asked.is_some() || self.record.stepping_ns as f64 > self.budget * cpu_ns {
+            return;
+        }
+        let gap_ns = self.cost_ns / self.budget;
+        let (bursts, delay_ns) = if gap_ns < BATCH_NS {
+            ((BATCH_NS / gap_ns) as usize, gap_ns as u64)
+        } else {
+            let next = self.next_cpu_ns.unwrap_or_else(|| self.draw(cpu_ns));
+            if cpu_ns < next {
+                return;
+            }
+            (1, DELAY_NS)
+        };
+        let seed = (self.random.uniform() * u64::MAX as f64) as u64;
+        let (how, steps_max) = match (self.is_followed, self.may_step) {
+            (true, true) => (How::FollowOrStep, STEPS_BEFORE + STEPS),
+            (true, false) => (How::Follow, STEPS_BEFORE + STEPS),
+            (false, _) => (How::Step, STEPS_MADE),
+        };
+        let order = Order { how, steps_max, bursts: bursts.clamp(1, BURSTS_MAX), delay_ns, seed };
+        let Some(tracer) = &mut self.tracer else { return };
+        match tracer.request(pid, tid, &order) {
+            Ok(()) => self.asked = Some(Asked { pid, tid, at_ns: now_ns(), cpu_ns }),
+            Err(_) => self.give_up(),
+        }
+    }
+
+    /// Returns the requested bursts, with the times when they began, once they are complete.
+    pub fn take(&mut self) -> Vec<(u64, RawBurst)> {
+        self.take_within(0)
+    }
+
+    /// Waits for the bursts requested at the end of collection, for a limited time, and returns them.
+    pub fn take_last(&mut self) -> Vec<(u64, RawBurst)> {
+        let bursts = self.take_within(LAST_MS);
+        if self.asked.take().is_some() {
+            count(&mut self.record.refused, UNANSWERED);
+        }
+        bursts
+    }
+
+    fn take_within(&mut self, timeout_ms: u32) -> Vec<(u64, RawBurst)> {
+        let (Some(asked), Some(tracer)) = (self.asked, &mut self.tracer) else { return Vec::new() };
+        let bursts = match tracer.reply(timeout_ms) {
+            Ok(Some(bursts)) => bursts,
+            Ok(None) => return Vec::new(),
+            Err(_) => {
+                self.give_up();
+                return Vec::new();
+            }
+        };
+        self.asked = None;
+        self.record.cpu_ns = asked.cpu_ns as u64;
+        bursts.into_iter().filter_map(|steps| self.account(asked, steps)).collect()
+    }
+
+    /// Records the result and the cost of a burst.
+    fn account(&mut self, asked: Asked, mut steps: Steps) -> Option<(u64, RawBurst)> {
+        if steps.ending.is_refusal() && steps.ending != Ending::InKernel {
+            count(&mut self.record.refused, cause(steps.ending, asked.pid));
+            self.next_cpu_ns = Some(asked.cpu_ns + RETRY_CPU_NS);
+            self.note_denial(steps.ending);
+            return None;
+        }
+        self.denied = 0;
+        let cost_ns = steps.cost_ns;
+        self.record.stepping_ns += cost_ns;
+        match steps.ending {
+            Ending::Complete => {}
+            // The thread was stopped in vain, but stopping it costs time too.
+            Ending::InKernel => count(&mut self.record.refused, cause(steps.ending, asked.pid)),
+            ending => count(&mut self.record.cut_short, cause(ending, asked.pid)),
+        }
+        if self.is_followed && !steps.is_followed {
+            // Threads cannot be followed here: this one was not.
+            (self.is_followed, self.cost_ns) = (false, COST_NS_STEPPED);
+        }
+        if !steps.is_followed && !asked.is_waited_for() {
+            count(&mut self.record.cut_short, LATE);
+        }
+        if steps.is_followed {
+            steps.pcs.drain(..(steps.pcs.len() / 2).min(STEPS_BEFORE));
+        }
+        self.cost_ns += (cost_ns as f64 - self.cost_ns) / 8.0;
+        if steps.ending == Ending::InKernel {
+            self.next_cpu_ns = Some(asked.cpu_ns + RETRY_CPU_NS);
+        } else {
+            self.draw(asked.cpu_ns);
+        }
+        if steps.pcs.len() > 1 {
+            self.record.bursts += 1;
+            self.record.steps += steps.pcs.len() as u64 - 1;
+        }
+        let (pid, tid, end_ns) = (asked.pid, asked.tid, steps.end_ns);
+        let stepped_until_ns = if steps.is_followed { 0 } else { end_ns };
+        Some((steps.begin_ns, RawBurst { pid, tid, stepped_until_ns, pcs: steps.pcs }))
+    }
+
+    /// Disables path bursts if threads can neither be followed nor single-stepped.
+    fn note_denial(&mut self, ending: Ending) {
+        self.denied +=
+            u32::from(matches!(ending, Ending::NotPermitted | Ending::NoQuietSignal | Ending::HasChildren));
+        let is_denied = self.denied >= DENIED_MAX && self.record.bursts == 0;
+        if !self.may_step && (ending == Ending::CannotFollow || is_denied) {
+            self.tracer = None;
+        }
+    }
+
+    /// Ends path bursts because the helper process is gone.
+    fn give_up(&mut self) {
+        (self.asked, self.tracer) = (None, None);
+        count(&mut self.record.refused, HELPER_ENDED);
+    }
+
+    /// Draws the CPU time of the next burst.
+    fn draw(&mut self, cpu_ns: f64) -> f64 {
+        let next = cpu_ns + self.random.delay(self.cost_ns / self.budget);
+        self.next_cpu_ns = Some(next);
+        next
+    }
+}
+
+/// Adds one to the number of events with this cause.
+pub fn count(causes: &mut BTreeMap<String, u64>, cause: &str) {
+    *causes.entry(cause.to_owned()).or_default() += 1;
+}
+
+/// Returns the cause as it is stored in the epoch and shown to the user.
+fn cause(ending: Ending, pid: Pid) -> &'static str {
+    match ending {
+        Ending::Complete => "complete",
+        Ending::Signal => "signal",
+        Ending::Stopped => "stopped",
+        Ending::Exited => "exited",
+        Ending::Unsteppable => "unsteppable code",
+        Ending::Repeating => "string instruction",
+        Ending::Late => "too long",
+        Ending::SystemCall => "system call",
+        Ending::Unfollowable => "code that cannot be followed",
+        Ending::Unreadable => "memory that cannot be read",
+        Ending::TooMuchMemory => "too much memory",
+        Ending::Fault => "exception",
+        Ending::Narrow => "32-bit code",
+        Ending::Differs => "followed wrongly",
+        Ending::NotRunning => "not running",
+        Ending::InKernel => "in the kernel",
+        Ending::NotPermitted if is_traced(pid) => "already traced",
+        Ending::NotPermitted => "not permitted",
+        Ending::NoQuietSignal => "blocks signals",
+        Ending::HasChildren => "has children",
+        Ending::Gone => "gone",
+        Ending::CannotFollow => "no code can be made here",
+    }
+}
+
+fn is_traced(pid: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let tracer = status.lines().find_map(|l| l.strip_prefix("TracerPid:"));
+    tracer.is_some_and(|t| t.trim() != "0")
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    fn asked() -> Asked {
+        Asked { pid: Pid(std::process::id()), tid: Tid(std::process::id()), at_ns: 0, cpu_ns: 1e9 }
+    }
+
+    fn ended(ending: Ending, pcs: Vec<u64>) -> Steps {
+        Steps { ending, begin_ns: 1, end_ns: 2, cost_ns: 1, pcs, is_followed: true }
+    }
+
+    fn tell(bursts: &mut BurstRecorder, ending: Ending, times: u32) {
+        (0..times).for_each(|_| drop(bursts.account(asked(), ended(ending, Vec::new()))));
+    }
+
+    #[test]
+    fn one_who_must_not_step_gives_up_where_nobody_can_be_followed() {
+        let mut bursts = BurstRecorder::start(1.0, false).unwrap();
+        tell(&mut bursts, Ending::NotPermitted, DENIED_MAX - 1);
+        assert!(bursts.is_on());
+        tell(&mut bursts, Ending::NotPermitted, 1);
+        assert!(!bursts.is_on());
+        assert_eq!(bursts.record().refused, [("not permitted".to_owned(), u64::from(DENIED_MAX))].into());
+
+        let mut bursts = BurstRecorder::start(1.0, false).unwrap();
+        tell(&mut bursts, Ending::CannotFollow, 1);
+        assert!(!bursts.is_on());
+    }
+
+    #[test]
+    fn one_who_was_asked_for_goes_on_and_so_does_one_who_had_a_burst() {
+        let mut asked_for = BurstRecorder::start(1.0, true).unwrap();
+        tell(&mut asked_for, Ending::NotPermitted, 10 * DENIED_MAX);
+        assert!(asked_for.is_on());
+
+        let mut bursts = BurstRecorder::start(1.0, false).unwrap();
+        assert!(bursts.account(asked(), ended(Ending::Complete, vec![1, 2, 3, 4])).is_some());
+        tell(&mut bursts, Ending::NotPermitted, 10 * DENIED_MAX);
+        assert!(bursts.is_on());
+    }
+}

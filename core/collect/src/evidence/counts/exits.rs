@@ -1,0 +1,110 @@
+//! Breakpoints at a loop's exits: how often a thread leaves the loop.
+//!
+//! Enters: a thread and the addresses of a loop's exits. Leaves: how often they were executed within some milliseconds of
+//! the thread's running time, and the cost. Never here: which loops.
+
+use std::{
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use dwell_profile::CountsRecord;
+
+use crate::{
+    collector::Watch,
+    source::{items::RawExits, now_ns},
+    sys::breakpoint::{self, Breakpoints},
+};
+
+/// The length of a window if the thread runs.
+const WINDOW: Duration = Duration::from_millis(3);
+/// The interval at which the counts are read: a loop that is left all the time costs no more than that.
+const LOOK: Duration = Duration::from_micros(300);
+/// Number of executions that end a window.
+const EXECUTIONS_ENOUGH: u64 = 8;
+/// The approximate cost in ns of setting breakpoints, for the thread.
+const SETTING_NS: f64 = 20_000.0;
+/// The least time in ns between two windows, during which the target runs.
+const EVERY_CPU_NS: f64 = 12e6;
+/// The greatest share of the target's CPU time that this may cost, and the allowance at the beginning.
+const BUDGET: f64 = 0.003;
+const COST_NS_FIRST: f64 = 1e6;
+/// Number of consecutive refusals after which no more windows are tried.
+const REFUSALS_MAX: u32 = 20;
+
+/// Watches exits, one loop at a time.
+pub struct ExitWatcher {
+    /// The cost in ns of one counted execution; infinite where there are no breakpoints.
+    execution_ns: f64,
+    next_cpu_ns: f64,
+    refusals: u32,
+    record: CountsRecord,
+}
+
+impl ExitWatcher {
+    /// Measures the cost of a breakpoint.
+    pub fn start() -> Self {
+        let mut record = CountsRecord { budget_percent: 100.0 * BUDGET, ..CountsRecord::default() };
+        let execution_ns = breakpoint::cost_ns().unwrap_or_else(|_| {
+            record.refused.insert("loop: no breakpoints here".to_owned(), 1);
+            f64::INFINITY
+        });
+        ExitWatcher { execution_ns, next_cpu_ns: 0.0, refusals: 0, record }
+    }
+
+    /// Whether it is time for a window.
+    pub fn is_due(&self, cpu_ns: f64) -> bool {
+        let within_budget = self.record.cost_ns as f64 <= COST_NS_FIRST + BUDGET * cpu_ns;
+        self.execution_ns.is_finite()
+            && self.refusals < REFUSALS_MAX
+            && within_budget
+            && cpu_ns >= self.next_cpu_ns
+    }
+
+    /// Watches for some 3 ms. Returns when the window began and what was counted, or `None` if breakpoints were refused
+    /// or the thread did not run.
+    pub fn watch(&mut self, watch: &Watch, cpu_ns: f64) -> Option<(u64, RawExits)> {
+        self.next_cpu_ns = cpu_ns + EVERY_CPU_NS;
+        let since_ns = now_ns();
+        let counted = Breakpoints::set_all(watch.tid, &watch.addresses).and_then(|set| {
+            set.start()?;
+            let start = Instant::now();
+            while start.elapsed() < WINDOW {
+                sleep(LOOK);
+                if set.so_far()?.executions.iter().sum::<u64>() >= EXECUTIONS_ENOUGH {
+                    break;
+                }
+            }
+            set.stop()
+        });
+        let Ok(counts) = counted else {
+            self.refusals += 1;
+            *self.record.refused.entry("loop: breakpoints refused".to_owned()).or_default() += 1;
+            return None;
+        };
+        self.refusals = 0;
+        let executions = counts.executions.iter().sum::<u64>();
+        let cost_ns =
+            (executions as f64 * self.execution_ns).min(counts.running_ns as f64) + 2.0 * SETTING_NS;
+        self.record.cost_ns += cost_ns as u64;
+        let raw = RawExits {
+            pid: watch.pid,
+            tid: watch.tid,
+            counter: watch.counter,
+            since_ns,
+            until_ns: now_ns(),
+            running_ns: counts.running_ns,
+            executions,
+        };
+        Some((since_ns, raw))
+    }
+
+    /// Adds the cost and the refusals so far to a record.
+    pub fn add_to(&self, record: &mut CountsRecord) {
+        record.budget_percent += self.record.budget_percent;
+        record.cost_ns += self.record.cost_ns;
+        for (cause, number) in &self.record.refused {
+            *record.refused.entry(cause.clone()).or_default() += number;
+        }
+    }
+}

@@ -1,0 +1,188 @@
+//! Methods that measure executions beside sampling, and their scheduling.
+//!
+//! Enters: what was requested, the thread sampled last. Leaves: path bursts and breakpoint counts among the records, and
+//! notes about them. Never here: how threads are emulated ([`crate::evidence::bursts`]) and executions counted
+//! ([`crate::evidence::breakpoint_counts`]).
+
+use dwell_profile::{BreakpointRecord, BurstsRecord, CountsRecord, Pid, Tid};
+
+use super::Session;
+use crate::{
+    CollectError,
+    evidence::{breakpoint_counts::BreakpointCounter, bursts::BurstRecorder, counts::Odometers},
+    run::options::RecordOptions,
+    source::items::Item,
+};
+
+/// Shortest interval between two deliveries of samples to the odometers: each one wakes their thread.
+const OFFER_EVERY_NS: u64 = 50_000_000;
+
+/// The methods that measure executions beside sampling. By default there are none.
+#[derive(Default)]
+pub struct Counting {
+    /// Takes path bursts of threads.
+    pub bursts: Option<BurstRecorder>,
+    /// Counts executions by hardware breakpoints.
+    pub breakpoints: Option<BreakpointCounter>,
+    /// Watches the exits of loops whose registers count iterations. Without it no such counter is trusted.
+    pub exits: Option<crate::evidence::counts::exits::ExitWatcher>,
+    /// Percent of the target's CPU time that breakpoints may cost once it is found that threads cannot be emulated.
+    pub stand_in_percent: Option<f64>,
+    /// Percent of the target's CPU time that odometers may cost; 0: none are read.
+    pub odometers_percent: f64,
+    /// Reads words of memory in which programs count, once sampling begins.
+    pub odometers: Option<Odometers>,
+    /// End of the samples that were delivered to the odometers, plus [`OFFER_EVERY_NS`].
+    offer_next_ns: u64,
+}
+
+impl Counting {
+    /// Starts the methods. Call this early: the process that emulates threads is a fork of this one, so it is smaller then.
+    pub fn start(options: &RecordOptions) -> Result<Self, CollectError> {
+        let (percent, stand_in) = (options.bursts_percent, options.breakpoints_stand_in);
+        let bursts = match (percent > 0.0).then(|| BurstRecorder::start(percent, !stand_in)) {
+            Some(Err(error)) if !stand_in => return Err(CollectError::Paths(error)),
+            started => started.and_then(Result::ok),
+        };
+        let percent = options.breakpoints_percent;
+        let (now, later) = if stand_in && bursts.is_some() { (0.0, percent) } else { (percent, 0.0) };
+        Ok(Counting {
+            bursts,
+            breakpoints: (now > 0.0).then(|| BreakpointCounter::start(now)),
+            exits: (options.odometers_percent > 0.0).then(crate::evidence::counts::exits::ExitWatcher::start),
+            stand_in_percent: (later > 0.0).then_some(later),
+            odometers_percent: options.odometers_percent,
+            odometers: None,
+            offer_next_ns: 0,
+        })
+    }
+}
+
+impl Session {
+    /// Offers the thread that was sampled last for path bursts.
+    pub(super) fn offer_thread(&mut self) {
+        let latest = self.collector.feed.take_latest();
+        let cpu_ns = self.cpu_ns();
+        if let (Some(bursts), Some((pid, tid))) = (&mut self.counting.bursts, latest)
+            && pid != Pid(std::process::id())
+            && Some(pid) != bursts.tracer()
+        {
+            bursts.offer(pid, tid, cpu_ns);
+        }
+        self.stand_in();
+        self.count_at_breakpoints(latest, cpu_ns);
+        self.watch_exits(cpu_ns);
+    }
+
+    /// Switches to breakpoints if it is found that threads cannot be emulated.
+    fn stand_in(&mut self) {
+        if self.counting.bursts.as_ref().is_some_and(BurstRecorder::is_on) {
+            return;
+        }
+        if let Some(percent) = self.counting.stand_in_percent.take() {
+            self.counting.breakpoints = Some(BreakpointCounter::start(percent));
+            self.collector.feed.keep_places();
+        }
+    }
+
+    /// Counts executions of the most sampled places, in windows of that thread's time. The windows begin after all records
+    /// that were applied.
+    fn count_at_breakpoints(&mut self, latest: Option<(Pid, Tid)>, cpu_ns: f64) {
+        let recent = self.collector.feed.take_places();
+        let Some(counter) = self.counting.breakpoints.as_mut().filter(|c| c.is_on()) else { return };
+        recent.into_iter().for_each(|(pid, pc)| counter.sample(pid, pc));
+        if let Some((pid, tid)) = latest.filter(|(pid, _)| *pid != Pid(std::process::id())) {
+            for (begin_ns, counts) in counter.count(pid, tid, cpu_ns) {
+                self.merger.push(begin_ns, Item::BreakpointCounts(Box::new(counts)));
+            }
+        }
+    }
+
+    /// Watches the exits of a loop that the latest samples are in, if it is due. The window begins after all records that
+    /// were applied.
+    fn watch_exits(&mut self, cpu_ns: f64) {
+        let Some(exits) = self.counting.exits.as_mut().filter(|exits| exits.is_due(cpu_ns)) else { return };
+        let Some(watch) = self.collector.loop_to_watch().filter(|w| w.pid != Pid(std::process::id())) else {
+            return;
+        };
+        if let Some((begin_ns, raw)) = exits.watch(&watch, cpu_ns) {
+            self.merger.push(begin_ns, Item::Exits(Box::new(raw)));
+        }
+    }
+
+    /// Starts odometers if samples are single records with registers.
+    pub(super) fn start_odometers(&mut self) {
+        let percent = self.counting.odometers_percent;
+        let registers = self.source.as_ref().is_some_and(|source| source.features().registers);
+        if cfg!(target_arch = "x86_64") && percent > 0.0 && registers && self.tables().is_none() {
+            self.counting.odometers = Some(Odometers::start(percent));
+            self.collector.feed.keep_seen();
+        }
+    }
+
+    /// Drops the samples of processes while a watchpoint was set in them. Returns the time before which records may be
+    /// applied.
+    pub(super) fn drop_watched(&mut self) -> u64 {
+        let Some(odometers) = &self.counting.odometers else { return u64::MAX };
+        let (watched, since_ns) = odometers.take_watched();
+        for watched in watched {
+            let (pid, until_ns) = (watched.pid, watched.until_ns);
+            self.merger.push(watched.begin_ns, Item::Watched { pid, until_ns });
+        }
+        since_ns
+    }
+
+    /// Delivers the applied samples to the odometers, and takes their counts.
+    pub(super) fn exchange_odometers(&mut self, complete_ns: u64) {
+        let cpu_ns = self.cpu_ns();
+        let Some(odometers) = &mut self.counting.odometers else { return };
+        let is_last = complete_ns == u64::MAX;
+        if !is_last && complete_ns < self.counting.offer_next_ns {
+            return;
+        }
+        self.counting.offer_next_ns = complete_ns.saturating_add(OFFER_EVERY_NS);
+        let seen = self.collector.feed.take_seen();
+        if is_last {
+            odometers.finish(seen, cpu_ns);
+        } else {
+            odometers.offer(seen, complete_ns, cpu_ns);
+        }
+        for raw in odometers.take() {
+            self.collector.add_executions(&raw);
+        }
+    }
+
+    pub(super) fn counts_record(&self) -> Option<CountsRecord> {
+        let odometers = self.counting.odometers.as_ref().map(Odometers::record);
+        let has_any = odometers.is_some() || self.counting.exits.is_some();
+        if !has_any {
+            return None;
+        }
+        let mut record = CountsRecord { cpu_ns: self.cpu_ns() as u64, ..odometers.unwrap_or_default() };
+        self.collector.add_counts_to(&mut record);
+        if let Some(exits) = &self.counting.exits {
+            exits.add_to(&mut record);
+            if self.counting.breakpoints.is_none() {
+                record.samples_dropped += self.collector.disturbances.dropped().counted;
+            }
+        }
+        Some(record)
+    }
+
+    pub(super) fn bursts_record(&self) -> Option<BurstsRecord> {
+        self.counting.bursts.as_ref().map(|bursts| BurstsRecord {
+            cpu_ns: self.cpu_ns() as u64,
+            samples_dropped: self.collector.disturbances.dropped().stepped,
+            opaque_steps: self.collector.opaque_steps(),
+            ..bursts.record().clone()
+        })
+    }
+
+    pub(super) fn breakpoint_record(&self) -> Option<BreakpointRecord> {
+        self.counting.breakpoints.as_ref().map(|counter| BreakpointRecord {
+            cpu_ns: self.cpu_ns() as u64,
+            samples_dropped: self.collector.disturbances.dropped().counted,
+            ..counter.record().clone()
+        })
+    }
+}

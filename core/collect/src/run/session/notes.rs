@@ -1,0 +1,114 @@
+//! Notes of an epoch: what a reader of its counts must know.
+//!
+//! Enters: notes about the start; tallies while the epoch goes on, from which notes follow about samples that are missing
+//! because tasks were created, that the kernel withholds, or that have no certain name. Leaves: the texts.
+
+use super::Session;
+use crate::run::options::Progress;
+
+/// Share of samples missing because of created tasks above which a note is added.
+const TOLD_MISSING: f64 = 0.01;
+
+/// The subject of a note that changes while the epoch goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// How many branch stacks were recorded.
+    BranchStacks,
+    /// Samples that are missing because new tasks were created.
+    NewTasks,
+    /// Generated code whose names are uncertain.
+    UncertainNames,
+}
+
+/// The notes in their order, each with its subject if it may change.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Notes(Vec<(Option<Subject>, String)>);
+
+impl Notes {
+    /// Adds a note that does not change.
+    pub(super) fn add(&mut self, text: String) {
+        self.0.push((None, text));
+    }
+
+    /// Adds the note on a subject, or replaces its text.
+    pub(super) fn set(&mut self, subject: Subject, text: String) {
+        match self.0.iter_mut().find(|(known, _)| *known == Some(subject)) {
+            Some((_, known)) => *known = text,
+            None => self.0.push((Some(subject), text)),
+        }
+    }
+
+    /// Removes the note on a subject.
+    pub(super) fn remove(&mut self, subject: Subject) {
+        self.0.retain(|(known, _)| *known != Some(subject));
+    }
+
+    /// Returns whether there is a note on a subject.
+    pub(super) fn has(&self, subject: Subject) -> bool {
+        self.0.iter().any(|(known, _)| *known == Some(subject))
+    }
+
+    /// Returns all texts in their order.
+    pub(super) fn texts(&self) -> Vec<String> {
+        self.0.iter().map(|(_, text)| text.clone()).collect()
+    }
+}
+
+impl Session {
+    /// Adds a note to the epoch.
+    pub fn note(&mut self, text: &str) {
+        self.notes.add(text.to_owned());
+        self.store.epoch.notes = self.notes.texts();
+    }
+
+    /// Adds the epoch's note on a subject, or replaces its text.
+    pub(super) fn set_note(&mut self, subject: Subject, text: String) {
+        self.notes.set(subject, text);
+        self.store.epoch.notes = self.notes.texts();
+    }
+
+    /// Adds a note on how many samples are missing in tasks that inherited the events, if that is significant. They cannot
+    /// be corrected for, because the instructions that they would have named are not known.
+    pub(super) fn note_new_tasks(&mut self) {
+        let born = self.source_tally().born - self.at_epoch.born;
+        let missing = born * self.plans.len() as u64 / 2; // On average, half a period of each event is missing.
+        let share = missing as f64 / (missing + self.samples()).max(1) as f64;
+        if share >= TOLD_MISSING || self.notes.has(Subject::NewTasks) {
+            self.set_note(Subject::NewTasks, new_tasks_note(born, missing, share));
+        }
+    }
+
+    /// Reports, in the epoch and to the user, the programs whose samples the kernel withholds.
+    pub fn note_withheld(&mut self, progress: &mut dyn FnMut(Progress)) {
+        for program in self.collector.withheld.take() {
+            let note = format!(
+                "the kernel withholds the samples of {program}, which has more rights than dwell (setuid or file capabilities): \
+                 record it as root"
+            );
+            if !self.store.epoch.notes.contains(&note) {
+                self.note(&note);
+                progress(Progress::Warning(note));
+            }
+        }
+    }
+
+    /// Adds a note on how many samples of generated code have no name because it is uncertain.
+    pub(super) fn note_uncertain_names(&mut self) {
+        let uncertain = self.collector.uncertain_names();
+        if uncertain > 0 || self.notes.has(Subject::UncertainNames) {
+            let note = format!(
+                "{uncertain} samples of generated code have no name: the process replaced the code at their addresses while \
+                 they were taken"
+            );
+            self.set_note(Subject::UncertainNames, note);
+        }
+    }
+}
+
+fn new_tasks_note(tasks: u64, missing: u64, share: f64) -> String {
+    format!(
+        "{tasks} new processes and threads restarted the sampling period: about {missing} samples ({:.1}%) are missing. Use \
+         `record -a` to avoid this.",
+        100.0 * share
+    )
+}

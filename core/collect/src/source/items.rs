@@ -1,0 +1,239 @@
+//! Owned copies of kernel records, without the fields that the collector does not need.
+//!
+//! Enters: parsed records that borrow from a ring's bytes. Leaves: owned values that outlive the ring; records that nobody
+//! needs (mappings of data, threads, unknown types) are left out. Never here: state.
+
+use dwell_attribution::Target;
+use dwell_profile::{EventIndex, Pid, Tid};
+
+use crate::{
+    loss::LossCause,
+    source::records::{Body, Sample},
+};
+
+/// A record that outlives its ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// A sample of the event with this index.
+    Sample(EventIndex, Sample),
+    /// The registers of a sample of this event. The sample itself was counted in the kernel, so this item is not counted; it
+    /// only shows which way a branch went.
+    Registers(EventIndex, Sample),
+    /// The last branches of a thread. They count as no sample.
+    Branches(Box<RawStack>),
+    /// Any other record. These are rare, so they are boxed.
+    Side(Box<Side>),
+    /// A burst: the thread was emulated, or single-stepping of it began.
+    Burst(Box<RawBurst>),
+    /// A watchpoint disturbed a process. Its samples up to `until_ns` contain the disturbance.
+    Watched {
+        /// The process.
+        pid: Pid,
+        /// End of the disturbance: CLOCK_MONOTONIC in ns.
+        until_ns: u64,
+    },
+    /// Breakpoints counted the executions of a few places by one thread.
+    BreakpointCounts(Box<RawBreakpointCounts>),
+    /// The exits of a loop were watched while a thread was in the loop.
+    Exits(Box<RawExits>),
+}
+
+/// Branches that a thread took.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawStack {
+    /// The process of the thread.
+    pub pid: Pid,
+    /// Source and target address of each branch, the latest first.
+    pub branches: Vec<(u64, u64)>,
+}
+
+/// Executions that hardware breakpoints counted during a window of a thread's time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawBreakpointCounts {
+    /// The process of the thread.
+    pub pid: Pid,
+    /// The thread.
+    pub tid: Tid,
+    /// Samples of the thread up to this time contain the cost of counting.
+    pub until_ns: u64,
+    /// Pairs of an address and its number of executions.
+    pub counts: Vec<(u64, u64)>,
+}
+
+/// How often a thread left a loop during an interval of its time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawExits {
+    /// The process of the thread.
+    pub pid: Pid,
+    /// The thread.
+    pub tid: Tid,
+    /// The counter that the loop steps.
+    pub counter: crate::evidence::counts::pairs::CounterId,
+    /// Start of the interval.
+    pub since_ns: u64,
+    /// End of the interval: samples up to this time contain the cost of watching.
+    pub until_ns: u64,
+    /// How long the thread ran during the interval, in ns.
+    pub running_ns: u64,
+    /// How often control reached an exit of the loop.
+    pub executions: u64,
+}
+
+/// The instructions that a thread executed while it was single-stepped, or would execute by emulation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawBurst {
+    /// The process of the thread.
+    pub pid: Pid,
+    /// The thread.
+    pub tid: Tid,
+    /// Samples of the thread up to this time contain the cost of stepping. 0: the thread was emulated while it stood still.
+    pub stepped_until_ns: u64,
+    /// The program counter before each step and after the last one.
+    pub pcs: Vec<u64>,
+}
+
+/// A side-band record that outlives its ring.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Executable memory was mapped.
+    Map {
+        /// The process.
+        pid: Pid,
+        /// First virtual address.
+        start: u64,
+        /// Bytes.
+        length: u64,
+        /// Offset of the first byte in the target's file.
+        file_offset: u64,
+        /// What was mapped.
+        target: Target,
+    },
+    /// A process executes a program.
+    Exec {
+        /// The process.
+        pid: Pid,
+        /// Its new name.
+        comm: String,
+    },
+    /// The executable that a process runs since its last [`Side::Exec`], in the form in which entries name it.
+    Executable {
+        /// The process.
+        pid: Pid,
+        /// [`crate::entries::Place::Executable`]'s `id`.
+        id: u64,
+    },
+    /// A task changed its name.
+    Comm {
+        /// The process of the task.
+        pid: Pid,
+        /// The thread of the task.
+        tid: Tid,
+        /// The name.
+        comm: String,
+    },
+    /// A thread began, the first one of a process included. Only recorded where thread names are kept.
+    BeginThread {
+        /// The new thread.
+        tid: Tid,
+        /// The process that created it. It differs from the thread's own process only for the first thread of a process.
+        parent_pid: Pid,
+        /// The thread that created it.
+        parent_tid: Tid,
+    },
+    /// A thread ended. Only recorded where thread names are kept.
+    EndThread {
+        /// The thread.
+        tid: Tid,
+    },
+    /// A process was created.
+    Fork {
+        /// The new process.
+        pid: Pid,
+        /// Its parent process.
+        parent_pid: Pid,
+    },
+    /// The first thread of a process ended.
+    Exit {
+        /// The process.
+        pid: Pid,
+    },
+    /// Samples, or records of any kind, are missing.
+    Lost {
+        /// The event whose records are missing, where it is known.
+        event: Option<EventIndex>,
+        /// Number of missing records.
+        records: u64,
+        /// Why they are missing.
+        cause: LossCause,
+    },
+    /// The kernel throttled an event.
+    Throttle {
+        /// The throttled event, where it is known.
+        event: Option<EventIndex>,
+    },
+}
+
+impl Side {
+    /// Returns the process that this record is about, if it is about one.
+    pub fn pid(&self) -> Option<Pid> {
+        match self {
+            Side::Map { pid, .. }
+            | Side::Exec { pid, .. }
+            | Side::Executable { pid, .. }
+            | Side::Comm { pid, .. }
+            | Side::Fork { pid, .. }
+            | Side::Exit { pid } => Some(*pid),
+            Side::BeginThread { .. } | Side::EndThread { .. } | Side::Lost { .. } | Side::Throttle { .. } => {
+                None
+            }
+        }
+    }
+}
+
+impl Item {
+    /// Returns the part of a record that the collector needs, or `None` if it needs nothing of it.
+    pub fn from_body(event: Option<EventIndex>, body: Body<'_>) -> Option<Item> {
+        let side = match body {
+            Body::Sample(sample) => return Some(Item::Sample(event?, sample)),
+            Body::Branches(stack) => {
+                let raw = RawStack { pid: stack.pid, branches: stack.taken().collect() };
+                return Some(Item::Branches(Box::new(raw)));
+            }
+            Body::Mmap(m) if m.executable => Side::Map {
+                pid: m.pid,
+                start: m.start,
+                length: m.length,
+                file_offset: m.file_offset,
+                target: Target::named(m.path, m.file),
+            },
+            Body::Comm { pid, exec: true, comm, .. } => Side::Exec { pid, comm: lossy(comm) },
+            Body::Comm { pid, tid, comm, .. } => Side::Comm { pid, tid, comm: lossy(comm) },
+            Body::Fork { pid, parent_pid, .. } if pid != parent_pid => Side::Fork { pid, parent_pid },
+            Body::Exit { pid, tid } if tid.is_first_of(pid) => Side::Exit { pid },
+            Body::Lost(records) | Body::LostSamples(records) => {
+                Side::Lost { event, records, cause: LossCause::RingFull }
+            }
+            Body::Throttle => Side::Throttle { event },
+            _ => return None,
+        };
+        Some(Item::Side(Box::new(side)))
+    }
+}
+
+impl Item {
+    /// Returns what a record reports about threads. This is needed only where thread names are kept.
+    pub fn of_thread(body: &Body<'_>) -> Option<Item> {
+        let side = match *body {
+            Body::Fork { tid, parent_pid, parent_tid, .. } => {
+                Side::BeginThread { tid, parent_pid, parent_tid }
+            }
+            Body::Exit { tid, .. } => Side::EndThread { tid },
+            _ => return None,
+        };
+        Some(Item::Side(Box::new(side)))
+    }
+}
+
+fn lossy(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

@@ -1,0 +1,393 @@
+//! Parser of the kernel's perf records: from the bytes of a ring buffer to validated values.
+//!
+//! Enters: the bytes of one `perf_event_header` and its body, as `perf_event_open(2)` lays them out for the sample type that
+//! `sys::event` requests (IDENTIFIER | TIME; for samples that are written to the ring IP | TID, sometimes REGS_USER, and
+//! BRANCH_STACK for the event of branch stacks; `sample_id_all`), or for events without any sample type. Leaves:
+//! [`Record`]s. Never here: a panic, whatever the bytes are; state.
+//!
+//! The length of a sample shows whether it carries registers, so no other record needs to be known. Whether it carries
+//! branches depends on the event, which the caller knows: a sample with an empty branch stack looks like one without
+//! registers.
+
+use dwell_attribution::FileTag;
+use dwell_profile::{BranchEntry, CpuId, Pid, Tid};
+use perf_event_open_sys::bindings as abi;
+
+use crate::registers::{REGISTER_COUNT, Registers};
+
+/// Bytes of `perf_event_header`: type (u32), misc (u16), size (u16).
+pub const HEADER_BYTES: usize = 8;
+/// Bytes of the trailer that `sample_id_all` appends: time and identifier. The writer's pid and tid may precede it, behind
+/// the body. They are skipped, since the bodies contain those that we need.
+const TRAILER_BYTES: usize = 16;
+/// Bytes of a record of losses behind its header: identifier and number. An event without `sample_id_all` writes no trailer,
+/// so this is its whole record.
+const LOST_BYTES: usize = 16;
+
+/// A parsed record, with its time and the event that wrote it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// CLOCK_MONOTONIC in ns. 0 for records of losses that carry no time.
+    pub time_ns: u64,
+    /// The id of the event that wrote the record.
+    pub event_id: u64,
+    /// The content of the record.
+    pub body: Body<'a>,
+}
+
+/// The content of a record, by its type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// An instruction was sampled.
+    Sample(Sample),
+    /// The last taken branches of a thread.
+    Branches(BranchStack<'a>),
+    /// Executable memory was mapped.
+    Mmap(Mmap<'a>),
+    /// A task got a new name, by executing a program if `exec` is set.
+    Comm {
+        /// The process of the task.
+        pid: Pid,
+        /// The thread of the task.
+        tid: Tid,
+        /// Whether the task executed a new program.
+        exec: bool,
+        /// The bytes of the name.
+        comm: &'a [u8],
+    },
+    /// A task was created.
+    Fork {
+        /// Process of the new task.
+        pid: Pid,
+        /// Process of its parent. Equal to `pid` if the new task is a thread.
+        parent_pid: Pid,
+        /// Thread of the new task.
+        tid: Tid,
+        /// The thread that created it.
+        parent_tid: Tid,
+    },
+    /// A task ended.
+    Exit {
+        /// Process of the task.
+        pid: Pid,
+        /// Thread of the task.
+        tid: Tid,
+    },
+    /// The ring was full: this many records are missing.
+    Lost(u64),
+    /// The counter overflowed while its buffer was full: this many samples are missing.
+    LostSamples(u64),
+    /// The kernel stopped the event for the rest of a timer tick.
+    Throttle,
+    /// The kernel resumed a throttled event.
+    Unthrottle,
+    /// A record of another type. The parser ignores its content.
+    Other(u32),
+}
+
+/// A sampled instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// The mode that the processor was in.
+    pub mode: Mode,
+    /// The virtual address of the sampled instruction.
+    pub pc: u64,
+    /// The process that ran. `u32::MAX` if the task was past its end.
+    pub pid: Pid,
+    /// The thread that ran.
+    pub tid: Tid,
+    /// The CPU, where it is known.
+    pub cpu: Option<CpuId>,
+    /// The user-mode registers, where they were sampled and the task had any. They are boxed because records are moved when
+    /// they are sorted.
+    pub registers: Option<Box<Registers>>,
+}
+
+/// The last branches that were taken before a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BranchStack<'a> {
+    /// The process that ran.
+    pub pid: Pid,
+    /// The entries as the kernel wrote them.
+    entries: &'a [u8],
+}
+
+impl BranchStack<'_> {
+    /// Iterates over the source and target addresses of the branches that were executed, the latest first.
+    pub fn taken(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let entries = self.entries.chunks_exact(BranchEntry::BYTES).map_while(|entry| {
+            let mut fields = Fields(entry);
+            Some(BranchEntry { from: fields.u64()?, to: fields.u64()?, flags: fields.u64()? })
+        });
+        entries.filter(|entry| !entry.is_wrong_path()).map(|entry| (entry.from, entry.to))
+    }
+}
+
+/// The processor's mode when the sample was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// User mode.
+    User,
+    /// Kernel mode.
+    Kernel,
+    /// Hypervisor mode.
+    Hypervisor,
+    /// Kernel mode of a guest.
+    GuestKernel,
+    /// User mode of a guest.
+    GuestUser,
+    /// The mode is not known.
+    Unknown,
+}
+
+/// An executable mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mmap<'a> {
+    /// The process.
+    pub pid: Pid,
+    /// First virtual address of the mapping.
+    pub start: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// Offset in the file of the mapping's first byte.
+    pub file_offset: u64,
+    /// Whether the mapping is executable.
+    pub executable: bool,
+    /// The file that was mapped.
+    pub file: FileTag<'a>,
+    /// The path as the process sees it, or `//anon`, `[vdso]`, ….
+    pub path: &'a [u8],
+}
+
+/// Why bytes could not be parsed as a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// There are fewer bytes than a header has, or the size in the header does not fit the bytes.
+    #[error("a record of {given} bytes says that it has {claimed}")]
+    Size {
+        /// Number of bytes given.
+        given: usize,
+        /// Number of bytes that the header claims.
+        claimed: usize,
+    },
+    /// The record is shorter than its type requires.
+    #[error("a record of type {kind} is too short: {given} bytes")]
+    Short {
+        /// The record's type.
+        kind: u32,
+        /// Number of bytes given.
+        given: usize,
+    },
+    /// A sample carries another number of registers than was requested.
+    #[error("a sample carries {bytes} bytes of registers")]
+    Registers {
+        /// Number of bytes after the fixed fields.
+        bytes: usize,
+    },
+    /// The branches of a sample do not fill it exactly.
+    #[error("a sample carries {bytes} bytes of branches and says that they are {claimed}")]
+    Branches {
+        /// Number of bytes of branch entries.
+        bytes: usize,
+        /// Number of entries that the sample claims.
+        claimed: u64,
+    },
+}
+
+/// The bytes of the first record, and the bytes after it.
+pub type Split<'a> = Result<(&'a [u8], &'a [u8]), RecordError>;
+
+/// Splits the first record off `stream`, by the size in its header. Returns `None` at the end of the stream.
+pub fn split_record(stream: &[u8]) -> Option<Split<'_>> {
+    if stream.is_empty() {
+        return None;
+    }
+    let claimed = stream.get(6..8).map_or(0, |b| usize::from(u16::from_ne_bytes([b[0], b[1]])));
+    let whole = (claimed >= HEADER_BYTES).then(|| stream.split_at_checked(claimed)).flatten();
+    Some(whole.ok_or(RecordError::Size { given: stream.len(), claimed }))
+}
+
+/// Parses one whole record, header included, of an event whose samples carry no branches.
+pub fn parse_record(bytes: &[u8]) -> Result<Record<'_>, RecordError> {
+    parse_record_of(bytes, |_| false)
+}
+
+/// Parses one whole record, header included. Samples of events for whose id `has_branches` returns true carry branches and
+/// no registers.
+pub fn parse_record_of(
+    bytes: &[u8],
+    has_branches: impl FnOnce(u64) -> bool,
+) -> Result<Record<'_>, RecordError> {
+    let (record, rest) = split_record(bytes).unwrap_or(Err(RecordError::Size { given: 0, claimed: 0 }))?;
+    if !rest.is_empty() {
+        return Err(RecordError::Size { given: bytes.len(), claimed: record.len() });
+    }
+    let mut fields = Fields(record);
+    let kind = fields.u32().unwrap_or(0);
+    let misc = fields.u16().unwrap_or(0);
+    fields.u16();
+    let short = RecordError::Short { kind, given: record.len() };
+    match kind {
+        abi::PERF_RECORD_SAMPLE => return parse_sample(fields, misc, short, has_branches),
+        abi::PERF_RECORD_THROTTLE | abi::PERF_RECORD_UNTHROTTLE => {
+            let (time_ns, event_id) = fields.u64().zip(fields.u64()).ok_or(short)?;
+            let is_begin = kind == abi::PERF_RECORD_THROTTLE;
+            let body = if is_begin { Body::Throttle } else { Body::Unthrottle };
+            return Ok(Record { time_ns, event_id, body });
+        }
+        abi::PERF_RECORD_LOST if fields.0.len() == LOST_BYTES => {
+            let (event_id, lost) = fields.u64().zip(fields.u64()).ok_or(short)?;
+            return Ok(Record { time_ns: 0, event_id, body: Body::Lost(lost) });
+        }
+        _ => {}
+    }
+    let (body, trailer) =
+        fields.0.split_at_checked(fields.0.len().wrapping_sub(TRAILER_BYTES)).ok_or(short)?;
+    let mut trailer = Fields(trailer);
+    let (time_ns, event_id) = trailer.u64().zip(trailer.u64()).ok_or(short)?;
+    let body = parse_body(kind, misc, Fields(body)).ok_or(short)?;
+    Ok(Record { time_ns, event_id, body })
+}
+
+fn parse_sample(
+    mut fields: Fields<'_>,
+    misc: u16,
+    short: RecordError,
+    has_branches: impl FnOnce(u64) -> bool,
+) -> Result<Record<'_>, RecordError> {
+    let mut fixed = || Some((fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?, fields.u64()?));
+    let (event_id, pc, pid, tid, time_ns) = fixed().ok_or(short)?;
+    if has_branches(event_id) {
+        let claimed = fields.u64().ok_or(short)?;
+        let stack = BranchStack { pid: Pid(pid), entries: fields.0 };
+        let bytes = usize::try_from(claimed).ok().and_then(|n| n.checked_mul(BranchEntry::BYTES));
+        return match bytes {
+            Some(bytes) if bytes == fields.0.len() => {
+                Ok(Record { time_ns, event_id, body: Body::Branches(stack) })
+            }
+            _ => Err(RecordError::Branches { bytes: fields.0.len(), claimed }),
+        };
+    }
+    let registers = parse_registers(fields)?;
+    let sample =
+        Sample { mode: Mode::from_misc(misc), pc, pid: Pid(pid), tid: Tid(tid), cpu: None, registers };
+    Ok(Record { time_ns, event_id, body: Body::Sample(sample) })
+}
+
+fn parse_registers(mut fields: Fields<'_>) -> Result<Option<Box<Registers>>, RecordError> {
+    let bad = RecordError::Registers { bytes: fields.0.len() };
+    match (fields.u64(), fields.0.len()) {
+        (None, 0) => Ok(None),                            // not sampled
+        (Some(0), 0) => Ok(None),                         // kernel threads have no user-mode registers
+        (Some(1), length) if length % 8 == 0 => Ok(None), // 32-bit code: not interpreted
+        (Some(2), length) if length == 8 * REGISTER_COUNT => {
+            let mut values = [0; REGISTER_COUNT];
+            values.iter_mut().for_each(|v| *v = fields.u64().unwrap_or(0));
+            Ok(Some(Box::new(Registers(values))))
+        }
+        _ => Err(bad),
+    }
+}
+
+fn parse_body(kind: u32, misc: u16, mut fields: Fields<'_>) -> Option<Body<'_>> {
+    let f = &mut fields;
+    Some(match kind {
+        abi::PERF_RECORD_MMAP => Body::Mmap(parse_mmap(f, misc)?),
+        abi::PERF_RECORD_MMAP2 => Body::Mmap(parse_mmap2(f, misc)?),
+        abi::PERF_RECORD_COMM => {
+            let exec = u32::from(misc) & abi::PERF_RECORD_MISC_COMM_EXEC != 0;
+            Body::Comm { pid: Pid(f.u32()?), tid: Tid(f.u32()?), exec, comm: f.text() }
+        }
+        abi::PERF_RECORD_FORK => {
+            let (pid, parent_pid, tid, parent_tid, _time) =
+                (f.u32()?, f.u32()?, f.u32()?, f.u32()?, f.u64()?);
+            Body::Fork {
+                pid: Pid(pid),
+                parent_pid: Pid(parent_pid),
+                tid: Tid(tid),
+                parent_tid: Tid(parent_tid),
+            }
+        }
+        abi::PERF_RECORD_EXIT => {
+            let (pid, _parent_pid, tid, _parent_tid, _time) =
+                (f.u32()?, f.u32()?, f.u32()?, f.u32()?, f.u64()?);
+            Body::Exit { pid: Pid(pid), tid: Tid(tid) }
+        }
+        abi::PERF_RECORD_LOST => Body::Lost((f.u64()?, f.u64()?).1),
+        abi::PERF_RECORD_LOST_SAMPLES => Body::LostSamples(f.u64()?),
+        other => Body::Other(other),
+    })
+}
+
+/// Parses the older form of a mapping (PERF_RECORD_MMAP), which contains neither the file's identity nor the protection. It
+/// is taken for code unless it is marked as data.
+fn parse_mmap<'a>(f: &mut Fields<'a>, misc: u16) -> Option<Mmap<'a>> {
+    let (pid, _tid, start, length, file_offset) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?, f.u64()?);
+    let executable = u32::from(misc) & abi::PERF_RECORD_MISC_MMAP_DATA == 0;
+    let file = FileTag::Inode { major: 0, minor: 0, inode: 0 };
+    Some(Mmap { pid: Pid(pid), start, length, file_offset, executable, file, path: f.text() })
+}
+
+fn parse_mmap2<'a>(f: &mut Fields<'a>, misc: u16) -> Option<Mmap<'a>> {
+    const PROT_EXEC: u32 = 4;
+    let (pid, _tid, start, length, file_offset) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?, f.u64()?);
+    let tag = f.take(24)?;
+    let (protection, _flags) = (f.u32()?, f.u32()?);
+    let file = if u32::from(misc) & abi::PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
+        FileTag::BuildId(tag.get(4..)?.get(..usize::from(*tag.first()?))?)
+    } else {
+        let mut tag = Fields(tag);
+        FileTag::Inode { major: tag.u32()?, minor: tag.u32()?, inode: tag.u64()? }
+    };
+    Some(Mmap {
+        pid: Pid(pid),
+        start,
+        length,
+        file_offset,
+        executable: protection & PROT_EXEC != 0,
+        file,
+        path: f.text(),
+    })
+}
+
+impl Mode {
+    fn from_misc(misc: u16) -> Self {
+        match u32::from(misc) & abi::PERF_RECORD_MISC_CPUMODE_MASK {
+            abi::PERF_RECORD_MISC_USER => Mode::User,
+            abi::PERF_RECORD_MISC_KERNEL => Mode::Kernel,
+            abi::PERF_RECORD_MISC_HYPERVISOR => Mode::Hypervisor,
+            abi::PERF_RECORD_MISC_GUEST_KERNEL => Mode::GuestKernel,
+            abi::PERF_RECORD_MISC_GUEST_USER => Mode::GuestUser,
+            _ => Mode::Unknown,
+        }
+    }
+}
+
+/// A reader of bytes, field by field. It returns `None` past their end.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.0.split_first_chunk().map(|(b, rest)| (self.0 = rest, u16::from_ne_bytes(*b)).1)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.0.split_first_chunk().map(|(b, rest)| (self.0 = rest, u32::from_ne_bytes(*b)).1)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.0.split_first_chunk().map(|(b, rest)| (self.0 = rest, u64::from_ne_bytes(*b)).1)
+    }
+
+    /// Returns the remaining bytes up to the first zero byte.
+    fn text(&mut self) -> &'a [u8] {
+        let end = self.0.iter().position(|b| *b == 0).unwrap_or(self.0.len());
+        &self.0[..end]
+    }
+}

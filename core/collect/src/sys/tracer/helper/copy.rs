@@ -1,0 +1,111 @@
+//! Copies the registers of a stopped thread and gives access to its memory.
+//!
+//! Enters: the id of a thread that we trace and that is stopped. Leaves: a [`Thread`] to be emulated. Never here: a change
+//! of the thread.
+
+use std::{arch::x86_64::__cpuid_count, mem, ptr};
+
+use crate::{
+    emulate::{
+        Thread,
+        memory::{Fetch, Memory},
+    },
+    sys::{native::Registers, tracer::Ending},
+};
+
+/// The register set of the vector registers for `PTRACE_GETREGSET`.
+const NT_X86_XSTATE: libc::c_int = 0x202;
+/// Size of the buffer for that set: larger than the state of any current machine (AMX: 11 KB).
+const STATE_BYTES: usize = 16 << 10;
+/// Mask of the arithmetic flags and the direction flag.
+const FLAGS: u64 = 0xcd5;
+/// Offset of the SSE registers in the state, and their number in its oldest part.
+const XMM_AT: usize = 160;
+
+/// The code segment of 64-bit programs.
+const USER_CS: u64 = 0x33;
+
+/// Copies the thread's registers and gives access to its memory. Returns an error for 32-bit code, which cannot be emulated.
+pub fn thread(tid: libc::pid_t) -> Result<Thread<Remote>, Ending> {
+    // SAFETY: the kernel writes the live struct, for which zeros are valid.
+    let user = unsafe {
+        let mut user: libc::user_regs_struct = mem::zeroed();
+        let got = libc::ptrace(libc::PTRACE_GETREGS, tid, 0, &raw mut user);
+        (got == 0).then_some(user).ok_or(Ending::Exited)?
+    };
+    if user.cs != USER_CS {
+        return Err(Ending::Narrow);
+    }
+    let mut registers = Box::new(Registers::new());
+    registers.general = [
+        user.rax, user.rcx, user.rdx, user.rbx, user.rsp, user.rbp, user.rsi, user.rdi, user.r8, user.r9,
+        user.r10, user.r11, user.r12, user.r13, user.r14, user.r15,
+    ];
+    registers.flags = user.eflags & FLAGS;
+    vectors(tid, &mut registers).ok_or(Ending::Exited)?;
+    Ok(Thread {
+        registers,
+        pc: user.rip,
+        fs: user.fs_base,
+        gs: user.gs_base,
+        memory: Memory::new(Remote { tid }),
+    })
+}
+
+fn vectors(tid: libc::pid_t, registers: &mut Registers) -> Option<()> {
+    let mut state = vec![0_u8; STATE_BYTES];
+    let mut vector = libc::iovec { iov_base: state.as_mut_ptr().cast(), iov_len: STATE_BYTES };
+    // SAFETY: the kernel writes at most that many bytes to the live buffer, and how many to the vector.
+    let got = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid, NT_X86_XSTATE, &raw mut vector) };
+    if got != 0 {
+        return None;
+    }
+    state.truncate(vector.iov_len);
+    registers.x87.copy_from_slice(state.get(..512)?);
+    let mxcsr = state.get(24..28)?.try_into().ok()?;
+    registers.mxcsr = u32::from_le_bytes(mxcsr);
+    for number in 0..16 {
+        part(&state, XMM_AT, number, 16, &mut registers.vectors[number][..16]);
+    }
+    let [upper, masks, uppermost, more] = [2, 5, 6, 7].map(component_at);
+    for number in 0..16 {
+        part(&state, upper, number, 16, &mut registers.vectors[number][16..32]);
+        part(&state, uppermost, number, 32, &mut registers.vectors[number][32..]);
+        part(&state, more, number, 64, &mut registers.vectors[16 + number]);
+    }
+    for number in 0..8 {
+        let mut mask = [0; 8];
+        part(&state, masks, number, 8, &mut mask);
+        registers.masks[number] = u64::from_le_bytes(mask);
+    }
+    Some(())
+}
+
+/// Returns the offset of a component in the state (CPUID leaf 0xd); 0 where the machine has no such component.
+fn component_at(component: u32) -> usize {
+    __cpuid_count(0xd, component).ebx as usize
+}
+
+/// Copies one register of a component. If the machine does not have it, `to` stays unchanged.
+fn part(state: &[u8], at: usize, number: usize, size: usize, to: &mut [u8]) {
+    let start = at + number * size;
+    if let Some(bytes) = state.get(start..start + size).filter(|_| at > 0) {
+        to.copy_from_slice(bytes);
+    }
+}
+
+/// Access to the memory of a thread.
+pub struct Remote {
+    tid: libc::pid_t,
+}
+
+impl Fetch for Remote {
+    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        let length = bytes.len();
+        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: length };
+        let remote = libc::iovec { iov_base: ptr::without_provenance_mut(address as usize), iov_len: length };
+        // SAFETY: the kernel writes at most so many bytes to the live buffer; the other address is the thread's.
+        let read = unsafe { libc::process_vm_readv(self.tid, &raw const local, 1, &raw const remote, 1, 0) };
+        read == length as isize
+    }
+}
