@@ -81,7 +81,7 @@ fn after_the_duration_the_command_goes_on() {
         ended_file.display(),
         done.display()
     );
-    // Its output would otherwise be waited for.
+    // The command closes its output; otherwise the test would wait for the end of that output.
     let ended = record(&scratch, &["--duration", "1"], &format!("exec >/dev/null 2>&1; {script}"));
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert_eq!(answer(&ended)["exit_status"], Value::Null);

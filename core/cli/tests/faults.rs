@@ -112,7 +112,7 @@ fn kill_9_loses_nothing_that_was_flushed() {
     }
     for kill in 0..kills {
         let promise = kill_one(&scratch, random, kill);
-        // It opens, and what was promised is there; an epoch that a daemon only began may be empty.
+        // The database opens and contains what was promised. An epoch that a daemon only began may be empty.
         let database = Database::open(scratch.path("database")).unwrap();
         let list = database.epochs().unwrap();
         assert_eq!(list.warnings, [], "kill {kill}");
@@ -152,7 +152,7 @@ fn kill_one(scratch: &Scratch, random: &mut Random, kill: u64) -> Option<u64> {
         sleep(Duration::from_millis(random.below(40)));
         promise = promised(&scratch.dwell(&["flush", "--json"])).or(promise);
     }
-    // Now and then while a flush is on its way.
+    // In some runs the daemon is killed during a flush.
     let asking =
         (random.below(2) == 0).then(|| scratch.command(&["flush"]).stderr(Stdio::null()).spawn().unwrap());
     sleep(Duration::from_micros(random.below(60_000)));
@@ -345,7 +345,7 @@ fn a_shifted_clock_changes_nothing() {
             println!("SKIPPED {name}: no time namespaces here");
             return;
         }
-        // Stored while it goes on: what is held back until the end would be missing.
+        // Samples are stored while the daemon runs, so counts that it held back until its end would be missing.
         let script = "\"$0\" daemon -e cpu-clock -F 2000 --flush-interval 1 & daemon=$!
             until \"$0\" status >/dev/null 2>&1; do kill -0 $daemon || exit 98; sleep 0.05; done
             \"$1\" 200 >/dev/null; sleep 0.3

@@ -164,7 +164,7 @@ fn programs_that_no_path_leads_to_have_names() {
         assert!(*count > 100, "{how}: {rows:?}");
         assert_eq!(Path::new(path).file_name().unwrap(), image, "{how}");
     };
-    // Other bytes, or it would be the image that is at its path as well.
+    // The bytes must differ; otherwise the image at the path would be the same.
     let other = "cp program other; objcopy --remove-section .note.gnu.build-id other 2>/dev/null || true";
     check("memory", &format!("{other}; exec ./program memory other 300"), "memfd:in-memory");
     check("deleted", "cp program gone; ./gone spin 300 & sleep 0.1; rm gone; wait", "gone");

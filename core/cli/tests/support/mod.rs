@@ -1,6 +1,6 @@
 //! What the end-to-end tests share: a scratch database, the `dwell` that was just built, the workloads and their hot
 //! lines. Nothing of Dwell's libraries is used here: what a user sees is what is tested.
-#![allow(dead_code)] // each test program uses its part
+#![allow(dead_code)] // Each test program uses only a part.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
