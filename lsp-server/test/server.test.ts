@@ -102,7 +102,7 @@ test('a file that is newer, and a program that was rebuilt, say so above the fir
     const uri = await open(started.client, file, text);
     const lenses = await started.client.sendRequest<CodeLens[]>('textDocument/codeLens', { textDocument: { uri } });
     assert.match(lenses[0]?.command?.title ?? '', words);
-    assert.equal(lenses[1]?.command?.title, 'Dwell: copy was rebuilt and not sampled since: numbers are of the build before');
+    assert.equal(lenses[1]?.command?.title, 'Dwell: copy was rebuilt and not sampled since: numbers are of the earlier build');
     assert.deepEqual((await hintsOf(started.client, uri)).map(({ position, label }) => [position.line, label])[1], [4, 'edited · was 10 %']);
     await stop(started);
   }
@@ -154,7 +154,7 @@ test('without a scale a hover has bounds and ratios instead of numbers', async (
   assert.equal(shown[2], '≥ 4.0 cycles per instruction (ideal 0.50) · executed 2.0 times per entry of the loop · 312 cpu-clock samples');
   // A culprit that no tie names is told all the same.
   assert.ok(value.includes(`- D-cache miss ← [:3](${uri}#L3) · up to 85.0% of the line's time\n`), value);
-  assert.match(value, /Scale: executions are known as ratios within the procedure; CPI has lower bounds only/);
+  assert.match(value, /Scale: executions are known as ratios within the function; CPI has lower bounds only/);
   await stop(started);
 });
 

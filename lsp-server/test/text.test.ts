@@ -134,7 +134,7 @@ test('without a scale a listing has shares, ratios and bounds for CPI and execut
     'copy  /bin/copy',
     '31.2% of epoch e1: 32,618 cycles samples, 2.0 G cycles',
     'machine model alpha-21164, a sample every 62,000 cycles',
-    'executions are known as ratios within the procedure; CPI has lower bounds only',
+    'executions are known as ratios within the function; CPI has lower bounds only',
     '',
     'Address   Instruction                Samples   Share    CPI ≥  Culprit',
     '',

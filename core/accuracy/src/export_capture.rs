@@ -87,7 +87,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     (sampling.bursts, sampling.windows) = (bursts.len(), windows.len());
     let time = Event::named(&sampling.event);
     sampling.image_samples = tables.get(&time).map_or(0, |table| table.values().sum());
-    ensure!(sampling.image_samples > 0, "no sample of {} in it", arguments.image.display());
+    ensure!(sampling.image_samples > 0, "the recording has no samples of {}", arguments.image.display());
     let derived = [
         ("directions.tsv", directions_table(&tables, &image)),
         ("bursts.tsv", bursts_table(&bursts, build_id, &image)),
@@ -108,14 +108,14 @@ fn all_bursts(folder: &Path) -> anyhow::Result<Vec<PathBurst>> {
 
 /// Returns what the epochs have in common. Fails if their samples cannot be added up.
 fn sampling(epochs: &[Epoch]) -> anyhow::Result<Sampling> {
-    let first = epochs.first().context("no epoch in the database")?;
+    let first = epochs.first().context("the database has no recordings")?;
     let (event, record) =
         first.events.iter().find(|(event, _)| event.is_time()).context("no time event was recorded")?;
     let mut samples = 0;
     for epoch in epochs {
         match epoch.events.get(event) {
             Some(other) if other.period == record.period => samples += other.samples,
-            _ => bail!("epoch {} was recorded otherwise than {}", epoch.id, first.id),
+            _ => bail!("recording {} has other events or periods than {}", epoch.id, first.id),
         }
     }
     Ok(Sampling {
@@ -140,8 +140,9 @@ fn mean_clock_hz(epochs: &[Epoch]) -> Option<f64> {
 fn add(tables: &mut Tables, counts: &Counts, build_id: &BuildId, image: &Image) -> anyhow::Result<()> {
     let id = ImageId::of_build(build_id);
     for (SampleKey { event, offset, .. }, count) in counts.iter().filter(|(key, _)| key.image == id) {
-        let address =
-            image.address_of(*offset).with_context(|| format!("nothing is loaded from {offset}"))?;
+        let address = image
+            .address_of(*offset)
+            .with_context(|| format!("no segment of the program contains {offset}"))?;
         *tables.entry(event.clone()).or_default().entry(address).or_default() += count;
     }
     Ok(())
@@ -166,7 +167,7 @@ fn write(
         }
     }
     for (name, text) in [("samples.tsv", samples), ("events.tsv", events)].into_iter().chain(derived) {
-        // Tables that were not recorded must not exist: an older file would be that of another recording.
+        // Tables that were not recorded must not exist: an older file would belong to another recording.
         let path = folder.join(name);
         if text.is_empty() && path.exists() {
             fs::remove_file(&path).with_context(|| path.display().to_string())?;

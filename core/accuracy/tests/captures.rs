@@ -74,12 +74,12 @@ fn bad_lines_are_named() {
     check_error(
         "samples.tsv",
         Some("1000\t10\n\nxyz\t1\n"),
-        expect![[r#"DIR/samples.tsv:3: "xyz" is no hexadecimal address"#]],
+        expect![[r#"DIR/samples.tsv:3: "xyz" is not a hexadecimal address"#]],
     );
     check_error(
         "samples.tsv",
         Some("1000\t-1\n"),
-        expect![[r#"DIR/samples.tsv:1: "-1" is no whole number"#]],
+        expect![[r#"DIR/samples.tsv:1: "-1" is not a whole number"#]],
     );
     check_error(
         "samples.tsv",
@@ -100,7 +100,7 @@ fn bad_lines_are_named() {
     check_error(
         "stalls.tsv",
         Some("1000\tbase\t-\tNaN\n"),
-        expect![[r#"DIR/stalls.tsv:1: "NaN" is no amount"#]],
+        expect![[r#"DIR/stalls.tsv:1: "NaN" is not an amount: expected a number of at least 0"#]],
     );
     check_error(
         "stalls.tsv",

@@ -256,9 +256,9 @@ fn scale_told(scale: &ListingScale) -> String {
     let told = match scale.kind.as_str() {
         "absolute" => "executions are absolute numbers",
         "program" => {
-            "executions are known as ratios between procedures of the program; CPI has lower bounds only"
+            "executions are known as ratios between functions of the program; CPI has lower bounds only"
         }
-        _ => "executions are known as ratios within the procedure; CPI has lower bounds only",
+        _ => "executions are known as ratios within the function; CPI has lower bounds only",
     };
     match scale.evidence.is_empty() {
         true => told.to_owned(),

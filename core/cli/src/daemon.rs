@@ -368,7 +368,7 @@ mod tests {
         let first =
             "  1,000 samples of cycles, 0 lost, 0.00% unknown; every 1,000,000 cycles, throttled 0 times";
         assert_eq!((lines(None), lines(Some(1.0))), (vec![first.to_owned()], vec![first.to_owned()]));
-        let note = "  cycles ran 43% of the time: multiplexed; counts are those of that time";
+        let note = "  cycles ran 43% of the time (multiplexed); its counts cover only that time";
         assert_eq!(lines(Some(0.43)), [first, note]);
     }
 }

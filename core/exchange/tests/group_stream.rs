@@ -132,10 +132,10 @@ fn a_sample_of_a_group_counts_for_each_event_that_went_on() {
         3 samples on host
         cpu-clock:u: 3 every 1000 ns, 4 lost
         sched:sched_switch: 1 every 5 events, 0 lost
-        1 samples bear the id of no event of the file's and were left out
+        1 samples have an id that no event of the file has and were left out
         1 records of AUX data (Intel PT, ARM SPE, …) were left out
-        1 samples are of events that were counted when the first of their group was sampled (perf record :S)
-        /bin/x: it is not here (build id 000102030405060708090a0b0c0d0e0f10111213)
+        1 samples are of events that were read when the leader of their group was sampled (perf record :S)
+        /bin/x: it is not on this machine (build id 000102030405060708090a0b0c0d0e0f10111213)
     "#]]
     .assert_eq(&told(&little));
     assert_eq!(told(&little), told(&big));

@@ -205,7 +205,7 @@ fn a_missing_image_is_told_and_found_under_another_root() {
     fs::create_dir_all(away.parent().unwrap()).unwrap();
     fs::rename(scene.path("spin"), &away).unwrap();
     let imported = scene.import(&file).unwrap();
-    assert!(imported.notes.iter().any(|n| n.contains("spin: it is not here")), "{:?}", imported.notes);
+    assert!(imported.notes.iter().any(|n| n.contains("spin: it is not on")), "{:?}", imported.notes);
     let found = |request: ImportFile| {
         let database = Database::open(scene.path("db")).unwrap();
         let request = ImportFile { path: file.clone(), ..request };

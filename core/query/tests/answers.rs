@@ -238,7 +238,7 @@ fn a_name_that_compilers_and_namespaces_added_to_is_offered() {
     let offered = |name: &str| scene.listing(name).unwrap_err().to_string();
     let walk = offered("walk");
     let (with, without) = ("'walk:walk.constprop.0' (", "'walk:walk.cold' (no samples)");
-    assert!(walk.contains("not found in epoch") && walk.lines().count() == 1, "{walk}");
+    assert!(walk.contains("not found in recording") && walk.lines().count() == 1, "{walk}");
     assert!(walk.find(with).zip(walk.find(without)).is_some_and(|(first, second)| first < second), "{walk}");
     assert!(offered("walk:walk").contains(with));
     for name in ["other", "ns::other", "ns::other(int)", "_ZN2ns5otherEi"] {
@@ -379,7 +379,7 @@ fn instructions_beside_cycles_tell_executions() {
     executions.sort_by(f64::total_cmp);
     assert!(executions.len() * 2 > listing.instructions.len(), "{executions:?}");
     assert!((executions[executions.len() / 2] / 4e8 - 1.0).abs() < 0.25, "{executions:?}");
-    let shared = "instructions ran 50% of the time: multiplexed; counts are those of that time";
+    let shared = "instructions ran 50% of the time (multiplexed); its counts cover only that time";
     assert_eq!(
         listing.notes.iter().filter(|note| note.contains("multiplexed")).collect::<Vec<_>>(),
         [shared]

@@ -129,7 +129,7 @@ fn a_change_is_found_across_a_rebuild_and_noise_is_not() {
     let places: Vec<_> = diff.lines.iter().map(|l| (l.line_a, l.line_b)).collect();
     assert!(places.contains(&(Some(4), Some(6))) || places.contains(&(Some(6), Some(8))), "{places:?}");
     assert!(places.contains(&(None, Some(7))), "an edited line stands alone: {places:?}");
-    assert!(diff.notes.iter().any(|n| n.contains("one run a side")), "{:?}", diff.notes);
+    assert!(diff.notes.iter().any(|n| n.contains("one run on each side")), "{:?}", diff.notes);
 
     // A program that was built in the same place is gone, and that is told.
     fs::remove_dir_all(scene.path("old")).unwrap();
@@ -194,7 +194,7 @@ fn runs_that_vary_by_themselves_prove_nothing() {
     {
         scene.import("old", name, "generic-x86-64", [samples, 50]);
     }
-    assert_eq!(names(&scene.diff(of("a1", "b1")).unwrap()), ["walk"], "one run a side knows no better");
+    assert_eq!(names(&scene.diff(of("a1", "b1")).unwrap()), ["walk"], "one run on each side knows no better");
     let diff = scene.diff(of("a1,a2,a3", "b1,b2,b3")).unwrap();
     assert!(diff.procedures.is_empty() && !diff.total.significant, "{diff:#?}");
 }
@@ -215,7 +215,7 @@ fn normalization_and_unlike_machines() {
     assert_eq!((exposure, total), (2.0, 1.0));
     assert!(diff.procedures.iter().all(|p| !p.change.significant), "{diff:#?}");
     assert!(
-        diff.notes.iter().any(|n| n.starts_with("unlike machines: A on generic-x86-64")),
+        diff.notes.iter().any(|n| n.starts_with("different machines: A on generic-x86-64")),
         "{:?}",
         diff.notes
     );

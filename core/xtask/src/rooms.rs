@@ -17,16 +17,16 @@ const ROOMS: &[(&str, &[&str])] = &[
 
 /// Crates of others that only some rooms may use, each with the reason.
 const CONFINED: &[(&str, &[&str], &str)] = &[
-    ("perf-event-open-sys", &["dwell-collect"], "the kernel is spoken to in collect alone"),
-    ("signal-hook", &["dwell-collect"], "the kernel is spoken to in collect alone"),
+    ("perf-event-open-sys", &["dwell-collect"], "only collect makes system calls of this kind"),
+    ("signal-hook", &["dwell-collect"], "only collect makes system calls of this kind"),
     ("capstone", &["dwell-image"], "instructions leave image as plain data"),
     ("object", &["dwell-image"], "ELF leaves image as plain data"),
     ("gimli", &["dwell-image"], "DWARF leaves image as plain data"),
     ("addr2line", &["dwell-image"], "DWARF leaves image as plain data"),
-    ("parquet", &["dwell-profile"], "the database's format is profile's affair"),
-    ("linux-perf-data", &["dwell-exchange"], "others' formats are known to exchange alone"),
-    ("napi", &["dwell-node"], "JavaScript is known to node alone"),
-    ("clap", &["dwell-cli", "dwell-accuracy"], "arguments are parsed in binaries alone"),
+    ("parquet", &["dwell-profile"], "only profile knows the format of the database"),
+    ("linux-perf-data", &["dwell-exchange"], "only exchange knows the formats of other tools"),
+    ("napi", &["dwell-node"], "only node knows JavaScript"),
+    ("clap", &["dwell-cli", "dwell-accuracy"], "only binaries parse arguments"),
     ("anyhow", &["dwell-cli", "dwell-accuracy", "dwell-xtask"], "libraries name their errors with thiserror"),
     (
         "serde_json",
@@ -49,7 +49,7 @@ pub fn problems(crates: &[(String, Vec<String>)]) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, dependencies) in crates {
         let Some((_, seen)) = ROOMS.iter().find(|(room, _)| room == name) else {
-            problems.push(format!("{name} is no room: list it in core/xtask/src/rooms.rs"));
+            problems.push(format!("{name} is not a room: list it in core/xtask/src/rooms.rs"));
             continue;
         };
         for dependency in dependencies {
@@ -90,6 +90,6 @@ mod tests {
                 r#"dwell-image must not use serde_json: answers become text at the boundary; tidy lists the files below query that may"#
             ]],
         );
-        check(&[("dwell-new", &[])], expect!["dwell-new is no room: list it in core/xtask/src/rooms.rs"]);
+        check(&[("dwell-new", &[])], expect!["dwell-new is not a room: list it in core/xtask/src/rooms.rs"]);
     }
 }

@@ -84,7 +84,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         captures.chain(random_programs::recipes().into_iter().map(Source::Random)).collect();
     let verdicts = in_parallel(&sources, |source| one(arguments, source))?;
     let verdicts: Vec<Verdict> = verdicts.into_iter().flatten().collect();
-    ensure!(!verdicts.is_empty(), "{}: no capture that was asked for", root.display());
+    ensure!(!verdicts.is_empty(), "{}: none of the requested captures is there", root.display());
     let (text, json) = (report::text::render(&verdicts), report::json(&verdicts)?);
     write_report(&arguments.out, &verdicts, &text, &json)?;
     print!("{}", if arguments.json { &json } else { &text });
@@ -149,7 +149,7 @@ pub(super) fn in_parallel<T: Sync, R: Send>(
     f: impl Fn(&T) -> anyhow::Result<R> + Sync,
 ) -> anyhow::Result<Vec<R>> {
     let next = std::sync::atomic::AtomicUsize::new(0);
-    let results = Mutex::new(Vec::new()); // guards the results alone
+    let results = Mutex::new(Vec::new()); // The lock guards only the results.
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
         for _ in 0..threads {

@@ -344,11 +344,10 @@ fn note(basis: &Basis) -> String {
     }
     let seen: Vec<String> = basis::directions(basis).into_iter().chain(basis::relative(basis)).collect();
     match basis::enumeration(&seen) {
-        None => {
-            "frequencies rest on cycles alone, which on an out-of-order machine say little about them".into()
-        }
+        None => "frequencies rest on cycles alone, which say little about them on an out-of-order processor"
+            .into(),
         Some(seen) => format!(
-            "frequencies are relative: they rest on {seen}, which on an out-of-order machine do not fix their scale"
+            "frequencies are relative: they rest on {seen}, which do not determine their scale on an out-of-order processor"
         ),
     }
 }

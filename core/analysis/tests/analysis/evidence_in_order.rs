@@ -174,7 +174,7 @@ fn instructions_count_without_a_graph() {
     expect![[r#"
         1000 High
         Basis { directions: 0, steps: 0.0, counted: 0, retired: 3000, absolute: 0 }
-        an indirect jump's targets are unknown: every block is estimated on its own
+        the targets of an indirect jump are unknown: each block is estimated by itself
         frequencies rest on cycles and 3000 samples of retired instructions"#]]
     .assert_eq(&told(&case.analyze()));
 }

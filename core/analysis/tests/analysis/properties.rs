@@ -328,7 +328,7 @@ fn one_sample_in_order_is_a_guess() {
         frequency 1 Low, cpi 0.50, best 0.50
              1.0 1 add x1, x1, x2
                - 0 ret
-        note: a guess: the procedure has 1 sample
+        note: a guess: the function has 1 sample
     "#]]
     .assert_eq(&listing(&case));
 }

@@ -62,7 +62,7 @@ impl ImportedProfile {
         }
         if self.names.left_out > 0 {
             notes.push(format!(
-                "{} places have no name: the profile's names are more than an epoch may hold",
+                "{} places have no name: the profile has more names than a recording may contain",
                 self.names.left_out
             ));
         }
@@ -157,7 +157,7 @@ impl ImportedProfile {
         }
         let path = PathBuf::from(OsStr::from_bytes(&named.path));
         let note = format!(
-            "{}: the file here is another build: it has other functions where the profile names some",
+            "{}: the file on this machine is another build: its functions differ from those in the profile",
             path.display()
         );
         *record =

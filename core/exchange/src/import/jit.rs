@@ -113,7 +113,7 @@ impl ImportedProfile {
         }
         if let Some(first) = nameless.first() {
             missing.push(format!(
-                "generated code of {} processes has no names: there is no map of it (perf-{first}.map) beside the profile or in /tmp",
+                "generated code of {} processes has no names: no map (perf-{first}.map) is beside the profile or in /tmp",
                 nameless.len()
             ));
         }

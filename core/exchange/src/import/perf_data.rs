@@ -43,7 +43,7 @@ pub(super) fn parse<R: Read + Seek>(
     imported.cut = match records.failed {
         Some(why) => Some(format!("its records end early ({why})")),
         None if is_alone => {
-            Some("the files data.0, data.1, … that its records are in are not beside it".to_owned())
+            Some("its records are in files data.0, data.1, …, which are not beside it".to_owned())
         }
         None => (header.cut || records.cut).then(|| "the file is cut off".to_owned()),
     };

@@ -160,7 +160,7 @@ fn moved(folder: &Path, split: &Path, whole: &[(ImageAddress, Vec<Frame>)], what
     answers(&mixed);
     let why = incomplete(&mixed);
     assert!(why.starts_with("split debug information is missing for 1 of 2 units: "), "{why}");
-    assert!(why.contains("away/second.dwo is of another build"), "{why}");
+    assert!(why.contains("away/second.dwo belongs to another build"), "{why}");
     PARTS.iter().for_each(|part| fs::remove_file(away.join(part)).unwrap());
     rename_parts(&away.join("debug"), split.parent().unwrap());
     damaged(&away, split, what);

@@ -245,11 +245,11 @@ fn what_is_no_image_is_named() {
         error(&fixtures::bytes("c-dwarf5.elf")[..64]),
     ];
     expect![[r#"
-        no ELF file: shorter than an ELF header
-        no ELF file: wrong magic number
+        not an ELF file: shorter than an ELF header
+        not an ELF file: wrong magic number
         damaged ELF file: neither program headers nor section headers can be read
         unsupported ELF file: machine number 43
-        no ELF file: cut off in its header
+        not an ELF file: cut off in its header
         damaged ELF file: neither program headers nor section headers can be read"#]]
     .assert_eq(&found.join("\n"));
     let missing = Image::open("/no/such/file").map(|_| ()).unwrap_err().to_string();

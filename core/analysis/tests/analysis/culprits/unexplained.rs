@@ -52,7 +52,7 @@ fn string_instructions_keep_their_samples() {
                   dynamic Unexplained 0.7..0.7
                  1.0 0 rep stosq
                    - 0 ret
-            note: frequencies rest on cycles alone, which on an out-of-order machine say little about them
+            note: frequencies rest on cycles alone, which say little about them on an out-of-order processor
         "#]],
     );
 }
