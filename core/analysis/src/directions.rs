@@ -127,7 +127,8 @@ mod tests {
 
     #[test]
     fn instructions_count_alike_however_long_they_take() {
-        // A load that misses when the branch will be taken: 9,000 samples, all but all of them so; elsewhere half.
+        // A load misses when the branch will be taken: nearly all of its 9,000 samples precede a taken branch.
+        // Elsewhere half do.
         let ahead = [(400, 400), (0, 0), (7, 7), (9_000, 1_000), (0, 0), (3, 3)];
         let found = directions(&code(), &[(0, 0); 6], &ahead);
         let share = found[4].0 as f64 / (found[4].0 + found[4].1) as f64;

@@ -14,7 +14,7 @@ const SHARE_MIN: f64 = 0.045;
 
 #[test]
 fn each_kind_of_data_has_its_share() {
-    if !can_sample("what data samples refer to") {
+    if !can_sample("the data that samples access") {
         return;
     }
     let scratch = Scratch::new();

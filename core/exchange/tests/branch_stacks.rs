@@ -156,7 +156,7 @@ impl Writer<'_> {
         self.bytes.resize(start + 72, 0);
         self.word(1 | 1 << 3);
         self.bytes.resize(start + self.style.attribute_bytes as usize, 0);
-        // What does not fit was not there yet.
+        // Fields beyond the structure's size did not exist in that version of the kernel.
         self.bytes.truncate(start + self.style.attribute_bytes as usize);
     }
 

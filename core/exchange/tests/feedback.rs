@@ -123,7 +123,8 @@ fn clang_takes_our_executions_for_its_own() {
     let Some(scene) = Scene::new("clang_takes_our_executions_for_its_own", CLANG) else { return };
     let profile = scene.write(Optimizer::Clang, "walk.prof");
     assert!(profile.starts_with("walk:"), "{profile}");
-    // The call, from the line `walk` begins at; and what was inlined, where it was called.
+    // The call is counted at its line, relative to the first line of `walk`; inlined code is counted at the line of its
+    // call.
     assert!(body(&profile, "4") < body(&profile, "3") / 20, "{profile}");
     assert!(profile.contains(" seldom:"), "the call's target: {profile}");
     let mut inlined = profile.lines().skip_while(|l| !l.starts_with(" 5: mix:"));
@@ -164,7 +165,7 @@ fn bolt_finds_every_block_of_ours() {
         assert!(ended.status.success(), "{said}");
         assert!(said.contains("1 out of ") && said.contains("have non-empty execution profile"), "{said}");
         assert!(!said.contains("invalid (possibly stale) profile"), "{said}");
-        // The program is as it was, but for where its blocks are.
+        // BOLT only moves blocks, so the program still behaves as before.
         let status = Command::new(scene.path("walk.bolt")).status().unwrap();
         assert_eq!(status.code(), Command::new(scene.path("walk")).status().unwrap().code());
     }

@@ -141,7 +141,8 @@ fn a_sample_of_a_group_counts_for_each_event_that_went_on() {
     assert_eq!(told(&little), told(&big));
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/regressions/perf_data");
     for (name, bytes) in [("group-stream", &little), ("group-stream-big-endian", &big)] {
-        // As expected texts are: `gzip -n -c group-stream > group-stream-gzip` makes the third.
+        // UPDATE_EXPECT rewrites these files, like expected texts. Make the third one with `gzip -n -c group-stream >
+        // group-stream-gzip`.
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             fs::write(kept.join(name), bytes).unwrap();
         }

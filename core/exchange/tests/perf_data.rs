@@ -34,7 +34,7 @@ impl Scene {
     fn record(&self, test: &str, options: &[&str]) -> Option<PathBuf> {
         let file = self.path("perf.data");
         let mut perf = Command::new("perf");
-        // Its cache of images is to be the scene's, too.
+        // perf's cache of images must also be in the folder of the test.
         perf.env("HOME", self.folder.path()).args(["record", "-q", "-e", "cpu-clock:u"]).args(options);
         if options.contains(&"-o") {
             perf.stdout(fs::File::create(&file).unwrap());
@@ -120,7 +120,7 @@ fn what_perf_counts_is_counted_however_it_was_written() {
         let total: u64 = theirs.values().sum();
         assert_eq!(imported.samples, total, "{options:?}: {theirs:?}");
         let (spin, theirs) = (ours["spin"], theirs["spin"]);
-        // Weighted by periods, which vary where perf adapts them.
+        // Samples are weighted by their period, which varies if perf adapts it.
         assert!(spin.abs_diff(theirs) * 50 <= total, "{options:?}: {spin} and {theirs} of {total}");
         let told = imported.notes.iter().any(|n| n.contains("call chains"));
         assert_eq!(told, options.contains(&"-g"), "{options:?}: {:?}", imported.notes);
@@ -166,7 +166,7 @@ fn a_file_that_is_cut_or_damaged_gives_an_error_or_a_part() {
     for part in 1..20 {
         check(&bytes[..bytes.len() * part / 20], &format!("cut at {part}/20"));
     }
-    // perf was killed: the size of the records was not yet written.
+    // perf was killed before it wrote the size of the records.
     let mut killed = bytes.clone();
     killed[48..56].fill(0);
     check(&killed, "cut: size zero");
@@ -174,7 +174,7 @@ fn a_file_that_is_cut_or_damaged_gives_an_error_or_a_part() {
     for nth in 0..300 {
         let mut flipped = bytes.clone();
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        // The header and the first records matter most.
+        // Half of the changes are in the header and the first records, where they matter most.
         let within = if nth % 2 == 0 { bytes.len().min(2048) } else { bytes.len() };
         flipped[(random >> 33) as usize % within] ^= 1 << (random >> 29 & 7);
         check(&flipped, "flip");

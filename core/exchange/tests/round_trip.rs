@@ -146,12 +146,13 @@ fn mappings_without_an_offset_are_understood_by_where_samples_are() {
         ("its code alone is mapped", Box::new(move |a| base + a - first)),
     ];
     for (way, moved) in ways {
-        // Exported mappings begin at the first sample's page; moved by as much, they have no offset.
+        // Exported mappings begin at the page of the first sample. If the code is moved by that distance, they have no
+        // offset.
         let places = scene.places(&moved, |address| page(moved(address)));
         let (found, imported) = scene.imported(&export(&places, Format::Pprof));
         assert_eq!(found, wanted, "{way}: {:?}", imported.notes);
         assert!(
-            imported.notes.iter().any(|n| n.contains("no offset of its mapping")),
+            imported.notes.iter().any(|n| n.contains("lacks the offset of its mapping")),
             "{:?}",
             imported.notes
         );

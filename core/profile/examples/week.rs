@@ -194,7 +194,7 @@ fn interval(random: &mut Random, images: &[Image], samples: u64) -> FxHashMap<(u
         let image = match random.unit() {
             u if u < IN_KERNEL => 0,
             u if u < 1.0 - IN_LIBRARIES => program,
-            // A program has some ten libraries: those that most have, and a few of its own.
+            // A program uses about ten libraries: common ones, which most programs use, and a few of its own.
             _ => {
                 PROGRAMS
                     + 1

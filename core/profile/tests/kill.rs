@@ -104,7 +104,7 @@ fn check(path: &Path, told: u64) {
     let read = db.read(&id).unwrap();
     assert_eq!(read.warnings, []);
     let stored = read.counts.values().sum::<u64>();
-    // It may have appended more than we read of its words; each of them is there once.
+    // The child may have appended more than the number that we read last; each append is stored once.
     assert!(stored >= told && read.counts.values().all(|&c| c == 1), "{stored} of {told}");
     let writer = db.writer().unwrap();
     writer.compact(&id).unwrap();

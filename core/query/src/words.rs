@@ -38,7 +38,7 @@ const fn expert(
     CauseNames { cause, name, letter, label, awaited, is_plain: false }
 }
 
-#[rustfmt::skip] // One row for each cause.
+#[rustfmt::skip] // Each cause has one row.
 const CAUSES: [CauseNames; 17] = [
     expert(Cause::DCacheMiss, "d-cache-miss", 'd', "D-cache miss", "memory"),
     expert(Cause::DtlbMiss, "dtlb-miss", 'D', "DTLB miss", "memory"),

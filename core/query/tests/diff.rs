@@ -119,7 +119,7 @@ fn a_change_is_found_across_a_rebuild_and_noise_is_not() {
     assert_eq!(diff.insignificant_procedures, 1);
     let walk = &diff.procedures[0];
     assert!(walk.change.significant && walk.change.change > 0.0 && walk.change.ratio > Some(1.4), "{walk:?}");
-    // Time alone does not tell how often it ran.
+    // Samples of time alone do not show how often the procedure ran.
     let factors = walk.factors;
     assert!(
         factors.count_ratio.is_none() && factors.cost_ratio.is_none() && !factors.tells_apart,
@@ -131,7 +131,7 @@ fn a_change_is_found_across_a_rebuild_and_noise_is_not() {
     assert!(places.contains(&(None, Some(7))), "an edited line stands alone: {places:?}");
     assert!(diff.notes.iter().any(|n| n.contains("one run on each side")), "{:?}", diff.notes);
 
-    // A program that was built in the same place is gone, and that is told.
+    // The program of A was replaced at its path, and a note reports this.
     fs::remove_dir_all(scene.path("old")).unwrap();
     let gone = scene.diff(of("before", "after")).unwrap();
     assert!(gone.notes.iter().any(|n| n.contains("old/walk") && n.starts_with("A: ")), "{:?}", gone.notes);
@@ -145,7 +145,7 @@ fn in_order_a_change_is_count_times_cost() {
     scene.import("old", "after", "alpha-21164", [1500, 52]);
     let diff = scene.diff(of("before", "after")).unwrap();
     let walk = &diff.procedures[0];
-    // Samples are executions times cycles, on either side.
+    // On both sides, samples are executions times cycles.
     let (factors, ratio) = (walk.factors, walk.change.ratio.unwrap());
     let product = factors.count_ratio.unwrap() * factors.cost_ratio.unwrap();
     assert!((product / ratio - 1.0).abs() < 0.02, "{product} is not {ratio}: {walk:#?}");
@@ -255,10 +255,10 @@ fn a_files_lines_are_those_of_the_text_as_it_is_now() {
     assert!(walk.line == 4 && walk.change.significant, "{walk:?}");
     let steady = changes.procedures.iter().find(|p| p.procedure == "steady").unwrap();
     assert!(!steady.change.significant, "{steady:?}");
-    // The loop stands on line 6 now; it stood on line 4.
+    // The loop is on line 6 now; before, it was on line 4.
     let line = |n: u32| changes.lines.iter().find(|l| l.line == n).unwrap();
     assert!(line(6).change.samples_a > 0.0 && line(6).change.samples_b > 0.0, "{:#?}", changes.lines);
-    // Its body was edited: nothing before is on this line now.
+    // The body was edited, so no line of the old text corresponds to this line.
     assert_eq!(line(7).change.samples_a, 0.0, "{:#?}", changes.lines);
 
     let nothing = scene.query().file_changes(&of("before", "absent"), &scene.path("walk.c"), &Cancel::new());
@@ -273,7 +273,7 @@ fn a_line_is_told_instruction_by_instruction_wherever_the_sources_lie() {
         .replace("__attribute__((noinline)) uint64_t steady(uint64_t n)", inlined)
         .replace("__attribute__((noinline)) uint64_t walk", &format!("{inlined}; uint64_t walk"))
         .replace("return sum;", "return sum + steady(n);");
-    // The import looks for a procedure of that name.
+    // The import looks up a procedure with this name.
     let text = text + "uint64_t (*kept)(uint64_t) = steady;\n";
     scene.build("old", &text);
     scene.import("old", "only", "generic-x86-64", [1000, 0]);
@@ -293,7 +293,7 @@ fn a_line_is_told_instruction_by_instruction_wherever_the_sources_lie() {
     assert!(detail(&query, &scene.path("walk.c"), 1).places.is_empty());
     assert!(detail(&query, std::path::Path::new("/no/such/file.c"), 5).places.is_empty());
 
-    // Built there, edited here.
+    // The program was built in this folder and edited in the other one.
     let here = scene.path("here");
     fs::create_dir_all(&here).unwrap();
     fs::rename(scene.path("walk.c"), here.join("moved.c")).unwrap();
@@ -329,7 +329,7 @@ fn epochs_are_named_and_removed_by_what_selects_them() {
     query.rename_epoch("two", "second").unwrap();
     assert_eq!(names().len(), 3);
     assert!(names().contains(&"second".to_owned()) && !names().contains(&"two".to_owned()));
-    // Each is found before the first goes.
+    // All epochs are looked up before the first one is removed.
     let asked = ["one".to_owned(), "second".to_owned(), "one".to_owned()];
     assert_eq!(query.remove_epochs(&asked).unwrap().len(), 2);
     assert_eq!(names(), ["three"]);

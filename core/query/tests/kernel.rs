@@ -149,7 +149,7 @@ fn text_of_another_kernel_is_not_shown() {
     assert!(of("other", vec!["00".repeat(20)]).contains("no vmlinux of build 0000"));
     assert!(of("old", Vec::new()).contains("does not say which build"));
     assert!(of("both", vec!["00".repeat(20), scene.build()]).contains("several builds"));
-    // Who does not say which it was may have been another.
+    // A record without a kernel build may be from another kernel.
     let record = |builds: &[String]| ImageRecord {
         kernel_builds: builds.to_vec(),
         ..ImageRecord::new(ImageId::kernel(), ImageKind::Kernel, "[kernel.kallsyms]")

@@ -108,7 +108,7 @@ fn every_fixture_adds_up() {
             };
             let name = format!("{} on {model}", file.display());
             let whole = match ask(None, None) {
-                Err(QueryError::NoTime { .. }) => continue, // nothing in it could be sampled
+                Err(QueryError::NoTime { .. }) => continue, // No instruction of it could be sampled.
                 whole => whole.unwrap(),
             };
             assert_adds_up(&name, &whole);
@@ -127,7 +127,7 @@ fn every_fixture_adds_up() {
             assert_eq!(samples, whole.samples, "{name}");
         }
     }
-    // The test has seen what it is about.
+    // The fixtures contain enough cases for the checks above to be meaningful.
     assert!(tallied > 50 && ranges > 50 && unexplained > 5, "{tallied} {ranges} {unexplained}");
 }
 

@@ -148,7 +148,7 @@ impl Estimates {
     /// Multiplies all frequencies, unless they were counted.
     pub fn multiply(&mut self, factor: f64) {
         if self.basis.retired > 0 {
-            return; // counted, not guessed
+            return; // These frequencies were counted, so they are not guesses.
         }
         let estimates = self.blocks.iter_mut().chain(&mut self.edges).flatten();
         estimates.for_each(|e| e.frequency = (e.frequency * factor).min(f64::MAX));

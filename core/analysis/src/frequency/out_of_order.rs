@@ -225,7 +225,7 @@ fn guess_edges(evidence: &Evidence, classes: &ClassCycles, flow: Option<&Flow>) 
     let edge = |(index, edge): (usize, &CfgEdge)| {
         let rarer_end = end(edge.from).min(end(edge.to));
         match (edge.kind, flow) {
-            // Control never takes these by any known way.
+            // Control takes these edges by no known way.
             (kind, _) if kind.is_pseudo() => rarer_end * 1e-6,
             (_, Some(flow)) => flow.edges[index],
             _ => rarer_end,

@@ -157,7 +157,7 @@ fn memory(arch: Arch, inside: &str) -> MemoryOperand {
         }
     }
     if m.base == Some(Register(17)) && arch == Arch::X86_64 {
-        // Written as the absolute address, to spare the tests arithmetic.
+        // The target is written as an absolute address, so that tests need not compute a distance.
         m.address = Some(ImageAddress(m.displacement as u64));
     }
     m

@@ -92,7 +92,7 @@ fn instructions_fix_them() {
         Basis { directions: 0, steps: 0.0, counted: 0, retired: 41000, absolute: 0 }
         frequencies rest on cycles and 41000 samples of retired instructions"#]],
     );
-    // Ten times as seldom.
+    // The period is ten times longer, so there are a tenth of the samples.
     check(
         |case| case.events.extend([event(0.1, 10_000_000)]),
         expect![[r#"
@@ -111,7 +111,7 @@ fn steps_fix_them() {
         Basis { directions: 0, steps: 27500.0, counted: 0, retired: 0, absolute: 0 }
         frequencies rest on cycles and 27500 stepped transfers"#]],
     );
-    // The return is told of too.
+    // The evidence includes the return, too.
     let all = [&INSIDE[..], &[(13, None, 2500.0)]].concat();
     check(
         |case| case.transfers = transfers(&all),
@@ -131,7 +131,7 @@ fn windows_fix_them() {
         Basis { directions: 0, steps: 0.0, counted: 2, retired: 0, absolute: 0 }
         frequencies rest on cycles and counted windows of 2 places"#]],
     );
-    // Both sides stall, but together they are as many as the loop's turns.
+    // Both sides stall, but together they run as often as the loop turns.
     check(
         |case| case.counted = vec![counted(4, 7.0, 5), counted(8, 7.0, 5)],
         expect![[r#"
@@ -139,7 +139,7 @@ fn windows_fix_them() {
         Basis { directions: 0, steps: 0.0, counted: 2, retired: 0, absolute: 0 }
         frequencies rest on cycles and counted windows of 2 places"#]],
     );
-    // A place whose scale no other shares.
+    // One place belongs to a group of its own, so its scale is shared with no other place.
     check(
         |case| case.counted = vec![counted(4, 7.0, 5), counted(9, 7.0, 6)],
         expect![[r#"

@@ -64,7 +64,7 @@ fn register(name: &str) -> Register {
 
 fn instruction(address: u64, &(text, mnemonic, _, reads, writes): &Row) -> Instruction {
     let set = |names: &[&str]| names.iter().map(|n| register(n)).collect::<RegisterSet>();
-    // `8(t1)`: a displacement and a base.
+    // In `8(t1)`, 8 is a displacement and t1 is a base.
     let memory = text.split_once('(').filter(|_| mnemonic != "add").map(|(before, base)| MemoryOperand {
         base: Some(register(base.trim_end_matches(')'))),
         displacement: before.rsplit(' ').next().and_then(|d| d.parse().ok()).unwrap_or(0),
@@ -237,7 +237,7 @@ fn figure_2() {
                 .unwrap();
             explained.push('s');
         }
-        // A line is half a cycle: less is no bubble.
+        // A line stands for half a cycle; a shorter stall has no bubble.
         let excess = if cpi - m >= 0.5 { cpi - m } else { 0.0 };
         for line in bubble(stalls, excess, half_cycles(cpi), &mut explained) {
             writeln!(text, "   {line}").unwrap();

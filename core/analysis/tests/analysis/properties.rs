@@ -156,8 +156,8 @@ proptest! {
                 let (into, out) = (sum(&cfg.predecessors[b]), sum(&cfg.successors[b]));
                 let slack = 1e-6 * block.frequency.max(1e-9);
                 prop_assert!((out - block.frequency).abs() <= slack, "{}: block {} leaves {}: {:?}", machine, b, out, block);
-                // From another procedure's jump, which the graph does not have.
-                let least = if notes("control enters in the middle") { 0.0 } else { block.frequency - slack };
+                // Control may come from a jump of another procedure, which is not in the graph.
+                let least = if notes("control seems to enter the middle") { 0.0 } else { block.frequency - slack };
                 prop_assert!(into >= least && into <= block.frequency + slack, "{}: block {} is entered {}: {:?}", machine, b, into, block);
             }
         }
@@ -299,7 +299,7 @@ fn missing_edges_have_a_reason() {
         let analysis = case.analyze();
         assert!(analysis.missing_edges, "{machine}");
         assert!(
-            analysis.notes.iter().any(|note| note.contains("targets are unknown")),
+            analysis.notes.iter().any(|note| note.contains("targets of an indirect jump are unknown")),
             "{:?}",
             analysis.notes
         );
@@ -359,7 +359,7 @@ proptest! {
     fn nothing_impossible_is_said(
         (code, samples, absolute, transfers) in prop::collection::vec(any_instruction(), 1..60)
             .prop_map(|mut parts| {
-                // Most do not branch: the less a graph is known, the less is claimed of it.
+                // Most instructions do not branch, because little is claimed about a graph that is hardly known.
                 parts.iter_mut().filter(|part| part.3 % 6 != 0).for_each(|part| part.2 = 13);
                 build(&parts)
             })

@@ -222,7 +222,7 @@ fn gcc_is_told_words() {
     let functions = &bytes[at(0xac00_0000)..at(0xae00_0000)];
     let functions: Vec<u32> =
         functions.chunks(4).map(|w| u32::from_le_bytes(w.try_into().unwrap())).collect();
-    let hot = [2, 0, 1, 4, 1]; // entries, number of its name, positions, inlined calls
+    let hot = [2, 0, 1, 4, 1]; // entries, index of the name, number of positions, number of inlined calls
     assert_eq!(functions[2..8], [&[2][..], &hot].concat());
     let indirect = [4 << 16, 2, 100, 0, 7, 0, 0, 25, 0, 7, 2, 0, 75, 0];
     assert_eq!(

@@ -65,7 +65,7 @@ pub fn differences(
     for address in addresses {
         let expected = reference(&context, address);
         let mut ours: Vec<Place> = image.frames(address).iter().map(place).collect();
-        // Where the debug information names no function, we take the symbol's name.
+        // If the debug information does not name the function, the symbol's name is used.
         if let (Some((None, ..)), Some((name, ..))) = (expected.last(), ours.last_mut()) {
             *name = None;
         }
@@ -220,7 +220,7 @@ fn compiled_frames_have_the_discriminators_of_the_line_table() {
 
 #[test]
 fn compiled_frames_name_functions_by_linkage_and_their_first_lines() {
-    // Where each is declared in calc.c and tree.cpp.
+    // These are the lines on which calc.c and tree.cpp declare the functions.
     let calc = [("square", 6), ("sum_squares", 10), ("choose", 17), ("main", 31)];
     let tree = [("lookup", 17), ("_ZN5trees4findIlEEPKNS_4NodeIT_EES4_RKS2_", 10)];
     let mut inlined = 0;

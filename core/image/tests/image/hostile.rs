@@ -82,7 +82,7 @@ fn timed(name: &str, seed: u64, bytes: &[u8]) {
 #[test]
 fn deeply_nested_entries_do_not_overflow_the_stack() {
     let mut info: Vec<u8> = Vec::new();
-    // DWARF 4 unit header, then the unit, a function with code, and one inlined call in another.
+    // The bytes are a DWARF 4 unit header, the unit, a function with code, and two nested inlined calls.
     info.extend([0; 4]);
     info.extend(4_u16.to_le_bytes());
     info.extend([0, 0, 0, 0, 8, 1]);
@@ -138,7 +138,7 @@ fn elf(sections: &[(&str, u64, &[u8])]) -> Vec<u8> {
     for half in [64_u16, 56, 1, 64, sections.len() as u16 + 2, sections.len() as u16 + 1] {
         elf.extend(half.to_le_bytes());
     }
-    // One segment: the first section, executable.
+    // There is one segment: it is executable and covers the first section.
     elf.extend([1, 0, 0, 0, 5, 0, 0, 0]);
     for word in [120, 0x1000, 0x1000, sections[0].2.len() as u64, sections[0].2.len() as u64, 8] {
         elf.extend(u64::to_le_bytes(word));

@@ -153,7 +153,7 @@ fn moved(folder: &Path, split: &Path, whole: &[(ImageAddress, Vec<Frame>)], what
     assert!(why.contains("looked for: ") && why.len() < 1000, "{why}");
     let frames = missing.frames(missing.procedures().iter().find(|p| p.name() == "main").unwrap().address);
     assert!(frames.last().is_some_and(|f| f.line.is_some() && f.function.as_deref() == Some("main")));
-    // Another build's file has another id.
+    // The file of another build has another id.
     fs::copy(away.join("debug/first.dwo"), away.join("second.dwo")).unwrap();
     fs::copy(away.join("debug/first.dwo"), away.join("first.dwo")).unwrap();
     let mixed = attached(&program, Vec::new());
@@ -282,7 +282,7 @@ fn shared(folder: &Path, compiler: &str, flags: &str) -> Result<(), String> {
     assert_same(&image, &expected, "beside");
     assert_eq!(image.debug_state(), DebugState::Present);
 
-    // A distribution's layout: the shared file is under the debug folder.
+    // Distributions put the shared file below the debug folder.
     let dir = folder.join("debug");
     fs::create_dir_all(dir.join(".dwz")).unwrap();
     fs::rename(folder.join("usr/lib/.dwz/common.debug"), dir.join(".dwz/common.debug")).unwrap();
@@ -296,7 +296,7 @@ fn shared(folder: &Path, compiler: &str, flags: &str) -> Result<(), String> {
     assert!(why.starts_with("debug information that several files share is missing: "), "{why}");
     assert!(why.contains("common.debug with build id ") && why.contains("looked for: "), "{why}");
 
-    // Another file of that name is not taken for it.
+    // Another file with this name is not accepted.
     fs::copy(&whole, dir.join(".dwz/common.debug")).unwrap();
     let why = incomplete(&attached(&one, vec![dir.clone()]));
     assert!(why.contains(".dwz/common.debug has another id"), "{why}");

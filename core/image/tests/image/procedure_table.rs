@@ -65,7 +65,7 @@ fn damaged_files_give_an_error_or_some_table() {
         match nth % 4 {
             0 => damaged.truncate(at % bytes.len()),
             1 => damaged[at % 64] ^= 1 << (random >> 29 & 7),
-            // The section headers are at the end.
+            // The section headers are at the end of the file.
             2 => damaged[bytes.len() - 1 - at % 2000] = 0xff,
             _ => damaged[at % bytes.len()] ^= 1 << (random >> 29 & 7),
         }

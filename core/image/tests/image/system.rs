@@ -41,7 +41,7 @@ fn frames_of_this_test_are_those_of_addr2line() {
     let (checked, different) = frames::differences(&image, &std::fs::read(&path).unwrap(), addresses);
     println!("{checked} addresses, {} differ", different.len());
     assert!(checked > 1000);
-    // Where ranges of functions overlap (folded duplicates) each reader picks another.
+    // Where ranges of functions overlap (folded duplicates), readers choose different functions.
     let first = different.iter().take(3).collect::<Vec<_>>();
     assert!(different.len() * 200 <= checked, "{} of {checked}: {first:#?}", different.len());
 }

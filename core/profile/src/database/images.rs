@@ -47,7 +47,7 @@ impl Writer {
         let database = self.database();
         let Some(path) = database.kept_path(id) else { return Ok(Kept::TooLarge) };
         if let Ok(known) = OpenOptions::new().write(true).open(&path) {
-            let _ = known.set_modified(SystemTime::now()); // Only the order of going depends on it.
+            let _ = known.set_modified(SystemTime::now()); // Only the order of eviction depends on this time.
             return Ok(Kept::Known);
         }
         let folder = database.layout.images();

@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn at_a_blocks_start_each_way_there_counts_the_loops_own_too() {
-        assert_eq!(operands(4), [("eax".to_owned(), vec![0, 6, 0xb])]); // Nobody wrote esi: an argument.
+        // No instruction writes esi, because it is an argument.
+        assert_eq!(operands(4), [("eax".to_owned(), vec![0, 6, 0xb])]);
         assert_eq!(operands(5), [("edi".to_owned(), vec![0xd])]);
     }
 

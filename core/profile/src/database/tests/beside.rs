@@ -60,7 +60,7 @@ fn appended_beside_readers(rows_max: usize) -> usize {
             });
         }
     });
-    drop(epoch); // It ended: all that fits is merged.
+    drop(epoch); // The epoch has ended, so all segments that fit together are merged.
     let compacted = writer.compact_within(&id, rows_max).unwrap();
     let read = db.read(&id).unwrap();
     assert_eq!((read.counts.values().sum::<u64>(), read.counts.len() as u64), (2 * APPENDS, APPENDS + 2));

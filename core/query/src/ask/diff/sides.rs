@@ -76,7 +76,8 @@ impl Side {
         }
         let mut procedures = BTreeMap::new();
         for p in query.procedures(&view, cancel)? {
-            procedures.entry(name_of(&view, p)).or_insert_with(|| p.clone()); // most samples first
+            // The procedure with the most samples comes first.
+            procedures.entry(name_of(&view, p)).or_insert_with(|| p.clone());
         }
         Ok(Side { view, runs, procedures })
     }
