@@ -43,7 +43,7 @@ fn store(database: &Database, epoch: Epoch, rows: &[(&str, Event, u64, u64)]) {
 }
 
 #[test]
-fn windows_and_bursts_are_told_apart() {
+fn windows_and_bursts_are_distinguished() {
     let folder = tempfile::tempdir().expect("a folder");
     let database = Database::open(folder.path().join("db")).expect("a database");
     let counts = Counts::from_iter([(

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_changes_nothing() {
+    fn without_evidence_nothing_changes() {
         assert_eq!(factors(&[shape(0.0, &[]), shape(3.0, &[])]), [1.0, 1.0]);
         assert!(scales(&[]).is_empty());
         let odd = [shape(f64::MAX, &[(1, f64::MAX)]), shape(1e-300, &[(0, 1e-300), (1, 5.0)])];
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counted_procedure_makes_those_absolute_that_are_joined_to_it() {
+    fn procedures_joined_to_a_counted_one_become_absolute() {
         let stepped = |transfers, own_deviation| Shape {
             transfers,
             stepped: 1e5,
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn without_counts_the_program_keeps_to_what_is_possible() {
+    fn without_counts_frequencies_stay_possible() {
         let stepped = |transfers, headroom| Shape {
             transfers,
             stepped: 1e5,

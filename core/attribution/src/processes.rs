@@ -371,7 +371,7 @@ mod tests {
     use crate::{Apart, Applications};
 
     #[test]
-    fn a_long_past_is_told_until_it_is_forgotten() {
+    fn former_processes_are_known_until_they_are_forgotten() {
         let execution = Applications::new(Apart::in_a_run(Vec::new())).begin("true");
         let mut processes = Processes::default();
         processes.keep_past();
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_of_those_sampled_longest_ago_are_forgotten() {
+    fn mappings_of_the_least_recently_sampled_are_forgotten() {
         let mut processes = family();
         assert_eq!(processes.forget_least_recent(100), 0, "the child shares its parent's");
         assert!(!processes.is_sampled(Pid(0)) && !processes.is_sampled(Pid(10)));
@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_mappings_shares_them_when_they_are_renumbered() {
+    fn shared_mappings_stay_shared_when_renumbered() {
         let mut processes = family();
         processes.retarget(&|target| Some(TargetIndex(target.0 + 100)));
         let space = |pid| processes.get(pid).unwrap().space.clone();

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_followed_and_windows_stand_in_unless_somebody_says_otherwise() {
+    fn commands_are_followed_by_default_and_windows_are_the_fallback() {
         let cases = [
             ("-- true", (1.0, 1.0, true)),
             ("--windows 0 -- true", (1.0, 0.0, true)),

@@ -323,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_counted_beside_samples_is_told() {
+    fn counters_of_the_kernel_are_reported() {
         let told = |[idle, registers_lost, kernel_time_lost, executions_lost, given_up_ns]: [Option<u64>;
                         5]| {
             let of = CollectorRecord::default();
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_that_took_turns_is_told() {
+    fn a_multiplexed_event_is_reported() {
         let record = |running_share| EventRecord {
             period: 1_000_000,
             unit: Unit::Cycles,

@@ -54,8 +54,8 @@ fn row_of<'a>(top: &'a Value, image: &Path) -> &'a Value {
 
 /// A name in Latin-1: the program is recorded, found again, and its source is shown.
 #[test]
-fn names_that_are_no_utf8() {
-    if !can_sample("names_that_are_no_utf8") {
+fn names_that_are_not_utf8() {
+    if !can_sample("names_that_are_not_utf8") {
         return;
     }
     let scratch = Scratch::new();

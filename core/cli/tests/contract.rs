@@ -113,7 +113,7 @@ fn rows(top: &Value) -> &Vec<Value> {
 }
 
 #[test]
-fn answers_have_their_shapes() {
+fn answers_have_the_documented_fields() {
     if !can_sample("the shapes of answers") {
         return;
     }
@@ -212,7 +212,7 @@ fn answers_have_their_shapes() {
 }
 
 #[test]
-fn the_suite_has_its_shapes() {
+fn answers_of_the_tool_suite_have_the_documented_fields() {
     if !can_sample("the shapes of the tool suite's answers") {
         return;
     }

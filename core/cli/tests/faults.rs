@@ -227,8 +227,8 @@ fn a_read_only_database_is_read() {
 /// In a pid namespace, as in most containers, tables in the kernel would know processes by other numbers than we: rings are taken,
 /// and nobody outside passes for the idle task.
 #[test]
-fn in_a_pid_namespace_nothing_is_taken_for_another() {
-    let name = "in_a_pid_namespace_nothing_is_taken_for_another";
+fn processes_of_a_pid_namespace_are_not_confused() {
+    let name = "processes_of_a_pid_namespace_are_not_confused";
     let possible = Command::new("unshare").args(["-p", "-f", "--mount-proc", "true"]).status();
     if !is_root() || !possible.is_ok_and(|status| status.success()) || !can_sample(name) {
         println!("SKIPPED {name}: needs root and pid namespaces");
@@ -283,7 +283,7 @@ fn a_storm_of_forks_is_counted() {
 
 /// All that live are known, those that began before the daemon did, and memory stays within bounds.
 #[test]
-fn ten_thousand_processes_are_known() {
+fn samples_of_ten_thousand_processes_are_attributed() {
     let (scratch, wanted) = (Scratch::new(), 10_000.to_string());
     let mut crowd = Command::new(workload("crowd"))
         .arg(&wanted)
@@ -295,7 +295,9 @@ fn ten_thousand_processes_are_known() {
     BufReader::new(crowd.stdout.take().unwrap()).read_line(&mut answer).unwrap();
     let count: u64 = answer.trim().parse().unwrap();
     let options = ["-F", "2000", "--flush-interval", "1"];
-    let Some(running) = Running::start(&scratch, "ten_thousand_processes_are_known", &options) else {
+    let Some(running) =
+        Running::start(&scratch, "samples_of_ten_thousand_processes_are_attributed", &options)
+    else {
         drop(crowd.stdin.take());
         crowd.wait().unwrap();
         return;

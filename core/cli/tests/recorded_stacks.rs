@@ -127,7 +127,7 @@ fn cpu_time_us() -> f64 {
 }
 
 #[test]
-fn recorded_and_imported_stacks_are_one_evidence() {
+fn recorded_and_imported_stacks_give_equal_evidence() {
     let path = std::env::current_exe().unwrap().canonicalize().unwrap();
     let path = path.to_str().unwrap();
     let mapped = Mapped::of_own_code(path);

@@ -245,7 +245,7 @@ fn frequencies_follow_branch_stacks_of_every_version() {
 }
 
 #[test]
-fn without_stacks_nothing_tells() {
+fn without_stacks_branch_directions_are_unknown() {
     let scene = Scene::new();
     let bare: Vec<_> = scene.samples().into_iter().map(|(pc, _)| (pc, Vec::new())).collect();
     let style = Style { attribute_bytes: 112, big_endian: false, mmap2: true, pipe: false };

@@ -145,9 +145,9 @@ impl Drop for Server {
 }
 
 #[test]
-fn what_is_nowhere_here_comes_from_a_server() {
+fn missing_images_are_fetched_from_a_server() {
     let scene = Scene::new();
-    let Some(server) = Server::start(&scene, "what_is_nowhere_here_comes_from_a_server") else { return };
+    let Some(server) = Server::start(&scene, "missing_images_are_fetched_from_a_server") else { return };
     let began = Instant::now();
     while !server.is_ready(&scene) {
         assert!(began.elapsed() < Duration::from_secs(300), "debuginfod has not indexed two files");
@@ -198,7 +198,7 @@ fn ok(body: &[u8], promised: usize) -> Vec<u8> {
 }
 
 #[test]
-fn nobody_is_asked_who_was_not_named() {
+fn only_named_servers_are_asked() {
     let scene = Scene::new();
     let imported = scene.import(&[], Limits::default());
     assert!(imported.notes.iter().any(|n| n.contains("it is not on this machine")), "{:?}", imported.notes);
@@ -207,7 +207,7 @@ fn nobody_is_asked_who_was_not_named() {
 }
 
 #[test]
-fn bad_answers_are_told_and_never_kept() {
+fn bad_answers_are_reported_and_never_stored() {
     let scene = Scene::new();
     let own = fs::read(std::env::current_exe().unwrap()).unwrap();
     let other = fs::read("/bin/true").unwrap();
@@ -315,8 +315,8 @@ const TRUSTING: &str = "DWELL_TEST_TRUSTING";
 /// An authority of one's own is believed where the system believes it, and only there. What the system believes is read
 /// once: this test runs itself again, with its own certificate among the system's.
 #[test]
-fn over_tls_a_certificate_that_nobody_vouches_for_is_refused() {
-    let test = "over_tls_a_certificate_that_nobody_vouches_for_is_refused";
+fn an_untrusted_tls_certificate_is_refused() {
+    let test = "an_untrusted_tls_certificate_is_refused";
     if let Ok(url) = std::env::var(TRUSTING) {
         return over_tls_from(&url);
     }

@@ -119,8 +119,8 @@ fn body(profile: &str, position: &str) -> u64 {
 }
 
 #[test]
-fn clang_takes_our_executions_for_its_own() {
-    let Some(scene) = Scene::new("clang_takes_our_executions_for_its_own", CLANG) else { return };
+fn clang_accepts_our_executions() {
+    let Some(scene) = Scene::new("clang_accepts_our_executions", CLANG) else { return };
     let profile = scene.write(Optimizer::Clang, "walk.prof");
     assert!(profile.starts_with("walk:"), "{profile}");
     // The call is counted at its line, relative to the first line of `walk`; inlined code is counted at the line of its
@@ -147,8 +147,8 @@ fn branch_weights(line: &str) -> Option<(u64, u64)> {
 }
 
 #[test]
-fn bolt_finds_every_block_of_ours() {
-    let Some(scene) = Scene::new("bolt_finds_every_block_of_ours", CLANG) else { return };
+fn bolt_accepts_every_block() {
+    let Some(scene) = Scene::new("bolt_accepts_every_block", CLANG) else { return };
     for (optimizer, name) in [(Optimizer::Bolt, "walk.fdata"), (Optimizer::BoltBlocks, "walk.blocks")] {
         scene.write(optimizer, name);
         let mut command = Command::new("llvm-bolt-19");
@@ -156,7 +156,7 @@ fn bolt_finds_every_block_of_ours() {
         let ended = match command.current_dir(scene.folder.path()).output() {
             Ok(ended) => ended,
             Err(error) => {
-                println!("SKIPPED bolt_finds_every_block_of_ours: llvm-bolt-19: {error}");
+                println!("SKIPPED bolt_accepts_every_block: llvm-bolt-19: {error}");
                 return;
             }
         };
@@ -172,8 +172,8 @@ fn bolt_finds_every_block_of_ours() {
 }
 
 #[test]
-fn gcc_takes_our_executions_for_its_own() {
-    let Some(scene) = Scene::new("gcc_takes_our_executions_for_its_own", GCC) else { return };
+fn gcc_accepts_our_executions() {
+    let Some(scene) = Scene::new("gcc_accepts_our_executions", GCC) else { return };
     scene.write(Optimizer::Gcc { version: 2 }, "walk.afdo");
     scene
         .compile(&["-fauto-profile=walk.afdo", "-S", "-o", "walk.s", "-fdump-tree-optimized-blocks-details"])

@@ -110,7 +110,7 @@ impl Writer {
 }
 
 #[test]
-fn a_sample_of_a_group_counts_for_each_event_that_went_on() {
+fn a_group_sample_counts_for_each_event_that_advanced() {
     let folder = tempfile::tempdir().unwrap();
     let told = |bytes: &[u8]| {
         let path = folder.path().join("stream");

@@ -167,7 +167,7 @@ const PROGRAM: Pprof<'_> = Pprof {
 };
 
 #[test]
-fn functions_of_a_program_that_is_not_here_have_the_names_of_the_profile() {
+fn functions_of_a_missing_program_have_the_names_of_the_profile() {
     let scene = Scene::new();
     let imported = scene.import(&PROGRAM.bytes());
     let missing = imported.notes.iter().filter(|n| n.contains("/gone/app")).count();
@@ -268,7 +268,7 @@ fn profiles_without_addresses_have_a_row_for_each_function() {
 }
 
 #[test]
-fn a_file_of_other_functions_is_not_taken_for_the_image() {
+fn a_file_with_other_functions_is_not_used_as_the_image() {
     let scene = Scene::new();
     let here = std::env::current_exe().unwrap().display().to_string();
     let pprof = Pprof {
@@ -283,7 +283,7 @@ fn a_file_of_other_functions_is_not_taken_for_the_image() {
 }
 
 #[test]
-fn the_text_of_perf_script_names_what_is_not_here() {
+fn the_text_of_perf_script_names_functions_of_missing_files() {
     // These are fields that perf 3 to 6 print: with and without `-g`, sources, inlined calls, names with spaces, lines
     // without a time, tracepoints.
     let chains = "\

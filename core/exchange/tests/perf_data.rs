@@ -108,7 +108,7 @@ fn report(test: &str, file: &Path) -> Option<BTreeMap<String, u64>> {
 }
 
 #[test]
-fn what_perf_counts_is_counted_however_it_was_written() {
+fn every_format_of_perf_gives_the_samples_that_perf_counts() {
     for options in
         [&[][..], &["-z"], &["-F", "5000"], &["-o", "-"], &["--buildid-all"], &["--buildid-mmap"], &["-g"]]
     {
@@ -128,7 +128,7 @@ fn what_perf_counts_is_counted_however_it_was_written() {
 }
 
 #[test]
-fn several_events_keep_apart() {
+fn several_events_are_kept_apart() {
     let scene = Scene::new();
     let options = ["-e", "task-clock:u,page-faults:u", "-c", "1000000"];
     let Some(file) = scene.record("import of several events", &options) else { return };
@@ -183,7 +183,7 @@ fn a_file_that_is_cut_or_damaged_gives_an_error_or_a_part() {
 }
 
 #[test]
-fn what_is_no_perf_data_is_told() {
+fn files_that_are_not_perf_data_are_reported() {
     let scene = Scene::new();
     for (name, bytes) in
         [("empty", &b""[..]), ("text", b"hello, this is no perf.data"), ("magic", b"PERFILE2")]
@@ -197,7 +197,7 @@ fn what_is_no_perf_data_is_told() {
 }
 
 #[test]
-fn a_missing_image_is_told_and_found_under_another_root() {
+fn a_missing_image_is_reported_and_found_under_another_root() {
     let scene = Scene::new();
     let Some(file) = scene.record("import with a missing image", &[]) else { return };
     let root = scene.path("root");

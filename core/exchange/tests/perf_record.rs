@@ -153,7 +153,7 @@ fn numbers(counts: &[(String, u64)]) -> Vec<u64> {
 const LINES_OF_A_THREAD: usize = 3;
 
 #[test]
-fn whatever_perf_records_has_the_samples_that_perf_counts() {
+fn every_recording_of_perf_has_the_samples_that_perf_counts() {
     std::thread::scope(|threads| {
         for lines in COMMAND_LINES.chunks(LINES_OF_A_THREAD) {
             threads.spawn(|| compare(lines));
@@ -227,7 +227,7 @@ fn a_packed_file_has_the_samples_of_the_plain_one() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_files_are_named() {
     let scene = Scene::new();
     let folder = scene.path("folder");
     fs::create_dir(&folder).unwrap();

@@ -119,7 +119,7 @@ fn exported(places: &Places) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn what_is_exported_can_be_imported() {
+fn exports_can_be_imported() {
     for linking in [&["-pie"][..], &["-no-pie"], &["-Wl,-z,noseparate-code"]] {
         let scene = Scene::new(linking);
         let places = scene.own_places();
@@ -133,7 +133,7 @@ fn what_is_exported_can_be_imported() {
 }
 
 #[test]
-fn mappings_without_an_offset_are_understood_by_where_samples_are() {
+fn missing_offsets_of_mappings_are_inferred_from_samples() {
     let scene = Scene::new(&["-pie"]);
     let spin = scene.image.procedures().iter().find(|p| p.name() == "spin").unwrap().address.0;
     let first = scene.image.procedures().iter().map(|p| p.address.0).min().unwrap() & !0xfff;

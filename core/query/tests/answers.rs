@@ -229,7 +229,7 @@ fn a_procedure_is_found_by_any_of_its_names() {
 }
 
 #[test]
-fn a_name_that_compilers_and_namespaces_added_to_is_offered() {
+fn names_extended_by_compilers_and_namespaces_are_suggested() {
     let scene = Scene::new();
     let renames = ["walk=walk.constprop.0", "other=_ZN2ns5otherEi.cold", "main=walk.cold"];
     let renames = renames.iter().flat_map(|names| ["--redefine-sym", names]);
@@ -336,7 +336,7 @@ fn events_other_than_time_count_where_they_landed() {
 
 /// What a machine with a PMU records: `instructions` beside `cycles`.
 #[test]
-fn instructions_beside_cycles_tell_executions() {
+fn samples_of_instructions_determine_executions() {
     let scene = Scene::new();
     let database = scene.database();
     let mut profile = database.read(&database.resolve("latest").unwrap().id).unwrap();
@@ -449,7 +449,7 @@ fn a_bad_table_is_refused_whole() {
 }
 
 #[test]
-fn a_cancelled_question_ends() {
+fn a_cancelled_query_ends() {
     let scene = Scene::new();
     let cancel = Cancel::new();
     cancel.cancel();

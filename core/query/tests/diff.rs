@@ -153,7 +153,7 @@ fn in_order_a_change_is_count_times_cost() {
 }
 
 #[test]
-fn what_may_be_chance_is_shown_on_demand() {
+fn insignificant_changes_are_shown_on_request() {
     let scene = Scene::new();
     scene.build("old", BEFORE);
     scene.import("old", "before", "generic-x86-64", [1000, 50]);
@@ -266,7 +266,7 @@ fn a_files_lines_are_those_of_the_text_as_it_is_now() {
 }
 
 #[test]
-fn a_line_is_told_instruction_by_instruction_wherever_the_sources_lie() {
+fn lines_are_compared_by_instruction_wherever_their_sources_are() {
     let scene = Scene::new();
     let inlined = "static inline __attribute__((always_inline)) uint64_t steady(uint64_t n)";
     let text = BEFORE
@@ -318,7 +318,7 @@ fn body_at(
 }
 
 #[test]
-fn epochs_are_named_and_removed_by_what_selects_them() {
+fn epochs_are_renamed_and_removed_by_selectors() {
     let scene = Scene::new();
     scene.build("old", BEFORE);
     for name in ["one", "two", "three"] {

@@ -132,7 +132,7 @@ fn every_fixture_adds_up() {
 }
 
 #[test]
-fn what_cannot_be_summed_up_is_told() {
+fn impossible_summaries_are_explained() {
     let file = &fixtures()[0];
     let (_folder, query) = epoch(file, "generic-inorder-2", "cache-misses");
     let ask = |query: &Query, image: Option<&str>| {

@@ -1,6 +1,8 @@
-//! The arrows between the rooms. Enters: each crate with its dependencies. Leaves: the arrows that must not be.
+//! The dependencies between the rooms. Enters: each crate with its dependencies. Leaves: the dependencies that are not
+//! allowed. Never here: reading of files.
 
-/// Each room with the rooms it may see. `analysis` never sees `collect`; `node` sees `query` alone.
+/// Each room with the rooms that it may depend on. `analysis` never depends on `collect`; `node` depends only on
+/// `query`.
 const ROOMS: &[(&str, &[&str])] = &[
     ("dwell-profile", &[]),
     ("dwell-image", &["dwell-profile"]),
@@ -15,7 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("dwell-xtask", &[]),
 ];
 
-/// Crates of others that only some rooms may use, each with the reason.
+/// External crates that only some rooms may use, each with the reason.
 const CONFINED: &[(&str, &[&str], &str)] = &[
     ("perf-event-open-sys", &["dwell-collect"], "only collect makes system calls of this kind"),
     ("signal-hook", &["dwell-collect"], "only collect makes system calls of this kind"),
@@ -44,7 +46,7 @@ const CONFINED: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// One line for each arrow that must not be.
+/// Returns one line for each dependency that is not allowed.
 pub fn problems(crates: &[(String, Vec<String>)]) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, dependencies) in crates {
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows() {
+    fn forbidden_dependencies_are_reported() {
         check(&[("dwell-query", &["dwell-profile", "dwell-analysis", "serde_json"])], expect![""]);
         check(
             &[("dwell-analysis", &["dwell-collect"]), ("dwell-node", &["dwell-query", "dwell-profile"])],

@@ -52,7 +52,7 @@ fn assert_near(case: &Case, within: f64) {
 }
 
 #[test]
-fn steps_tell_what_cycles_hide() {
+fn steps_correct_misleading_cycles() {
     let mut case = diamond();
     let steps = [(3, 4, 750.0), (3, 6, 250.0), (8, 1, 750.0), (8, 9, 250.0)];
     case.transfers = steps.map(|(from, to, count)| Transfer { from, to: Some(to), count }).to_vec();
@@ -62,7 +62,7 @@ fn steps_tell_what_cycles_hide() {
 }
 
 #[test]
-fn a_ratio_to_entries_needs_to_be_seen() {
+fn a_ratio_to_entries_requires_observed_exits() {
     let with = |exits: f64| {
         let mut case = diamond();
         let steps = [(3, 4, 750.0), (3, 6, 250.0), (8, 1, 1000.0 - exits), (8, 9, exits)];
@@ -102,7 +102,7 @@ fn bursts_count_loops_that_none_of_them_leaves() {
 }
 
 #[test]
-fn counted_places_tell_what_cycles_hide() {
+fn counted_places_correct_misleading_cycles() {
     let mut case = diamond();
     let counted =
         |at: usize, deviation| Counted { at, executions: 7.0 * EXECUTIONS[at], deviation, group: 5 };
@@ -162,7 +162,7 @@ fn retired_instructions_fix_the_scale() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn hostile_evidence_is_survived(
+    fn hostile_evidence_does_not_panic(
         parts in prop::collection::vec(any_instruction(), 1..60),
         samples in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5000, Just(u64::MAX / 2)], 60),
         retired in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5000, Just(u64::MAX)], 0..70),

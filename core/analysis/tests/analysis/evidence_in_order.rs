@@ -71,7 +71,7 @@ fn counted(at: usize, times: f64, group: usize) -> Counted {
 }
 
 #[test]
-fn time_alone_leaves_stalled_sides_open() {
+fn time_alone_leaves_stalled_sides_uncertain() {
     check(
         |_| (),
         expect![[r#"
@@ -82,7 +82,7 @@ fn time_alone_leaves_stalled_sides_open() {
 }
 
 #[test]
-fn instructions_fix_them() {
+fn samples_of_instructions_determine_frequencies() {
     let samples = |times: f64| EXECUTIONS.iter().map(|e| (times * e) as u64).collect::<Vec<u64>>();
     let event = |times: f64, period| (Event::INSTRUCTIONS, (samples(times), period));
     check(
@@ -103,7 +103,7 @@ fn instructions_fix_them() {
 }
 
 #[test]
-fn steps_fix_them() {
+fn steps_determine_frequencies() {
     check(
         |case| case.transfers = transfers(&INSIDE),
         expect![[r#"
@@ -123,7 +123,7 @@ fn steps_fix_them() {
 }
 
 #[test]
-fn windows_fix_them() {
+fn windows_determine_frequencies() {
     check(
         |case| case.counted = vec![counted(4, 7.0, 5), counted(9, 7.0, 5)],
         expect![[r#"
@@ -150,7 +150,7 @@ fn windows_fix_them() {
 }
 
 #[test]
-fn all_of_it_is_taken() {
+fn all_evidence_is_used() {
     check(
         |case| {
             case.counted = vec![counted(4, 1e-6, 5), counted(9, 1e-6, 5)];

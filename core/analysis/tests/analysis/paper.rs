@@ -12,7 +12,7 @@
 //! - Figure 2 prints CPI in half cycles; so do we. What it prints as a bubble's length is the instruction's whole CPI.
 //! - Above the loop's head the paper has `pD`. We have `D`: where nothing was sampled before and after the loop, its
 //!   branch goes back all but always and cannot be mispredicted often enough. Where that is unknown, `p` stays
-//!   ([`alone_the_loop_may_be_mispredicted`]).
+//!   ([`without_samples_around_it_the_loop_may_be_mispredicted`]).
 //! - DTB misses are ruled out at 009834: the store's page was touched at 009828, the load's at 009810.
 //! - The best case is ΣM; [`best_case_cpi`](dwell_analysis::Block::best_case_cpi) counts slots and is 7.25 cycles, since
 //!   three slots of the last cycle are left to what follows.
@@ -203,7 +203,7 @@ fn bubble(stalls: &[Stall], excess: f64, cpi: f64, explained: &mut Vec<char>) ->
 
 /// Nothing around the loop was seen, so it may as well end each time.
 #[test]
-fn alone_the_loop_may_be_mispredicted() {
+fn without_samples_around_it_the_loop_may_be_mispredicted() {
     let mut case = copy_loop();
     case.instructions = case.instructions[FIRST..=LAST].to_vec();
     case.samples = case.samples[FIRST..=LAST].to_vec();

@@ -90,7 +90,7 @@ proptest! {
 
     /// Data between code, code read from its middle: whatever the decoder makes of bytes, with counts of any event.
     #[test]
-    fn bytes_that_are_no_code(
+    fn bytes_that_are_not_code(
         bytes in prop::collection::vec(any::<u8>(), 0..160),
         samples in any_counts(),
         others in any_counts(),
@@ -356,7 +356,7 @@ proptest! {
     /// Nothing is said to have run more often than the processor can do in the time that was sampled, whatever was counted: each block
     /// and the procedure, with the error of sampling allowed for; and no CPI is below what an instruction takes to retire.
     #[test]
-    fn nothing_impossible_is_said(
+    fn impossible_numbers_are_never_reported(
         (code, samples, absolute, transfers) in prop::collection::vec(any_instruction(), 1..60)
             .prop_map(|mut parts| {
                 // Most instructions do not branch, because little is claimed about a graph that is hardly known.

@@ -366,7 +366,7 @@ fn out_of_order_flow_is_conserved() {
 }
 
 #[test]
-fn high_confidence_is_earned() {
+fn high_confidence_is_usually_right() {
     let (mut high, mut right) = (0.0, 0.0);
     for seed in 100..160 {
         let trial = run("generic-inorder-2", Arch::Aarch64, seed, Help::None);

@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_a_segment_cannot_hold_goes_on_in_the_next() {
+    fn a_large_group_continues_in_the_next_segment() {
         assert_eq!(segments(&[3, 2, 4], 100), ["i0:0-2 i1:0-1 i2:0-3"]);
         assert_eq!(segments(&[12, 2], 5), ["i0:0-4", "i0:5-9", "i0:10-11 i1:0-1"]);
         assert_eq!(segments(&[3, 9], 5), ["i0:0-2 i1:0-1", "i1:2-6", "i1:7-8"]);

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_map_says_last_holds() {
+    fn the_last_entry_of_a_map_wins() {
         let folder = tempfile::tempdir().unwrap();
         let map = folder.path().join("perf-1.map");
         std::fs::write(

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_of_a_cut_file_is_unpacked_and_a_bomb_is_refused() {
+    fn truncated_files_are_unpacked_in_part_and_bombs_are_refused() {
         let text: Vec<u8> =
             (0..200_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
         for (packing, packed) in

@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_build_id_of_impossible_length_is_none() {
+    fn a_build_id_of_impossible_length_is_ignored() {
         let body = |length: u8| [vec![0; 32], vec![length, 0, 0, 0]].concat();
         let misc = |kind, body: &[u8]| believable_misc(kind, 0x4002, body);
         assert_eq!(misc(RecordType::MMAP2, &body(20)), 0x4002);

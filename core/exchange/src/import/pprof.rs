@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_count_where_a_mapping_tells_the_file() {
+    fn leaves_are_counted_if_a_mapping_names_their_file() {
         let bytes = profile().encode_to_vec();
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         packed.write_all(&bytes).unwrap();

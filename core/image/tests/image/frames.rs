@@ -29,7 +29,7 @@ const WITH_LINES: [&str; 14] = [
 type Place = (Option<String>, Option<String>, Option<u32>, Option<u32>);
 
 #[test]
-fn frames_are_those_of_addr2line() {
+fn frames_agree_with_addr2line() {
     for name in WITH_LINES {
         let checked = compare(&fixtures::image(name), &fixtures::bytes(name), name);
         assert!(checked > 10, "{name}: {checked} addresses with lines");
@@ -109,7 +109,7 @@ fn normal(path: &str) -> String {
 }
 
 #[test]
-fn frames_are_those_of_binutils() {
+fn frames_agree_with_binutils() {
     for name in ["c-dwarf5.elf", "c-dwarf4.elf", "c-shared.so", "cpp-tree.so"] {
         let image = fixtures::image(name);
         let names = ["sum_squares", "main", "trees::Node<long> const* trees::find<long>"];
@@ -119,7 +119,7 @@ fn frames_are_those_of_binutils() {
             let addresses = image.instructions(procedure.address, procedure.size_bytes);
             let addresses: Vec<ImageAddress> = addresses.iter().map(|i| i.address).collect();
             let Some(expected) = binutils(name, &addresses) else {
-                println!("SKIPPED frames_are_those_of_binutils: addr2line is not installed");
+                println!("SKIPPED frames_agree_with_binutils: addr2line is not installed");
                 return;
             };
             let ours: Vec<String> =
@@ -144,12 +144,12 @@ fn text(frame: &Frame) -> String {
 }
 
 #[test]
-fn clang_tells_the_md5_of_sources() {
+fn clang_records_the_md5_of_sources() {
     let image = fixtures::image("c-clang-md5.elf");
     let md5 = image.source_md5("/dwell/images/src/calc.c").expect("clang writes MD5s");
     let hex: String = md5.iter().map(|b| format!("{b:02x}")).collect();
     let Ok(output) = Command::new("md5sum").arg(fixtures::folder().join("src/calc.c")).output() else {
-        println!("SKIPPED clang_tells_the_md5_of_sources: md5sum is not installed");
+        println!("SKIPPED clang_records_the_md5_of_sources: md5sum is not installed");
         return;
     };
     assert!(String::from_utf8(output.stdout).unwrap().starts_with(&hex));
@@ -158,7 +158,7 @@ fn clang_tells_the_md5_of_sources() {
 }
 
 #[test]
-fn many_threads_may_ask_one_image() {
+fn many_threads_can_query_one_image() {
     let image = fixtures::image("c-dwarf5.elf");
     let addresses: Vec<_> = image.procedures().iter().map(|p| p.address).collect();
     let alone: Vec<_> = addresses.iter().map(|a| image.frames(*a)).collect();

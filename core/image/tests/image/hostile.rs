@@ -46,7 +46,7 @@ fn truncated_and_overwritten_files_do_no_harm() {
 
 /// Damage in debug sections and headers goes deeper than damage in code.
 #[test]
-fn every_header_and_debug_byte_may_lie() {
+fn no_wrong_byte_in_headers_or_debug_sections_does_harm() {
     for name in ["c-dwarf5.elf", "c-dwarf4.elf", "c-zstd.elf", "rust-words.so"] {
         let whole = fixtures::bytes(name);
         let tail = whole.len() * 2 / 3;

@@ -254,14 +254,16 @@ fn a_damaged_file_that_is_its_own_other_part_does_no_harm() {
 }
 
 #[test]
-fn what_dwz_moves_to_a_shared_file_is_found_there() {
+fn debug_information_that_dwz_moved_to_a_shared_file_is_found() {
     let mut checked = 0;
     for (compiler, flags) in [("g++ -gdwarf-4", ""), ("g++ -gdwarf-5", ""), ("g++ -gdwarf-5", "-5 --dwarf-5")]
     {
         let folder = tempfile::tempdir().unwrap();
         match shared(folder.path(), compiler, flags) {
             Ok(()) => checked += 1,
-            Err(why) => println!("SKIPPED what_dwz_moves_to_a_shared_file_is_found_there: {compiler}: {why}"),
+            Err(why) => println!(
+                "SKIPPED debug_information_that_dwz_moved_to_a_shared_file_is_found: {compiler}: {why}"
+            ),
         }
     }
     assert!(checked != 1, "dwz of this machine writes DWARF 4 alone");

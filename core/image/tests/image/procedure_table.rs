@@ -33,7 +33,7 @@ fn differences(path: &Path) -> Option<(usize, Vec<String>)> {
 }
 
 #[test]
-fn look_ups_answer_as_images_do() {
+fn look_ups_agree_with_images() {
     let system =
         ["/usr/bin/perf", "/usr/bin/gcc", "/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6"].map(PathBuf::from);
     let fixtures = fixtures::binaries().into_iter().map(|name| fixtures::folder().join(name));
@@ -133,7 +133,7 @@ fn a_table_that_is_named_many_times_is_read_once() {
 
 /// A pipe that nobody writes to is told at once, and so is a folder.
 #[test]
-fn what_is_no_regular_file_is_refused_without_waiting() {
+fn special_files_are_refused_without_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();

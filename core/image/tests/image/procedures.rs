@@ -230,7 +230,7 @@ fn headers_tell_architecture_and_build_id() {
 }
 
 #[test]
-fn what_is_no_image_is_named() {
+fn files_that_are_not_images_are_reported() {
     let error = |bytes: &[u8]| Image::parse(bytes).map(|_| ()).unwrap_err().to_string();
     let mut elf32 = fixtures::bytes("c-dwarf5.elf");
     elf32[4] = 1;

@@ -32,7 +32,7 @@ fn vdso() -> Option<Vec<u8>> {
 
 /// This test is Rust with its library inlined, hundreds of units; a sample of its addresses.
 #[test]
-fn frames_of_this_test_are_those_of_addr2line() {
+fn frames_of_this_test_agree_with_addr2line() {
     let path = std::env::current_exe().unwrap();
     let image = Image::open(&path).unwrap();
     assert!(image.procedures().iter().filter(|p| p.demangled().contains("dwell_image::dwarf")).count() > 5);
@@ -47,12 +47,12 @@ fn frames_of_this_test_are_those_of_addr2line() {
 }
 
 #[test]
-fn instructions_are_those_of_objdump() {
+fn instructions_agree_with_objdump() {
     let names = ["c-dwarf5.elf", "c-shared.so", "c-static-pie.elf", "cpp-tree.so", "rust-words.so"];
     for name in names {
         let image = fixtures::image(name);
         let Some(expected) = objdump(&fixtures::folder().join(name)) else {
-            println!("SKIPPED instructions_are_those_of_objdump: objdump is not installed");
+            println!("SKIPPED instructions_agree_with_objdump: objdump is not installed");
             return;
         };
         let (equal, different) = compare(&image, &expected);
@@ -62,14 +62,14 @@ fn instructions_are_those_of_objdump() {
 
 /// Hand-written assembly, every vector extension: a few encodings differ in length between disassemblers.
 #[test]
-fn instructions_of_the_c_library_are_those_of_objdump() {
+fn instructions_of_the_c_library_agree_with_objdump() {
     let paths = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6"];
     let Some(path) = paths.iter().map(Path::new).find(|p| p.exists()) else {
-        println!("SKIPPED instructions_of_the_c_library_are_those_of_objdump: no x86-64 libc here");
+        println!("SKIPPED instructions_of_the_c_library_agree_with_objdump: no x86-64 libc here");
         return;
     };
     let Some(expected) = objdump(path) else {
-        println!("SKIPPED instructions_of_the_c_library_are_those_of_objdump: objdump is not installed");
+        println!("SKIPPED instructions_of_the_c_library_agree_with_objdump: objdump is not installed");
         return;
     };
     let image = Image::open(path).unwrap();

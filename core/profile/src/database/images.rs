@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_kept_once_and_the_oldest_go() {
+    fn images_are_stored_once_and_the_oldest_are_evicted() {
         let dir = tempfile::tempdir().unwrap();
         let database = Database::open(dir.path().join("db")).unwrap();
         let writer = database.writer().unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_or_too_large_is_not_kept() {
+    fn special_and_oversized_files_are_not_kept() {
         let dir = tempfile::tempdir().unwrap();
         let database = Database::open(dir.path().join("db")).unwrap();
         let writer = database.writer().unwrap();

@@ -86,7 +86,7 @@ fn check_open(dir: &Path, expect: Expect) {
 }
 
 #[test]
-fn folders_that_are_none_of_ours() {
+fn folders_of_other_programs_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     check_open(dir.path(), expect!["opened"]);
     fs::write(dir.path().join("FORMAT"), "dwell profile database 2\n").unwrap();
@@ -159,7 +159,7 @@ fn damaged_files_are_named_and_the_rest_is_read() {
 }
 
 #[test]
-fn the_folder_is_its_users_alone() {
+fn the_folder_is_private_to_its_user() {
     let dir = tempfile::tempdir().unwrap();
     let db = three(dir.path());
     db.put_source(&EpochId("e1".into()), Path::new("/src/a.c"), b"int main;").unwrap();
@@ -209,7 +209,7 @@ fn sources_are_kept_once_and_collected() {
 
 /// Uses a really full disk, if we may mount one.
 #[test]
-fn a_full_disk_says_so_and_keeps_what_was_stored() {
+fn a_full_disk_is_reported_and_stored_samples_survive() {
     let dir = tempfile::tempdir().unwrap();
     let mount = std::process::Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=256k", "none"])
@@ -217,7 +217,7 @@ fn a_full_disk_says_so_and_keeps_what_was_stored() {
         .stderr(std::process::Stdio::null())
         .status();
     if !mount.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED a_full_disk_says_so_and_keeps_what_was_stored: no right to mount a tmpfs");
+        eprintln!("SKIPPED a_full_disk_is_reported_and_stored_samples_survive: no right to mount a tmpfs");
         return;
     }
     let outcome = std::panic::catch_unwind(|| fill(dir.path()));
