@@ -13,7 +13,7 @@ const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium';
 const skip = existsSync(executablePath) ? false : `no ${executablePath} (apt-get install chromium)`;
 const dwell = process.env.DWELL ?? [join(target, 'debug/dwell'), join(target, 'release/dwell')].find(existsSync);
 
-/** What would run or break out if any name reached the page unescaped; without spaces, for objcopy. */
+/** Text that would run or break out if a name reached the page unescaped. It has no spaces, for objcopy. */
 const hostile = '<img/src=x/onerror=document.title=1>"\'</title></script><script>document.title=2</script>{{7*7}}';
 
 let scratch;
@@ -34,7 +34,7 @@ after(async () => {
   if (scratch) rmSync(scratch, { recursive: true, force: true });
 });
 
-/** A program with hostile symbols, samples on each of its instructions, and its report. */
+/** Makes a program with hostile symbols, samples on each of its instructions, and its report. */
 function makeReport() {
   const program = join(scratch, 'program.so');
   const names = [hostile, 'plain', '](javascript:document.title=3)'];
@@ -108,7 +108,7 @@ test('links lead to instructions, also into a listing that is closed', { skip },
   await context.close();
 });
 
-/** Relative luminance after WCAG 2. */
+/** Relative luminance according to WCAG 2. */
 function luminance(rgb) {
   const [r, g, b] = rgb.match(/[\d.]+/g).map((c) => c / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;

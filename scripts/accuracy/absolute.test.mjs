@@ -1,4 +1,4 @@
-// The judge of the absolute table against answers whose score is known by hand.
+// Tests the judge of the absolute table with answers whose score was computed by hand.
 
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -8,7 +8,10 @@ import { meanOf, objectOf, tableOf } from './absolute/table.mjs';
 import { executionsAt, lineThrough } from './absolute/truth.mjs';
 import { readObjects } from './callgrind.mjs';
 
-/** A listing as `dwell annotate --json --raw` has it: one block for each [address, text, samples, executions, min, max, relative]. */
+/**
+ * A listing in the form of `dwell annotate --json --raw`: one block for each [address, text, samples, executions, min,
+ * max, relative].
+ */
 const listing = (name, kind, rows) => ({
   image: { path: '/bin/program' },
   procedure: { name, demangled: name },
@@ -45,7 +48,7 @@ test('shares of claims, intervals and factors are those counted by hand', () => 
   assert.deepEqual(rounded({ samples, truth, claimed, absolute, covered, narrow, never, unfounded }), {
     samples: 200, truth: 1, claimed: 0.5, absolute: [0.5, 0.8, 0.8], covered: 0.7, narrow: [0.8, 0.8], never: [], unfounded: 0,
   });
-  // A factor of 1.83 to 1.91 suits the first two within 5 %; a procedure with a scale of its own is wrong.
+  // A factor of 1.83 to 1.91 brings the first two within 5 %; a procedure with a scale of its own is wrong.
   assert.deepEqual(rounded(program), [0.4, 0.4, 0.4]);
   assert.deepEqual(rounded(each), [0.9, 0.9, 0.9]);
 });
@@ -78,12 +81,13 @@ test('figures that no core can have are found', () => {
   const rows = [[0x10, 'cmp eax, 1', 10, 4e8, 4e8, 4e8, 1], [0x12, 'jne 0x10', 0, 4e8, 4e8, 4e8, 1]];
   const block = (cpi, cpi_min = cpi) => ({ ...procedureOf({ ...listing('loop', 'absolute', rows), blocks: [{ address: 0x10, executions: 4e8, cpi, cpi_min }] }, 'cpu-clock'), samples: 10, own: 10, cpi: null, cpi_min: null });
   const check = (each) => impossible(answer([each])).map((line) => line.replace(/^loop: /, ''));
-  // A fused pair is one place: 1/16 a cycle for each of the two is possible, and 4e8 of them in 5e7 cycles as well.
+  // A fused pair takes one place at retirement, so 1/16 cycle for each of the two is possible, and so are 4e8 of them
+  // in 5e7 cycles.
   assert.deepEqual(check(block(0.0625)), []);
   assert.deepEqual(check(block(0.06)), ['CPI of the block 10 0.0600 < 0.0625', 'least CPI of the block 10 0.0600 < 0.0625']);
   assert.deepEqual(check(block(0.07, 0.05)), ['least CPI of the block 10 0.0500 < 0.0625']);
   assert.deepEqual(check({ ...block(1), cpi: 0.01, cpi_min: 0 }), ['CPI in top 0.0100 < 0.0625', 'least CPI in top 0.0000 < 0.0625']);
-  // One sample, and three deviations of it: 7 periods of 4e6 cycles.
+  // The limit is one sample and three standard deviations of it: 7 periods of 4e6 cycles.
   assert.deepEqual(check({ ...block(1), samples: 1 }), ['5.00e+7 cycles at least, 2.80e+7 sampled']);
 });
 

@@ -4,7 +4,8 @@ import { readCallgrind } from './callgrind.mjs';
 import { readDisassembly } from './disassembly.mjs';
 import { imbalance, truthOf } from './truth.mjs';
 
-// A loop of three turns that calls a procedure of its own image and one of another, as callgrind 3.19 prints it.
+// A loop of three turns that calls a procedure of its own image and one of another image, in the output of callgrind
+// 3.19.
 const dump = `# callgrind format
 version: 1
 creator: callgrind-3.19.0
