@@ -68,7 +68,7 @@ async function open({ colorScheme = 'light', viewport = { width: 1280, height: 9
   return { context, page, seen };
 }
 
-test('the page needs nothing but itself, and hostile names stay text', { skip }, async () => {
+test('the page loads no other files, and hostile names stay text', { skip }, async () => {
   const { context, page, seen } = await open();
   const title = await page.title();
   assert.match(title, /where the cycles went$/);
@@ -98,7 +98,7 @@ test('the table sorts and filters', { skip }, async () => {
   await context.close();
 });
 
-test('links lead to instructions, also into a listing that is closed', { skip }, async () => {
+test('links lead to instructions, even in a closed listing', { skip }, async () => {
   const { context, page } = await open();
   await page.locator('.skyline').last().scrollIntoViewIfNeeded();
   const link = await page.locator('.skyline a').last().getAttribute('href');
@@ -115,7 +115,7 @@ function luminance(rgb) {
 }
 
 for (const colorScheme of ['light', 'dark']) {
-  test(`text stands out in the ${colorScheme} scheme, and the page fits`, { skip }, async () => {
+  test(`text is legible in the ${colorScheme} scheme, and the page fits`, { skip }, async () => {
     for (const width of [390, 1280]) {
       const { context, page } = await open({ colorScheme, viewport: { width, height: 900 } });
       const colors = await page.evaluate(() => ['body', '.lead', '.because', '.bubble', 'td.address', '.procs .name a'].flatMap((selector) => {
