@@ -55,7 +55,7 @@ function preferUs() {
 
 function checkTools() {
   if (!existsSync('/usr/bin/perf')) throw new Stop('/usr/bin/perf is missing: apt-get install linux-perf');
-  if (process.getuid() !== 0) throw new Stop('the whole machine is sampled here: run it as root');
+  if (process.getuid() !== 0) throw new Stop('this samples the whole machine: run it as root');
 }
 
 await main(async () => {

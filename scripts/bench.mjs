@@ -153,7 +153,7 @@ function checkTools() {
   for (const [program, debian] of Object.entries({ '/usr/bin/time': 'time', '/usr/bin/perf': 'linux-perf' })) {
     if (!existsSync(program)) throw new Stop(`${program} is missing: apt-get install ${debian}`);
   }
-  if (process.getuid() !== 0) throw new Stop('the whole machine is sampled here: run it as root');
+  if (process.getuid() !== 0) throw new Stop('this samples the whole machine: run it as root');
 }
 
 await main(async () => {

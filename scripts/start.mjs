@@ -60,7 +60,7 @@ await main(async () => {
   show('sampling', ['record', ...(all ? ['-a'] : []), '--', ...command]);
   show('where the time went', ['top', '--limit', '12']);
   const row = rowOf(command[0], ask(['top', '--limit', '200'])?.rows ?? []);
-  if (!row) throw new Stop('no procedure with a name was sampled: did the command run long enough?');
+  if (!row) throw new Stop('no named function was sampled: did the command run long enough?');
   show('the hottest procedure', ['annotate', `${basename(row.image)}:${row.procedure}`]);
   const lines = ['top', '--by', 'line', '--image', row.image];
   show('its source lines', [...lines, '--limit', '12']);

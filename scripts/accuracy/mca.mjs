@@ -106,7 +106,7 @@ export function measureBlocks(folder) {
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
   for (const folder of process.argv.slice(2)) {
-    if (!existsSync(join(folder, 'program'))) throw new Stop(`${folder}: no capture`);
+    if (!existsSync(join(folder, 'program'))) throw new Stop(`${folder}: not a capture`);
     console.log(`${folder}: ${measureBlocks(folder)} blocks`);
   }
 }

@@ -82,7 +82,7 @@ class Job {
     const record = [this.dwell, '--db', this.database, 'record', '-e', 'cpu-clock', '-F', String(rate_hz), '--paths', '0', '--windows', '0', '--', this.binary, ...this.arguments()];
     let sampling = { image_samples: 0 };
     for (let runs = 1; sampling.image_samples < this.samples; runs++) {
-      if (runs > 200) throw new Stop(`${this.name}: too short, or its time is not its own: ${sampling.image_samples} samples after 200 runs`);
+      if (runs > 200) throw new Stop(`${this.name}: it is too short, or spends its time in libraries: ${sampling.image_samples} samples after 200 runs`);
       this.#run(record);
       sampling = { ...JSON.parse(this.#export()), runs };
     }

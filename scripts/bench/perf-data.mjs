@@ -19,7 +19,7 @@ const CHUNK_BYTES = 1 << 20;
 function dataOf(file) {
   const header = Buffer.alloc(HEADER_BYTES);
   readSync(file, header, 0, HEADER_BYTES, 0);
-  if (header.toString('latin1', 0, MAGIC.length) !== MAGIC) throw new Error('no file of perf’s');
+  if (header.toString('latin1', 0, MAGIC.length) !== MAGIC) throw new Error('not a perf.data file');
   const [start, bytes] = [DATA_AT, DATA_BYTES_AT].map((at) => Number(header.readBigUInt64LE(at)));
   return { start, end: start + bytes };
 }

@@ -21,7 +21,7 @@ const settings = [
 
 function tool(program, args, cwd = room) {
   const { status, stdout, stderr, error } = spawnSync(program, args, { cwd, encoding: 'utf8', maxBuffer: 1 << 28, env: { ...process.env, LC_ALL: 'C' } });
-  if (error) throw new Stop(`${program} is not here`);
+  if (error) throw new Stop(`${program} is not installed`);
   if (status !== 0) throw new Stop(`${program} ${args.filter((word) => !word.startsWith('-')).slice(0, 3).join(' ')}: ${stderr.trim().split('\n').pop()}`);
   return stdout;
 }
