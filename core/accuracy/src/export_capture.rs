@@ -19,22 +19,22 @@ use serde::Serialize;
 
 use crate::capture::ELSEWHERE;
 
-/// What to export.
+/// Arguments of `export`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The profile database; all its epochs are added up
+    /// The profile database. All its recordings are added up.
     #[arg(long, value_name = "DIR")]
     pub db: PathBuf,
-    /// A database whose path bursts are taken, where it is another one
+    /// Database with path bursts, if it is another one.
     #[arg(long, value_name = "DIR")]
     pub bursts: Option<PathBuf>,
-    /// A database whose counted windows are taken, where it is another one
+    /// Database with counted windows, if it is another one.
     #[arg(long, value_name = "DIR")]
     pub windows: Option<PathBuf>,
-    /// The program that was recorded
+    /// The program that was recorded.
     #[arg(long, value_name = "PATH")]
     pub image: PathBuf,
-    /// The capture to write to
+    /// Folder of the capture to write.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
 }

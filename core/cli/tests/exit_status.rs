@@ -111,7 +111,8 @@ fn a_signal_is_passed_to_the_command_and_ends_it() {
     assert_eq!(dwell.wait().unwrap().code(), Some(128 + 15));
 }
 
-/// With `--report-fd` what the command prints stays apart from the answer, and the command does not inherit the descriptor.
+/// With `--report-fd` the output of the command is separate from the answer, and the command does not inherit the
+/// descriptor.
 #[test]
 fn the_answer_goes_to_the_named_descriptor() {
     let scratch = Scratch::new();

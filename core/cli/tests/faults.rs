@@ -187,7 +187,7 @@ fn unshared(scratch: &Scratch, script: &str) -> Option<Ended> {
     Some(Ended::from(command.output().unwrap()))
 }
 
-/// Who only reads can; who must write says why not, in one line.
+/// Commands that only read succeed. Commands that write report in one line why they cannot.
 #[test]
 fn a_read_only_database_is_read() {
     let name = "a_read_only_database_is_read";
@@ -320,7 +320,7 @@ fn samples_of_ten_thousand_processes_are_attributed() {
 /// A daemon built for tests maps more than one that is shipped.
 const RESIDENT_MAX: u64 = 64 << 20;
 
-/// Samples told are samples stored; none was lost, and of no more than a thousandth nobody knows where they were.
+/// All reported samples are stored. None is lost, and the place of at most one in a thousand is unknown.
 fn check_all_is_told(scratch: &Scratch) {
     let database = Database::open(scratch.path("database")).unwrap();
     for epoch in database.epochs().unwrap().epochs {

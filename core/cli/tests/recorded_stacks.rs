@@ -13,7 +13,7 @@ const EVENT_ID: u64 = 5;
 /// IDENTIFIER | IP | TID | TIME | BRANCH_STACK.
 const SAMPLE_TYPE: u64 = 1 << 16 | 1 | 2 | 4 | 1 << 11;
 const STACKS: u64 = 2000;
-/// As many as LBR keeps.
+/// Number of branches that LBR keeps.
 const STACK_MAX: u64 = 32;
 /// Straight-line code between two branches: so many pieces, of so many bytes.
 const RUNS: u64 = 100;

@@ -99,7 +99,7 @@ impl Scene {
     }
 }
 
-/// How a version of perf writes its files.
+/// The format in which a version of perf writes its files.
 struct Style {
     attribute_bytes: u32,
     big_endian: bool,

@@ -336,7 +336,7 @@ fn an_untrusted_tls_certificate_is_refused() {
     run(trusting.env(TRUSTING, place));
 }
 
-/// The same server, which is trusted in this process.
+/// The same server, whose certificate this process trusts.
 fn over_tls_from(place: &str) {
     let [url, build_id, folder] = place.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{place}") };
     let cache = Path::new(folder).join("trusting");

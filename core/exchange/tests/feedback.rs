@@ -8,7 +8,7 @@ use dwell_profile::{Database, Unit};
 use dwell_query::{Cancel, ImportRequest, Options, Query, answer::Feedback, import_counts};
 use jiff::Timestamp;
 
-/// Most numbers are small; what is done with the others is seldom done.
+/// Most numbers are small; the work for the other ones is rarely done.
 const SOURCE: &str = "\
 #include <stdint.h>
 static inline uint64_t mix(uint64_t x) {
@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
 }
 ";
 
-/// With what profiles by position need.
+/// clang with the options that profiles by position need.
 const CLANG: &[&str] =
     &["clang-14", "-O2", "-gline-tables-only", "-fdebug-info-for-profiling", "-fno-unroll-loops"];
 const GCC: &[&str] = &["gcc-12", "-O2", "-g"];
@@ -73,7 +73,7 @@ impl Scene {
         Ok(String::from_utf8(ended.stderr).unwrap())
     }
 
-    /// 900 samples of each instruction of the loop but those of the line that is seldom executed: 3.
+    /// 900 samples of each instruction of the loop, except for the line that is rarely executed, which has 3.
     fn import(&self) {
         let image = Image::open(self.path("walk")).unwrap();
         let walk = image.procedures().iter().find(|p| p.name() == "walk").unwrap();

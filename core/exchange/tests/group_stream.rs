@@ -15,7 +15,7 @@ struct Writer {
 
 /// IDENTIFIER, IP, TID, TIME, READ and PERIOD.
 const SAMPLE_TYPE: u64 = 1 << 16 | 1 | 2 | 4 | 16 | 256;
-/// ID, GROUP and LOST.
+/// The read format: ID, GROUP and LOST.
 const READ_FORMAT: u64 = 4 | 8 | 16;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const CLOCK: u64 = 11;

@@ -144,7 +144,8 @@ impl Pprof<'_> {
     }
 }
 
-/// Of a program and a kernel that are not here: two places of one function, one with an inlined call, one mangled name.
+/// A profile of a program and a kernel that are not on this machine: two places of one function, one of them with an
+/// inlined call, and a mangled name.
 const PROGRAM: Pprof<'_> = Pprof {
     mappings: &[(0x40_0000, "/gone/app", "abcdef0123"), (0xffff_ffff_8100_0000, "[kernel.kallsyms]", "")],
     functions: &[

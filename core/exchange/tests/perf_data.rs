@@ -75,7 +75,8 @@ impl Scene {
     }
 }
 
-/// Samples by symbol, as perf tells them; `None` where perf itself fails (6.1 asserts on some kernels' build ids).
+/// Returns samples by symbol, as perf reports them; `None` if perf itself fails (6.1 asserts on some kernels' build
+/// IDs).
 fn report(test: &str, file: &Path) -> Option<BTreeMap<String, u64>> {
     let mut perf = Command::new("perf");
     perf.args([

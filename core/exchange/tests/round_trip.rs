@@ -38,7 +38,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// By lld's rules a file's offsets are not its addresses, by GNU ld's mostly they are.
+    /// Builds the program. With lld, a file's offsets differ from its addresses; with GNU ld they are usually equal.
     fn new(linking: &[&str]) -> Scene {
         let folder = tempfile::tempdir().unwrap();
         let program = compile(folder.path(), SOURCE, linking);

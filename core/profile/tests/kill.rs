@@ -53,7 +53,7 @@ fn one(offset: u64) -> Counts {
     )])
 }
 
-/// The child: appends for ever and tells after each append that it is done.
+/// The child process: it appends forever and reports the end of each append.
 #[test]
 fn child_appends_until_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };

@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
 }
 ";
 
-/// The same, its loop longer by a multiplication, two lines further down.
+/// The same program with a loop that has an additional multiplication and begins two lines later.
 fn after() -> String {
     BEFORE
         .replace("#include", "/* changed */\n\n#include")
@@ -52,7 +52,7 @@ impl Scene {
         self.build_from("walk.c", folder, text);
     }
 
-    /// The same of a source that lies elsewhere.
+    /// The same program, built from a source in another folder.
     fn build_from(&self, source: &str, folder: &str, text: &str) {
         fs::create_dir_all(self.path(folder)).unwrap();
         fs::write(self.path(source), text).unwrap();
@@ -304,7 +304,7 @@ fn lines_are_compared_by_instruction_wherever_their_sources_are() {
     assert_eq!(detail(&mapped, &here.join("walk.c"), 5), body_at(&body, &here));
 }
 
-/// The same where the file is in another folder.
+/// The same comparison with a file in another folder.
 fn body_at(
     detail: &dwell_query::answer::LineDetail,
     folder: &std::path::Path,

@@ -22,7 +22,7 @@ unsigned long twice(unsigned long *to, unsigned long count)
 	return fill(to, count) + fill(to, count);
 }
 ";
-/// Where x86-64's kernel is linked to.
+/// Link address of the x86-64 kernel.
 const TEXT: u64 = 0xffff_ffff_8100_0000;
 /// Samples of the loop's store, which lies so far from its function's start.
 const SAMPLES: u64 = 1000;
@@ -33,7 +33,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A kernel of two functions, of which a file is in a folder of debug information as Debian's packages have it.
+    /// A kernel of two functions, whose file is in a folder of debug information laid out like Debian's packages.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (source, folder) = (dir.path().join("fill.c"), dir.path().join("debug/boot"));

@@ -41,7 +41,7 @@ fn diamond() -> Case<'static> {
     case
 }
 
-/// Up to one scale.
+/// Compares frequencies with the truth, up to one scale.
 fn assert_near(case: &Case, within: f64) {
     let analysis = case.analyze();
     let found: Vec<f64> = analysis.instructions.iter().map(|i| i.frequency.unwrap()).collect();

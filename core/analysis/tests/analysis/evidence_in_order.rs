@@ -164,7 +164,7 @@ fn all_evidence_is_used() {
     );
 }
 
-/// Where edges are missing each block is known by its own.
+/// If edges are missing, each block is estimated from its own samples.
 #[test]
 fn instructions_count_without_a_graph() {
     let mut case = Case::new("generic-inorder-2", Arch::Aarch64, a64("ldr x2, [x3]\nadd x2, x2, x7\nbr x2"));

@@ -18,7 +18,7 @@ pub fn any_instruction() -> impl Strategy<Value = (u64, u8, usize, u8, u8, u64)>
     (0u64..4, 1u8..16, 0usize..14, any::<u8>(), any::<u8>(), 0u64..200)
 }
 
-/// Overlaps, gaps, targets anywhere.
+/// Instructions that overlap or leave gaps, with arbitrary targets.
 pub fn build(parts: &[(u64, u8, usize, u8, u8, u64)]) -> Vec<Instruction> {
     const MNEMONICS: [&str; 8] = ["mov", "add", "div", "lea", "nop", "mfence", "movsxd", "cmp"];
     let mut address = 0x1000;

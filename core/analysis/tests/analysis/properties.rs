@@ -34,7 +34,7 @@ const MACHINES: [(&str, Arch); 4] = [
     ("sifive-u74", Arch::Riscv64),
 ];
 
-/// As many as a counter of 63 bits can hold, a few, or none.
+/// As many samples as a counter of 63 bits can represent, a few, or none.
 fn any_count() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0u64..5000, Just((1 << 63) - 1), Just(1 << 63), Just(u64::MAX)]
 }

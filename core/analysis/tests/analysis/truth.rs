@@ -204,7 +204,7 @@ struct Trial {
 
 const PERIOD_CYCLES: f64 = 100_000.0;
 
-/// Evidence beside time.
+/// Evidence in addition to samples of time.
 #[derive(Clone, Copy, PartialEq)]
 enum Help {
     None,

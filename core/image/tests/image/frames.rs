@@ -45,7 +45,7 @@ fn compare(image: &Image, bytes: &[u8], name: &str) -> usize {
     checked
 }
 
-/// How many of the addresses have a line, and where we say something else than addr2line.
+/// Returns the number of addresses with a line, and the addresses for which we differ from addr2line.
 pub fn differences(
     image: &Image,
     bytes: &[u8],

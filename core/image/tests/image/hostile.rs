@@ -6,7 +6,7 @@ use dwell_image::exercise;
 
 use crate::fixtures;
 
-/// SplitMix64.
+/// Random numbers by SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -23,7 +23,7 @@ impl Random {
 }
 
 const ROUNDS: u64 = 24;
-/// Of one file on a busy machine; most take a millisecond.
+/// Time limit for one file on a busy machine; most files take a millisecond.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 #[test]

@@ -131,7 +131,7 @@ fn a_table_that_is_named_many_times_is_read_once() {
     assert!(spans(&table) == spans(&plain));
 }
 
-/// A pipe that nobody writes to is told at once, and so is a folder.
+/// A pipe without a writer is refused at once, and so is a folder.
 #[test]
 fn special_files_are_refused_without_waiting() {
     let folder = tempfile::tempdir().unwrap();

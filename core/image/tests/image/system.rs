@@ -93,7 +93,7 @@ fn objdump(path: &Path) -> Option<Listing> {
     Some(text.lines().filter_map(line).collect())
 }
 
-/// How many procedures have the same addresses and targets, and the names of those that do not.
+/// Returns the number of procedures with equal addresses and targets, and the names of the others.
 fn compare(image: &Image, expected: &Listing) -> (usize, Vec<String>) {
     let mut different = Vec::new();
     let mut equal = 0;

@@ -61,7 +61,8 @@ fn divide_chain_is_static_first() {
     );
 }
 
-/// A callee may end with a division that nobody has waited for: who needs its unit first does.
+/// A callee may end with a division whose result is not used there. The first instruction afterwards that needs the
+/// divider waits.
 #[test]
 fn a_callee_may_have_left_the_divider_busy() {
     blames(

@@ -57,7 +57,8 @@ fn string_instructions_keep_their_samples() {
     );
 }
 
-/// The division was hidden behind the miss before it: the model's best case was beaten, and that is told.
+/// The division was hidden behind the miss before it. The code was faster than the model's best case, and this is
+/// reported.
 #[test]
 fn a_latency_behind_a_stall_is_a_gain() {
     let case = in_order_case(
