@@ -446,9 +446,7 @@ impl<'a> Row<'a> {
     fn amount(&mut self) -> Result<f64, String> {
         let text = self.field()?;
         let amount: Option<f64> = text.parse().ok();
-        amount
-            .filter(|a| a.is_finite() && *a >= 0.0)
-            .ok_or_else(|| format!("\"{text}\" is not an amount: expected a number of at least 0"))
+        amount.filter(|a| a.is_finite() && *a >= 0.0).ok_or_else(|| format!("\"{text}\" is not an amount"))
     }
 }
 

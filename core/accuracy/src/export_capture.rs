@@ -140,9 +140,7 @@ fn mean_clock_hz(epochs: &[Epoch]) -> Option<f64> {
 fn add(tables: &mut Tables, counts: &Counts, build_id: &BuildId, image: &Image) -> anyhow::Result<()> {
     let id = ImageId::of_build(build_id);
     for (SampleKey { event, offset, .. }, count) in counts.iter().filter(|(key, _)| key.image == id) {
-        let address = image
-            .address_of(*offset)
-            .with_context(|| format!("no segment of the program contains {offset}"))?;
+        let address = image.address_of(*offset).with_context(|| format!("no segment contains {offset}"))?;
         *tables.entry(event.clone()).or_default().entry(address).or_default() += count;
     }
     Ok(())

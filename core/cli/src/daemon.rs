@@ -67,7 +67,7 @@ impl SourceKeeper {
         // second one are not stored.
         if self.running.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
             return complain(&format!(
-                "warning: the sources of recording {epoch} were not stored: those of an earlier one are still being read"
+                "warning: sources of recording {epoch} were not stored: those of an earlier one are still being read"
             ));
         }
         let spawned = std::env::current_exe().and_then(|dwell| {
@@ -78,7 +78,7 @@ impl SourceKeeper {
         match spawned {
             Ok(child) => self.running = Some(child),
             Err(error) => {
-                complain(&format!("warning: the sources of recording {epoch} were not stored: {error}"))
+                complain(&format!("warning: sources of recording {epoch} were not stored: {error}"))
             }
         }
     }
@@ -156,9 +156,8 @@ fn show_stored(epoch: &Epoch, json: bool) -> anyhow::Result<()> {
             "paths": epoch.paths, "windows": epoch.windows, "counts": epoch.counts, "notes": epoch.notes }),
         );
     }
-    let until = epoch
-        .end
-        .map_or("(still running, or its collector was killed)".to_owned(), |end| format!("to {end:.0}"));
+    let until =
+        epoch.end.map_or("(running, or its collector was killed)".to_owned(), |end| format!("to {end:.0}"));
     let hz = epoch.cpu.clock_hz.map_or(String::new(), |hz| format!("; core clock {:.2} GHz", hz / 1e9));
     let (resolved, unknown) = (100.0 * (1.0 - unknown), 100.0 * unknown);
     let mut lines = vec![
@@ -269,7 +268,7 @@ fn honesty(c: &CollectorRecord) -> Vec<String> {
         causes("unknown", &c.unknown),
         counted(c.idle).map(|n| format!("idle: {n} samples of the idle task, which are counted only here")),
         counted(c.registers_lost)
-            .map(|n| format!("registers: {n} samples lost theirs, so they show no branch direction")),
+            .map(|n| format!("registers: {n} samples lost theirs, so their branch direction is unknown")),
         counted(c.kernel_time_lost).map(|n| {
             format!("kernel time: {n} samples are not charged to the user's instruction: the table was full")
         }),
@@ -345,7 +344,7 @@ mod tests {
             told([Some(1234), Some(5), Some(9), Some(6), Some(7_200_000_000)]),
             [
                 "idle: 1,234 samples of the idle task, which are counted only here",
-                "registers: 5 samples lost theirs, so they show no branch direction",
+                "registers: 5 samples lost theirs, so their branch direction is unknown",
                 "kernel time: 9 samples are not charged to the user's instruction: the table was full",
                 "executions: 6 were not reported, as a table was full; samples that depend on them are unknown",
                 "given up: 7.2 s of CPU time were not sampled: pinned events of other programs held all counters"

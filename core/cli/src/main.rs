@@ -236,10 +236,9 @@ fn man(verb: Option<&str>) -> anyhow::Result<()> {
     command.build();
     let command = match verb {
         None => command,
-        Some(verb) => command
-            .find_subcommand(verb)
-            .with_context(|| format!("man: '{verb}' is not a verb of dwell"))?
-            .clone(),
+        Some(verb) => {
+            command.find_subcommand(verb).with_context(|| format!("man: '{verb}' is not a verb"))?.clone()
+        }
     };
     let mut page = Vec::new();
     clap_mangen::Man::new(command).render(&mut page)?;

@@ -43,8 +43,7 @@ struct Page {
 
 impl Page {
     fn head(&mut self, s: &Summary) {
-        let name =
-            if s.scope.kind == "epoch" { "the whole recording".to_owned() } else { s.scope.name.clone() };
+        let name = if s.scope.kind == "epoch" { "whole recording".to_owned() } else { s.scope.name.clone() };
         self.say(paint(BOLD, format!("*** {name}")));
         // If the clock rate is unknown, samples replace cycles: their ratios are the same.
         let instructions = s.instructions.or_else(|| s.cpi.map(|cpi| s.samples_tallied / cpi));

@@ -91,9 +91,7 @@ pub fn stale_exceptions(files: &[String]) -> Vec<String> {
         .concat()
         .iter()
         .filter(|(place, _)| !files.iter().any(|file| file.starts_with(place)))
-        .map(|(place, _)| {
-            format!("{place}: core/xtask/src/source.rs has an exception for a file that does not exist")
-        })
+        .map(|(place, _)| format!("{place}: core/xtask/src/source.rs excepts this missing file"))
         .collect()
 }
 

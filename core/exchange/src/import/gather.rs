@@ -65,9 +65,7 @@ fn others(source: Source, locator: &Locator<'_>) -> Result<Result<ImportedProfil
         }
         // A profile that is not compressed is recognized only by the tag of its first field.
         () if was_gzip || pprof::is_pprof(start) => {
-            let why = |why| {
-                if was_gzip { format!("unpacked by gzip, {why}") } else { why }
-            };
+            let why = |why| if was_gzip { format!("unpacked by gzip, {why}") } else { why };
             Ok(pprof::read(source.file, locator).map_err(why))
         }
         () => Err(source),

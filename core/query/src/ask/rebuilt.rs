@@ -29,8 +29,7 @@ fn program(selection: &Selection, path: &Path) -> Program {
 /// Returns notes on the programs that were rebuilt.
 pub fn notes(programs: &[Program]) -> impl Iterator<Item = String> {
     let rebuilt = programs.iter().filter(|p| p.rebuilt);
-    rebuilt
-        .map(|p| format!("{} was rebuilt after it was sampled: the profile is of the earlier build", p.path))
+    rebuilt.map(|p| format!("{} was rebuilt since: the profile is of the earlier build", p.path))
 }
 
 /// Returns whether the file at `path` exists and is none of those that were sampled.
@@ -118,6 +117,6 @@ mod tests {
         let program = |path: &str, rebuilt| Program { path: path.to_owned(), rebuilt };
         let all = [program("/a", false), program("/b", true)];
         let notes: Vec<String> = notes(&all).collect();
-        assert_eq!(notes, ["/b was rebuilt after it was sampled: the profile is of the earlier build"]);
+        assert_eq!(notes, ["/b was rebuilt since: the profile is of the earlier build"]);
     }
 }

@@ -221,7 +221,7 @@ impl Sides {
         }
         if self.a.runs.len() + self.b.runs.len() == 2 {
             let why =
-                "one run on each side: how much runs vary is unknown, so only sampling noise is filtered";
+                "one run on each side: only sampling noise is filtered, as variation of runs is unknown";
             notes.push(why.to_owned());
         }
         for (name, side) in [("A", &self.a), ("B", &self.b)] {
