@@ -95,7 +95,7 @@ fn bad_lines_are_named() {
     check_error(
         "stalls.tsv",
         Some("1000\tmoon\t-\t1\n"),
-        expect![[r#"DIR/stalls.tsv:1: "moon" is no cause of a stall"#]],
+        expect![[r#"DIR/stalls.tsv:1: "moon" is not a cause of a stall"#]],
     );
     check_error(
         "stalls.tsv",
@@ -105,7 +105,7 @@ fn bad_lines_are_named() {
     check_error(
         "stalls.tsv",
         Some("1000\tdcache-miss\t-\t1\tl9\n"),
-        expect![[r#"DIR/stalls.tsv:1: "l9" is no level of the memory"#]],
+        expect![[r#"DIR/stalls.tsv:1: "l9" is not a level of the memory"#]],
     );
     check_error(
         "meta.json",

@@ -38,7 +38,7 @@ fn found_by_link_with_its_crc() {
     let mut image = Image::open(&path).unwrap();
     image.attach_debug(&none);
     let DebugState::Missing(why) = image.debug_state() else { panic!("{:?}", image.debug_state()) };
-    assert!(why.ends_with("c-linked.debug has another CRC than the image's link says"), "{why}");
+    assert!(why.ends_with("c-linked.debug has another CRC than the image's link requires"), "{why}");
 }
 
 #[test]
