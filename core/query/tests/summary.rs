@@ -141,5 +141,5 @@ fn impossible_summaries_are_explained() {
     };
     assert!(ask(&query, None).contains("no samples of time"));
     let (_folder, query) = epoch(file, "generic-inorder-2", "cycles");
-    assert!(ask(&query, Some("no-such-image")).starts_with("image 'no-such-image': not found"));
+    assert!(ask(&query, Some("no-such-image")).starts_with("binary 'no-such-image': not found"));
 }
