@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * /dev/dwell: one reader, who configures, reads and asks. See dwell_abi.h.
+ * /dev/dwell: one reader, which configures sampling, reads and queries. See dwell_abi.h.
  *
  * Enters: system calls. Leaves: chunks and status. The gate is CAP_PERFMON, not the file's mode, so
  * that a daemon with a user of its own needs nothing else.
@@ -16,7 +16,7 @@
 #include "compat.h"
 #include "sampler.h"
 
-/* Guards the reader's place in tables and buffers. The outermost lock. */
+/* Guards the reader's position in tables and buffers. It is the outermost lock. */
 static DEFINE_MUTEX(dwell_reader);
 static atomic_t dwell_open_count = ATOMIC_INIT(0);
 
@@ -89,7 +89,7 @@ static long dwell_tell_version(void __user *argument)
 	return copy_to_user(argument, &version, sizeof(version)) ? -EFAULT : 0;
 }
 
-/* What all ioctls but two exchange. */
+/* The structures that all ioctls except two exchange. */
 union dwell_argument {
 	struct dwell_config config;
 	struct dwell_period period;
@@ -98,7 +98,7 @@ union dwell_argument {
 	struct dwell_event_status event_status;
 };
 
-/* With all locks held and the argument in the kernel. */
+/* Called with all locks held; the argument has been copied into the kernel. */
 static long dwell_do(unsigned int command, union dwell_argument *argument)
 {
 	if (command == DWELL_CONFIGURE)
@@ -185,7 +185,7 @@ static struct miscdevice dwell_device = {
 /**
  * dwell_chardev_init() - makes /dev/dwell
  *
- * Return: 0, or why not.
+ * Return: 0, or an error number.
  */
 int dwell_chardev_init(void)
 {
@@ -193,7 +193,7 @@ int dwell_chardev_init(void)
 }
 
 /**
- * dwell_chardev_exit() - removes it; nobody has it open, or the module could not go
+ * dwell_chardev_exit() - removes it; nobody has it open, since an open file holds the module
  */
 void dwell_chardev_exit(void)
 {

@@ -16,7 +16,10 @@
 #error "dwell counts in 64-bit words that must not be torn: 64-bit kernels only"
 #endif
 
-/* What kernel/events/core.c sets hw.interrupts to when it throttles an event; private there. */
+/*
+ * The value to which kernel/events/core.c, where it is private, sets hw.interrupts when it
+ * throttles an event.
+ */
 #define DWELL_MAX_INTERRUPTS (~0ULL)
 
 static inline bool dwell_is_throttled(const struct perf_event *event)
@@ -27,13 +30,13 @@ static inline bool dwell_is_throttled(const struct perf_event *event)
 #if defined(CONFIG_X86_64)
 #define DWELL_HAS_REGISTERS DWELL_REGISTERS
 
-/* Nobody interprets 32-bit code. */
+/* 32-bit code is never interpreted. */
 static inline bool dwell_is_user_64(struct pt_regs *regs)
 {
 	return user_64bit_mode(regs);
 }
 
-/* The order of enum perf_event_x86_regs. */
+/* The registers are in the order of enum perf_event_x86_regs. */
 static inline void dwell_copy_registers(__u64 *out, const struct pt_regs *regs)
 {
 	const __u64 values[DWELL_REGISTERS] = {
@@ -52,7 +55,7 @@ static inline bool dwell_is_user_64(const struct pt_regs *regs)
 	return user_mode(regs) && !compat_user_mode(regs);
 }
 
-/* The order of enum perf_event_arm_regs, but for its last, the pc. */
+/* The registers are in the order of enum perf_event_arm_regs, without its last one, the pc. */
 static inline void dwell_copy_registers(__u64 *out, const struct pt_regs *regs)
 {
 	BUILD_BUG_ON(ARRAY_SIZE(regs->regs) != DWELL_REGISTERS - 1);
@@ -72,7 +75,7 @@ static inline void dwell_copy_registers(__u64 *out, const struct pt_regs *regs)
 }
 #endif
 
-/* hrtimer_setup() came with 6.13, and hrtimer_init() went with 6.15. */
+/* Linux 6.13 added hrtimer_setup(), and 6.15 removed hrtimer_init(). */
 static inline void dwell_timer_setup(struct hrtimer *timer,
 				     enum hrtimer_restart (*expired)(struct hrtimer *timer))
 {

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * From the handlers' tables and buffers to the reader (DCPI, SOSP 1997, section 4.2.3).
+ * Moves counts from the handlers' tables and buffers to the reader (DCPI, SOSP 1997, section
+ * 4.2.3).
  *
- * Enters: what handlers left. Leaves: chunks, see dwell_abi.h. Each CPU has one table and there is
- * one more for each NUMA node: a flush goes from CPU to CPU, puts the spare in the place of the
- * CPU's table by an IPI, copies the old one out, empties it, and has its spare again. The handler
- * never waits for that, nor does it lose a sample.
+ * Enters: tables and buffers that handlers filled. Leaves: chunks, see dwell_abi.h. Each CPU has
+ * one table and there is one more for each NUMA node: a flush goes from CPU to CPU, puts the spare
+ * in the place of the CPU's table by an IPI, copies the old one out, empties it, and has its spare
+ * again. The handler never waits for this and loses no sample.
  *
- * Everything here runs with dwell_reader held, except where it says so. A table and the spare of a
- * node change hands with the CPU hotplug lock held as well, since a CPU that comes makes its own.
+ * Everything here runs with dwell_reader held, unless a comment says otherwise. A table and the
+ * spare of a node are exchanged with the CPU hotplug lock held, too: a CPU that comes online makes
+ * its own.
  */
 #include <linux/cpu.h>
 #include <linux/mm.h>
@@ -34,14 +36,14 @@ DECLARE_WAIT_QUEUE_HEAD(dwell_drain_wait);
  * @register_samples: of each buffer of samples with registers
  * @spare: by NUMA node, a table that no handler uses
  * @entries: room for what leaves a table at once
- * @cpu: the one whose turn it is
- * @table: taken from it, being copied out; NULL before
- * @bucket: how far
- * @table_since_ns: nothing in @table is older
- * @table_until_ns: nothing in @table is younger
- * @next_since_ns: nothing sampled after the table was taken is older
+ * @cpu: the CPU that is being read
+ * @table: table taken from @cpu that is being copied out; NULL before
+ * @bucket: the next bucket of @table to copy
+ * @table_since_ns: lower bound of the times of samples in @table
+ * @table_until_ns: upper bound of the times of samples in @table
+ * @next_since_ns: lower bound of the times of samples after the table was taken
  * @partial: an overflow buffer of @cpu could not be switched, since the other one was full
- * @flush_ns: what the flush that is going on promises
+ * @flush_ns: the time up to which the current flush reads all samples
  */
 struct dwell_drain {
 	u32 bucket_bits;
@@ -61,16 +63,22 @@ struct dwell_drain {
 
 static struct dwell_drain *dwell_drain;
 
-/* Between DWELL_FLUSH and DWELL_CHUNK_FLUSHED. Apart, since poll looks at it without a lock. */
+/*
+ * Set from DWELL_FLUSH to DWELL_CHUNK_FLUSHED. It is a separate variable because poll reads it
+ * without a lock.
+ */
 static bool dwell_flushing;
 
-/* Runs as interrupt work on the CPU that filled a buffer; the handler itself may wake nobody. */
+/*
+ * Runs as interrupt work on the CPU that filled a buffer, because the handler itself must not wake
+ * a task.
+ */
 void dwell_drain_wake(struct irq_work *work)
 {
 	wake_up_interruptible(&dwell_drain_wait);
 }
 
-/* Charged to who configures: how much it is, is theirs to say. */
+/* The memory is charged to the process that configures, because that process chooses its size. */
 static void *dwell_alloc(size_t bytes, int node)
 {
 	return kvzalloc_node(bytes, GFP_KERNEL_ACCOUNT, node);
@@ -85,7 +93,7 @@ static struct dwell_bucket *dwell_table_new(int node)
  * dwell_drain_open() - prepares for CPUs
  * @config: sizes
  *
- * Return: 0, or why not; then there is nothing to close.
+ * Return: 0, or an error number; then there is nothing to close.
  */
 int dwell_drain_open(const struct dwell_config *config)
 {
@@ -105,7 +113,7 @@ int dwell_drain_open(const struct dwell_config *config)
 	return 0;
 }
 
-/* Frees a CPU's memory, of which any part may be missing, and forgets its counts. */
+/* Frees a CPU's memory, any part of which may be missing, and clears its counts. */
 static void dwell_free_cpu(struct dwell_cpu *cpu)
 {
 	irq_work_sync(&cpu->wake);
@@ -123,7 +131,7 @@ static void dwell_free_cpu(struct dwell_cpu *cpu)
 
 /**
  * dwell_drain_add_cpu() - gives a CPU its table and buffers, unless it still has them
- * @number: which
+ * @number: the CPU
  *
  * Context: the CPU hotplug lock is held, dwell_reader perhaps not.
  * Return: 0 or -ENOMEM.
@@ -180,7 +188,7 @@ void dwell_drain_close(void)
 /**
  * dwell_drain_flush() - makes everything sampled so far readable
  *
- * While one is going on nothing changes: its end tells up to when it reached.
+ * A second request during a flush has no effect: the end of the flush states up to when it read.
  */
 void dwell_drain_flush(void)
 {
@@ -199,9 +207,9 @@ static bool dwell_has_full(struct dwell_spill *spill)
 }
 
 /**
- * dwell_drain_is_ready() - whether a read would give something
+ * dwell_drain_is_ready() - whether a read would return data
  *
- * Context: an open file; no lock, so that it is true of a moment ago.
+ * Context: an open file; no lock, so the answer may already be outdated.
  */
 bool dwell_drain_is_ready(void)
 {
@@ -230,7 +238,7 @@ struct dwell_output {
 	size_t written;
 };
 
-/* Writes a head and as many records as fit; returns how many, or an error. */
+/* Writes a head and as many records as fit. Returns their number, or an error. */
 static ssize_t dwell_emit(struct dwell_output *output, struct dwell_chunk *chunk,
 			  const void *records)
 {
@@ -280,12 +288,12 @@ static int dwell_emit_full(struct dwell_output *output, struct dwell_chunk *chun
 	if (*done < spill->used[side])
 		return 0;
 	*done = 0;
-	/* B: all of it was copied and counted before the handler may write there again. */
+	/* B: everything is copied and counted before the handler may write there again. */
 	dwell_store_release(&spill->state[side], DWELL_SPILL_FREE);
 	return 1;
 }
 
-/* The oldest first: the other side than the one that is being filled. */
+/* The oldest buffer comes first: it is the one that is not being filled. */
 static int dwell_full_side(struct dwell_spill *spill)
 {
 	int side = !(READ_ONCE(spill->active) & 1);
@@ -333,10 +341,10 @@ static int dwell_emit_registers(struct dwell_output *output, unsigned int number
 }
 
 /**
- * struct dwell_swap - what an IPI is to do
- * @cpu: the CPU's
- * @fresh: put in the place of its table, if not NULL
- * @old: receives the table then
+ * struct dwell_swap - argument of the IPI that exchanges a table
+ * @cpu: state of the CPU
+ * @fresh: replaces its table, if not NULL
+ * @old: receives the replaced table
  * @since_ns: receives a time before the first sample that @fresh takes
  * @partial: receives whether a buffer could not be switched, since the other one is full
  */
@@ -363,7 +371,7 @@ static void dwell_swap_here(void *argument)
 	struct dwell_cpu *cpu = swap->cpu;
 
 	WRITE_ONCE(cpu->busy, 1);
-	/* Order in the program is what an NMI on this CPU sees, as in dwell_count(). */
+	/* An NMI on this CPU sees these accesses in program order, as in dwell_count(). */
 	barrier();
 	swap->since_ns = ktime_get_mono_fast_ns();
 	if (swap->fresh) {
@@ -374,12 +382,12 @@ static void dwell_swap_here(void *argument)
 		swap->partial = true;
 	if (!dwell_switch_partial(&cpu->registers.spill))
 		swap->partial = true;
-	/* Likewise. */
+	/* An NMI sees them in program order, too. */
 	barrier();
 	WRITE_ONCE(cpu->busy, 0);
 }
 
-/* The hotplug lock keeps the CPU online or offline meanwhile. */
+/* The hotplug lock keeps the CPU from going online or offline meanwhile. */
 static void dwell_swap_on(unsigned int number, struct dwell_swap *swap)
 {
 	if (smp_call_function_single(number, dwell_swap_here, swap, 1))
@@ -387,8 +395,8 @@ static void dwell_swap_on(unsigned int number, struct dwell_swap *swap)
 }
 
 /*
- * Takes the table of the CPU whose turn it is. Returns 1 when it has, 0 if there is no memory, or
- * was none for the CPU when it came a moment ago: the next read goes on.
+ * Takes the table of the current CPU. Returns 1 on success, and 0 if there is no memory or there
+ * was none when the CPU came online a moment ago: the next read tries again.
  */
 static int dwell_take_table(struct dwell_drain *drain)
 {
@@ -397,7 +405,7 @@ static int dwell_take_table(struct dwell_drain *drain)
 	struct dwell_swap swap = { .cpu = cpu };
 
 	cpus_read_lock();
-	/* A CPU that was unplugged may have come back on another node. */
+	/* A CPU that was unplugged may have returned on another node. */
 	if (!drain->spare[node])
 		drain->spare[node] = dwell_table_new(node);
 	swap.fresh = drain->spare[node];
@@ -427,14 +435,14 @@ static void dwell_switch_again(struct dwell_drain *drain)
 	drain->partial = swap.partial;
 }
 
-/* The table is empty, and the spare of its node again. */
+/* The table is empty now and becomes the spare of its node again. */
 static void dwell_return_table(struct dwell_drain *drain)
 {
 	int node = cpu_to_node(drain->cpu);
 
 	per_cpu_ptr(&dwell_cpus, drain->cpu)->since_ns = drain->next_since_ns;
 	cpus_read_lock();
-	/* Unless a CPU came meanwhile and made one. */
+	/* A CPU that came online meanwhile may have allocated one. */
 	if (drain->spare[node])
 		kvfree(drain->table);
 	else
@@ -443,7 +451,7 @@ static void dwell_return_table(struct dwell_drain *drain)
 	drain->table = NULL;
 }
 
-/* Copies out the table that was taken. Returns 1 when it is done, 0 if room was short. */
+/* Copies out the table that was taken. Returns 1 when it is complete, 0 if room was short. */
 static int dwell_emit_table(struct dwell_output *output, struct dwell_drain *drain)
 {
 	struct dwell_cpu *cpu = per_cpu_ptr(&dwell_cpus, drain->cpu);
@@ -475,7 +483,7 @@ static int dwell_emit_table(struct dwell_output *output, struct dwell_drain *dra
 	return 1;
 }
 
-/* Whatever handlers have filled on one CPU. */
+/* Reads the buffers that handlers have filled on one CPU. */
 static int dwell_emit_buffers(struct dwell_output *output, unsigned int number)
 {
 	int result = dwell_emit_entries(output, number);
@@ -501,7 +509,9 @@ static int dwell_emit_flushed(struct dwell_output *output, struct dwell_drain *d
 	return 1;
 }
 
-/* Everything of one CPU. A full buffer goes first, so that the partial one can be switched. */
+/*
+ * Reads everything of one CPU. A full buffer comes first, so that the partial one can be switched.
+ */
 static int dwell_flush_cpu(struct dwell_output *output, struct dwell_drain *drain)
 {
 	int result;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * What /dev/dwell and its one reader say to each other: fixed-size records, the same on every
- * architecture but for how many registers there are, native byte order.
+ * The protocol of /dev/dwell and its single reader: fixed-size records in native byte order. Only
+ * the number of registers depends on the architecture.
  * core/collect/src/sys/kmod.rs mirrors it, and a test holds the two together. A change that an old
- * reader would misunderstand takes a new DWELL_ABI_VERSION: 2 has registers on arm64, 3 tells of
+ * reader would misunderstand requires a new DWELL_ABI_VERSION: 2 has registers on arm64, 3 reports
  * events that were given up.
  *
- * The way of a reader: open, DWELL_CONFIGURE, DWELL_START; then, every so often, DWELL_FLUSH and
- * read until the chunk DWELL_CHUNK_FLUSHED; between flushes, read when poll says so, since an
- * overflow buffer is full. Closing stops sampling and frees all. Opening takes CAP_PERFMON; a
+ * A reader uses it as follows: open, DWELL_CONFIGURE, DWELL_START; then, regularly, DWELL_FLUSH and
+ * read until the chunk DWELL_CHUNK_FLUSHED; between flushes, read when poll reports data, since an
+ * overflow buffer is full then. Closing stops sampling and frees all. Opening needs CAP_PERFMON; a
  * second open fails with EBUSY.
  */
 #ifndef DWELL_ABI_H
@@ -32,7 +32,7 @@
 #define DWELL_OVERFLOW_MIN 16
 #define DWELL_OVERFLOW_MAX 0x100000
 #define DWELL_REGISTER_SAMPLES_MAX 0x10000
-/* A read needs room for this, and gives as much as fits. */
+/* A read must offer at least this many bytes. It returns as much as fits. */
 #define DWELL_READ_MIN 4096
 
 /**
@@ -51,14 +51,14 @@ struct dwell_version {
 
 /*
  * Always counting; of cpu-clock, by a timer of the module's own, which the kernel does not
- * throttle. Where others' such events hold all counters of a CPU, perf gives it up there, until
- * DWELL_START comes again and finds a counter. Events without it share what counters are left, turn
- * by turn, a few milliseconds each (kernel/events/core.c, perf_event_mux_interval_ms); their status
- * tells for how long.
+ * throttle. If such events of others hold all counters of a CPU, perf gives it up there, until
+ * DWELL_START is called again and finds a counter. Events without this flag share the remaining
+ * counters in turns of a few milliseconds (kernel/events/core.c, perf_event_mux_interval_ms); their
+ * status reports how long each of them counted.
  */
 #define DWELL_EVENT_PINNED 1
 #define DWELL_EVENT_USER_ONLY 2
-/* Its samples carry registers and go to the reader one by one; 64-bit user mode only. */
+/* Its samples carry registers and are passed to the reader one by one; only 64-bit user mode. */
 #define DWELL_EVENT_REGISTERS 4
 
 /**
@@ -125,22 +125,22 @@ struct dwell_apart {
 
 /**
  * struct dwell_status - argument of DWELL_STATUS: what happened since DWELL_CONFIGURE
- * @cpu: which one, or DWELL_ALL_CPUS; set by the caller
+ * @cpu: the CPU, or DWELL_ALL_CPUS; set by the caller
  * @cpus: how many are being sampled
  * @interrupts: the sum of @idle, @nested, @table.samples, @register_samples, @register_lost
- * @idle: in the idle task, counted nowhere else
+ * @idle: samples in the idle task, which are counted only here
  * @nested: an NMI came while a sample was being counted, or the interrupt came without registers,
- *	by which nobody knows where it was; lost
+ *	so that its place is unknown; lost
  * @kernel: of @table.samples, those not in user mode
- * @register_samples: with registers, handed on
- * @register_lost: with registers, both buffers were full, or they were not of 64-bit user code:
- *	it had entered the kernel meanwhile
- * @throttled: times that the kernel stopped an event until its next tick, since samples came too
+ * @register_samples: samples with registers that were passed to the reader
+ * @register_lost: samples with registers that found both buffers full or not 64-bit user code:
+ *	the thread had entered the kernel meanwhile
+ * @throttled: times that the kernel stopped an event until its next tick, because samples came too
  *	fast
  * @given_up: events, on each CPU by itself, that perf has given up (see DWELL_EVENT_PINNED)
  * @read_samples: the sum of counts that the reader took
  * @read_entries: entries that the reader took
- * @table: what became of the samples without registers
+ * @table: counts of the samples without registers, by outcome
  */
 struct dwell_status {
 	__u32 cpu;
@@ -160,7 +160,7 @@ struct dwell_status {
 
 /**
  * struct dwell_event_status - argument of DWELL_EVENT_STATUS
- * @cpu: which one, or DWELL_ALL_CPUS; set by the caller
+ * @cpu: the CPU, or DWELL_ALL_CPUS; set by the caller
  * @event: its index; set by the caller
  * @samples: interrupts of it
  * @idle: of these, in the idle task, counted nowhere else
@@ -168,9 +168,9 @@ struct dwell_status {
  * @lost: of these, lost since both overflow buffers were full
  * @throttled: see struct dwell_status
  * @given_up: on how many CPUs perf has given it up
- * @given_up_ns: for how long that was seen, added up over CPUs
- * @enabled_ns: how long it was to count, @given_up_ns included
- * @running_ns: how long it did
+ * @given_up_ns: time for which that was observed, summed over CPUs
+ * @enabled_ns: time for which it was enabled, including @given_up_ns
+ * @running_ns: time for which it counted
  */
 struct dwell_event_status {
 	__u32 cpu;
@@ -212,11 +212,11 @@ enum dwell_chunk_kind {
 /**
  * struct dwell_chunk - head of what a read returns; several may follow each other
  * @kind: enum dwell_chunk_kind
- * @cpu: where it was sampled; of DWELL_CHUNK_FLUSHED none
+ * @cpu: the CPU of its samples; not used in DWELL_CHUNK_FLUSHED
  * @count: records that follow
- * @record_bytes: of one of them
- * @since_ns: nothing in it was sampled before (CLOCK_MONOTONIC)
- * @until_ns: nothing in it was sampled after
+ * @record_bytes: size of one record
+ * @since_ns: time before its first sample (CLOCK_MONOTONIC)
+ * @until_ns: time after its last sample
  */
 struct dwell_chunk {
 	__u32 kind;

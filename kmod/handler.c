@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * What happens at a sample (DCPI, section 4.1). Every instruction here is paid thousands of times a
+ * Handles a sample (DCPI, section 4.1). Every instruction here is executed thousands of times a
  * second: dwell_mode=bench in test/guest.c counts them.
  *
- * Enters: an interrupt, of a counter or of the module's own clock. Leaves: a count in this CPU's
- * table, or a sample with registers in its buffers, and a number for everything that went another
- * way. Takes no lock, writes no line that another CPU writes, and waits for nothing; on x86 it runs
- * in an NMI.
+ * Enters: an interrupt of a counter or of the module's own clock. Leaves: a count in this CPU's
+ * table, or a sample with registers in its buffers, and a count of everything that was handled in
+ * another way. Takes no lock, writes no line that another CPU writes, and waits for nothing; on x86
+ * it runs in an NMI.
  */
 #include <linux/fs.h>
 #include <linux/sched.h>
@@ -18,7 +18,7 @@
 
 DEFINE_PER_CPU_ALIGNED(struct dwell_cpu, dwell_cpus);
 
-/* Written by the reader now and then, read by every handler. */
+/* The reader writes it at times; every handler reads it. */
 struct dwell_apart dwell_apart __read_mostly;
 
 /*
@@ -87,7 +87,10 @@ static noinline void dwell_keep_registers(struct dwell_cpu *cpu, unsigned int in
 	struct dwell_register_sample *sample;
 	u32 slot = DWELL_NO_ROOM;
 
-	/* It may have entered the kernel meanwhile, whose registers are not told. */
+	/*
+	 * The thread may have entered the kernel meanwhile, and the kernel's registers are not
+	 * reported.
+	 */
 	if (dwell_is_user_64(regs))
 		slot = dwell_spill_slot(&registers->spill, registers->capacity);
 	if (slot == DWELL_NO_ROOM) {
@@ -107,7 +110,7 @@ static noinline void dwell_keep_registers(struct dwell_cpu *cpu, unsigned int in
 		irq_work_queue(&cpu->wake);
 }
 
-/* Counts a sample, in whatever context. Inline: a call more is paid at each of them. */
+/* Counts a sample in any context. It is inline because each sample would pay for a call. */
 static __always_inline void dwell_count(struct dwell_cpu *cpu, unsigned int index,
 					struct pt_regs *regs)
 {
@@ -116,7 +119,10 @@ static __always_inline void dwell_count(struct dwell_cpu *cpu, unsigned int inde
 		return;
 	}
 	WRITE_ONCE(cpu->busy, 1);
-	/* An NMI on this CPU finds it set before anything is half done: no fence, order does. */
+	/*
+	 * An NMI on this CPU finds it set before any change is incomplete. Program order suffices;
+	 * no fence is needed.
+	 */
 	barrier();
 	if (is_idle_task(current))
 		cpu->counter[index].idle++;
@@ -124,19 +130,22 @@ static __always_inline void dwell_count(struct dwell_cpu *cpu, unsigned int inde
 		dwell_keep_registers(cpu, index, regs);
 	else
 		dwell_count_place(cpu, index, regs);
-	/* Likewise: nothing is half done when it is cleared. */
+	/* In the same way, every change is complete when it is cleared. */
 	barrier();
 	WRITE_ONCE(cpu->busy, 0);
 }
 
-/* Periods that follow no pattern, so that none of the program's does either (section 4.1.1). */
+/*
+ * Draws periods without a pattern, so that they cannot follow a pattern of the program (section
+ * 4.1.1).
+ */
 static u64 dwell_next_period(struct dwell_counter *counter)
 {
 	u32 random = counter->random;
 	u64 spread = READ_ONCE(counter->spread);
 	u64 period = READ_ONCE(counter->period);
 
-	/* They are being changed right now. */
+	/* The period is being changed at this moment. */
 	if (unlikely(spread >= period))
 		spread = 0;
 	random ^= random << 13;
@@ -148,9 +157,9 @@ static u64 dwell_next_period(struct dwell_counter *counter)
 
 /**
  * dwell_overflow() - a counter of perf's has counted its period
- * @event: it; its context is the event's index
+ * @event: the event; its context is the event's index
  * @data: not used
- * @regs: where it interrupted
+ * @regs: the interrupted place
  */
 void dwell_overflow(struct perf_event *event, struct perf_sample_data *data, struct pt_regs *regs)
 {
@@ -158,7 +167,7 @@ void dwell_overflow(struct perf_event *event, struct perf_sample_data *data, str
 	unsigned int index = (uintptr_t)event->overflow_handler_context;
 	struct dwell_counter *counter = &cpu->counter[index];
 
-	/* An event does not interrupt itself, so that these are nobody else's. */
+	/* An event does not interrupt itself, so no other handler uses these. */
 	counter->samples++;
 	if (unlikely(dwell_is_throttled(event)))
 		counter->throttled++;
@@ -166,14 +175,14 @@ void dwell_overflow(struct perf_event *event, struct perf_sample_data *data, str
 	dwell_count(cpu, index, regs);
 }
 
-/* perf's clock has the same limit: a shorter period would leave no time for anything else. */
+/* perf's clock has the same limit: a shorter period would leave no time for the program. */
 #define DWELL_CLOCK_PERIOD_MIN 10000
 
 /**
  * dwell_clock_expired() - the module's own clock has counted its period
  * @timer: struct dwell_clock's
  *
- * A timer that comes late counts once, however late.
+ * A timer that expires late is counted once, however late it is.
  *
  * Return: HRTIMER_RESTART.
  */
@@ -185,7 +194,7 @@ enum hrtimer_restart dwell_clock_expired(struct hrtimer *timer)
 	struct pt_regs *regs = get_irq_regs();
 
 	if (unlikely(!regs)) {
-		/* A loss: where it was, in user mode or not, nobody tells. */
+		/* This is a loss: the place and mode of the sample are unknown. */
 		counter->samples++;
 		counter->nested++;
 	} else if (user_mode(regs) || !(counter->flags & DWELL_EVENT_USER_ONLY)) {

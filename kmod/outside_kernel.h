@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * What sample_table.h takes from the kernel's headers, for BPF programs and user space.
+ * Replaces what sample_table.h uses of the kernel's headers, for BPF programs and user space.
  */
 #ifndef DWELL_OUTSIDE_KERNEL_H
 #define DWELL_OUTSIDE_KERNEL_H
 
-/* A BPF program with the kernel's own types has these already. */
+/* A BPF program that uses the kernel's own types has these already. */
 #ifndef __VMLINUX_H__
 #include <linux/types.h>
 #endif
@@ -14,7 +14,7 @@
 #define __always_inline inline __attribute__((always_inline))
 
 #ifdef __bpf__
-/* BPF has no weaker atomics than these full barriers; they run once for each full buffer. */
+/* BPF offers no weaker atomics than these full barriers. They run once for each full buffer. */
 #define dwell_load_acquire(pointer) __sync_fetch_and_add(pointer, 0)
 #define dwell_store_release(pointer, value) ((void)__sync_lock_test_and_set(pointer, value))
 #else

@@ -3,8 +3,8 @@
  * One CPU's table of samples (DCPI, SOSP 1997, section 4.2.1).
  *
  * Enters: samples, one at a time, from the CPU that owns the table, perhaps in an NMI. Leaves:
- * entries, by two ways: evicted ones through the overflow buffers, the rest when a reader takes a
- * table out of use and empties it. Never here: anything of the kernel; the host builds and tests
+ * entries, in two ways: evicted ones through the overflow buffers, the rest when a reader takes a
+ * table out of use and empties it. Never here: functions of the kernel; the host builds and tests
  * this file as it is.
  */
 #include "sample_table.h"
@@ -54,7 +54,10 @@ __u32 dwell_buckets_take(struct dwell_bucket *buckets, __u32 count, struct dwell
 	for (index = 0; index < count; index++) {
 		struct dwell_entry *entry = buckets[index].entry;
 
-		/* New entries push the others back: after a free one there are none. */
+		/*
+		 * New entries push the older ones back, so there are no used entries after a free
+		 * one.
+		 */
 		for (way = 0; way < DWELL_WAYS && entry[way].place & DWELL_COUNT_MAX; way++) {
 			out[taken++] = entry[way];
 			entry[way] = none;

@@ -6,12 +6,12 @@
  * Enters: what an interrupt saw (struct dwell_sample). Leaves: 16-byte entries, each a place and
  * how many samples fell there. Compiled unchanged into the kernel module, the BPF program and user
  * space, so that all three give the same entries for the same samples. Never here: locks, loops
- * without a constant bound, memory that the caller did not hand in. Whoever calls owns the bucket
- * for the time of the call; all of it may run in an NMI.
+ * without a constant bound, memory that the caller did not provide. The caller owns the bucket
+ * during the call. All functions may run in an NMI.
  *
- * The key decides how well short processes aggregate. Keyed by process, a build finds 4.5% of its
- * samples' entries; keyed by executable, where the pc lies in the process's executable, most of
- * them.
+ * The key decides how well samples of short processes aggregate. In a build of software, 4.5% of
+ * the samples find an entry if the key is the process, and most of them if it is the executable
+ * wherever the pc lies in it.
  */
 #ifndef DWELL_SAMPLE_TABLE_H
 #define DWELL_SAMPLE_TABLE_H
@@ -29,14 +29,14 @@
 #endif
 
 /*
- * Six entries are searched, the one found moves to the front, a new one goes to the front and the
- * last one out: DCPI simulated that and recommends it (section 5.4). 4 is there to be compared with
- * on recorded samples (test/ways.c) alone.
+ * Six entries are searched. A found entry moves to the front; a new entry goes to the front and the
+ * last one is evicted: DCPI simulated and recommends this (section 5.4). A value of 4 is supported
+ * only for comparisons on recorded samples (test/ways.c).
  */
 #ifndef DWELL_WAYS
 #define DWELL_WAYS 6
 #endif
-/* 16,384 buckets: 1.5 MiB. */
+/* There are 16,384 buckets in 1.5 MiB. */
 #define DWELL_BUCKET_BITS 14
 #define DWELL_BUCKET_BITS_MIN 4
 #define DWELL_BUCKET_BITS_MAX 18
@@ -91,11 +91,11 @@ struct dwell_bucket {
 	struct dwell_entry entry[DWELL_WAYS];
 };
 
-#define DWELL_SAMPLE_KERNEL 1 /* not in user mode */
-#define DWELL_SAMPLE_APART 2 /* the process is to be kept apart from others of its executable */
+#define DWELL_SAMPLE_KERNEL 1 /* the sample is not in user mode */
+#define DWELL_SAMPLE_APART 2 /* processes of this executable are kept apart */
 
 /**
- * struct dwell_sample - what an interrupt saw
+ * struct dwell_sample - state that an interrupt observed
  * @pc: the program counter
  * @tag: the executable's, see dwell_executable_tag(); 0 without one (kernel threads)
  * @start_code: mm->start_code; 0 without an executable
@@ -115,11 +115,11 @@ struct dwell_sample {
 };
 
 /**
- * enum dwell_added - what became of a sample
+ * enum dwell_added - outcome of adding a sample
  * @DWELL_FOUND: its place had an entry
- * @DWELL_NEW: it took a free one
- * @DWELL_EVICTED: another entry made room, and must be spilled
- * @DWELL_SATURATED: its entry was full and must be spilled; counting goes on at one
+ * @DWELL_NEW: it took a free entry
+ * @DWELL_EVICTED: it replaced another entry, which must be spilled
+ * @DWELL_SATURATED: its entry was full and must be spilled; counting continues from one
  */
 enum dwell_added {
 	DWELL_FOUND,
@@ -159,7 +159,7 @@ static __always_inline __u64 dwell_place(__u64 address, __u32 event)
 }
 
 /**
- * dwell_locate() - the entry that a sample belongs to, with a count of 0
+ * dwell_locate() - returns the entry of a sample, with a count of 0
  * @sample: it
  *
  * Return: key and place.
@@ -170,7 +170,7 @@ static __always_inline struct dwell_entry dwell_locate(const struct dwell_sample
 	struct dwell_entry entry;
 
 	if (sample->flags & DWELL_SAMPLE_KERNEL) {
-		/* Kernel text is in the upper half; where firmware is, is unknown. */
+		/* Kernel text is in the upper half. The place of firmware is unknown. */
 		if (pc >> (DWELL_ADDRESS_BITS - 1) != (1 << (65 - DWELL_ADDRESS_BITS)) - 1)
 			pc = 0;
 		if (!tag || sample->flags & DWELL_SAMPLE_APART)
@@ -188,14 +188,14 @@ static __always_inline struct dwell_entry dwell_locate(const struct dwell_sample
 	return entry;
 }
 
-/* The bits of a key that are compared: which process came first makes no other place of it. */
+/* Bits of the key that are compared. Which process came first does not distinguish places. */
 static __always_inline __u64 dwell_compared(__u64 key)
 {
 	return key >> (DWELL_TAG_BITS + DWELL_PID_BITS) == DWELL_PROCESS ? ~0ULL : ~DWELL_PID_MASK;
 }
 
 /**
- * dwell_bucket_of() - where a place's entries are
+ * dwell_bucket_of() - returns the bucket of a place
  * @located: from dwell_locate()
  * @bucket_bits: base-2 logarithm of the number of buckets
  *
@@ -221,7 +221,7 @@ static __always_inline int dwell_is_at(const struct dwell_entry *entry,
 	       (entry->place ^ located->place) <= DWELL_COUNT_MAX;
 }
 
-/* Puts an entry first, and drops the last one. Written out, for the BPF verifier. */
+/* Puts an entry first and drops the last one. The loop is unrolled by hand for the BPF verifier. */
 static __always_inline void dwell_bucket_push(struct dwell_bucket *bucket, struct dwell_entry first)
 {
 #if DWELL_WAYS == 6
@@ -234,7 +234,7 @@ static __always_inline void dwell_bucket_push(struct dwell_bucket *bucket, struc
 	bucket->entry[0] = first;
 }
 
-/* Counts a sample in the entry @way, which it swaps to the front. */
+/* Counts a sample in the entry @way, and swaps this entry to the front. */
 static __always_inline enum dwell_added
 dwell_bucket_count(struct dwell_bucket *bucket, int way, struct dwell_entry *spilled)
 {
@@ -258,7 +258,7 @@ dwell_bucket_count(struct dwell_bucket *bucket, int way, struct dwell_entry *spi
  * @located: from dwell_locate()
  * @spilled: receives the entry that must be spilled, if any
  *
- * Return: what became of it.
+ * Return: the outcome.
  */
 static __always_inline enum dwell_added
 dwell_bucket_add(struct dwell_bucket *bucket, const struct dwell_entry *located,
@@ -323,13 +323,13 @@ static __always_inline int dwell_spill_switch(struct dwell_spill *spill)
 {
 	__u32 active = spill->active & 1, other = active ^ 1;
 
-	/* Pairs with B: what the reader copied out is not overwritten before it has done so. */
+	/* Pairs with B: the buffer is not overwritten before the reader has copied it. */
 	if (dwell_load_acquire(&spill->state[other]) != DWELL_SPILL_FREE)
 		return 0;
 	spill->used[other] = 0;
 	spill->active = other;
 	spill->full_count++;
-	/* A: the entries are there before the reader is told so. */
+	/* A: the entries are written before the reader sees the new state. */
 	dwell_store_release(&spill->state[active], DWELL_SPILL_FULL);
 	return 1;
 }
@@ -353,17 +353,17 @@ static __always_inline __u32 dwell_spill_slot(struct dwell_spill *spill, __u32 c
 }
 
 /**
- * struct dwell_table_counts - what became of the samples of one table
- * @samples: handed in; the sum of the next four
- * @found: had an entry
- * @fresh: took a free one
- * @evicted: made another entry go
- * @saturated: filled theirs
+ * struct dwell_table_counts - outcomes of the samples of one table
+ * @samples: samples that were added; the sum of the next four
+ * @found: samples whose place had an entry
+ * @fresh: samples that took a free entry
+ * @evicted: samples that replaced another entry
+ * @saturated: samples whose entry was full
  * @spilled: entries that went to an overflow buffer
  * @lost: samples in entries for which both overflow buffers were full
  * @lost_of: of these, by event
  *
- * Handed in = in the table + in the overflow buffers + taken out + lost.
+ * Samples added = in the table + in the overflow buffers + taken out + lost.
  */
 struct dwell_table_counts {
 	__u64 samples;
@@ -382,7 +382,7 @@ struct dwell_table_counts {
  * @overflow: two buffers of @capacity entries, end to end
  * @bucket_bits: base-2 logarithm of the number of buckets
  * @capacity: entries of one overflow buffer
- * @spill: which of them is which
+ * @spill: state of the two overflow buffers
  * @counts: what became of the samples
  */
 struct dwell_table {
@@ -405,7 +405,7 @@ __u32 dwell_buckets_take(struct dwell_bucket *buckets, __u32 count, struct dwell
  * Constant time: one bucket, at most one spilled entry. Must not interrupt itself on one table.
  * Inline, so that a handler's sample stays in registers.
  *
- * Return: whether an overflow buffer became full, and the reader is to be woken.
+ * Return: whether an overflow buffer became full, so that the reader must be woken.
  */
 static __always_inline int dwell_table_add(struct dwell_table *table,
 					   const struct dwell_sample *sample)

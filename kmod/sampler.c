@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * A set of counters for each CPU: how they come and go, and what became of their samples.
+ * Creates and removes a set of counters for each CPU, and reports what became of their samples.
  *
  * Enters: events to count, CPUs that come and go, sleep. Leaves: counters that call handler.c, and
  * a status in which every interrupt has its place. Nothing here runs in an interrupt, except what
@@ -18,14 +18,14 @@
 
 DEFINE_MUTEX(dwell_mutex); /* See sampler.h. */
 
-/* What DWELL_CONFIGURE asked for; event_count 0 while closed. Guarded by dwell_mutex. */
+/* The configuration of DWELL_CONFIGURE; event_count is 0 while closed. Guarded by dwell_mutex. */
 static struct dwell_config dwell_config;
-static bool dwell_is_on; /* DWELL_START was the last word. Guarded by dwell_mutex. */
+static bool dwell_is_on; /* The last command was DWELL_START. Guarded by dwell_mutex. */
 static enum cpuhp_state dwell_hotplug_state;
 
 /*
- * Whether an event is the module's own clock: perf's would count the same but for its throttling,
- * and cost some 200 instructions more for each sample.
+ * Whether an event is the module's own clock. perf's clock counts the same, but is throttled
+ * and costs about 200 more instructions for each sample.
  */
 static bool dwell_is_clock(const struct dwell_event *event)
 {
@@ -33,7 +33,7 @@ static bool dwell_is_clock(const struct dwell_event *event)
 	       (event->flags & ~DWELL_EVENT_USER_ONLY) == DWELL_EVENT_PINNED;
 }
 
-/* On the CPU whose clock it is, or a timer would run on this one. */
+/* Must run on the CPU of the clock, because the timer starts on the current CPU. */
 static void dwell_clock_start_here(void *argument)
 {
 	struct dwell_cpu *cpu = argument;
@@ -72,9 +72,9 @@ static void dwell_on_switch(struct dwell_on *on, bool is_on)
 }
 
 /*
- * Looks whether perf has given an event up on a CPU: others that are always to count, too, held all
- * its counters. It stays so until it is enabled again, which we alone do. perf's own account of the
- * event's time stands still meanwhile.
+ * Checks whether perf has given an event up on a CPU because other pinned events held all
+ * its counters. It stays given up until we enable it again. Meanwhile perf's record of the
+ * event's time does not advance.
  */
 static bool dwell_is_given_up(struct dwell_cpu *cpu, unsigned int index)
 {
@@ -168,7 +168,7 @@ static void dwell_switch_events(unsigned int number, bool on)
 	}
 }
 
-/* Opens all events on a CPU that is online, or none. */
+/* Opens all events on a CPU that is online, or none of them. */
 static int dwell_open_cpu(unsigned int number)
 {
 	struct dwell_cpu *cpu = per_cpu_ptr(&dwell_cpus, number);
@@ -209,14 +209,14 @@ static void dwell_reset_counters(struct dwell_cpu *cpu)
 
 static bool dwell_is_valid_period(u64 period, u64 spread)
 {
-	/* The draw multiplies twice the spread by 32 bits. */
+	/* The random draw multiplies twice the spread by 32 bits. */
 	return period && period <= S64_MAX && spread < period && spread < 1U << 31;
 }
 
 /*
  * Events of counters, and clocks. Other software events and tracepoints overflow outside of
- * interrupts, where the buffers may be switched under the handler's feet, and are opened under a
- * lock that whoever takes a CPU offline holds already.
+ * interrupts, where the buffers may be switched while the handler runs, and they are opened under a
+ * lock that is already held when a CPU goes offline.
  */
 static bool dwell_is_supported(const struct dwell_event *event)
 {
@@ -275,10 +275,10 @@ bool dwell_sampler_is_open(void)
 
 /**
  * dwell_sampler_open() - makes tables and events on all CPUs that are online, switched off
- * @config: what is wanted
+ * @config: the configuration
  *
  * Context: the CPU hotplug lock and dwell_mutex are held.
- * Return: 0, or why not; then nothing is left open.
+ * Return: 0, or an error number; then nothing is left open.
  */
 int dwell_sampler_open(const struct dwell_config *config)
 {
@@ -387,7 +387,7 @@ int dwell_sampler_apart(const struct dwell_apart *apart)
 	return 0;
 }
 
-/* A clock of the module's own always counts. What is open is so on all CPUs at the same index. */
+/* A clock of the module's own always counts. Open events have the same index on all CPUs. */
 static void dwell_add_clock_time(struct dwell_event_time *sum, const struct dwell_clock *clock)
 {
 	u64 counted_ns = clock->counted_ns;
@@ -414,7 +414,7 @@ static void dwell_add_time(struct dwell_event_status *status, struct dwell_cpu *
 }
 
 /**
- * dwell_sampler_event_status() - what became of an event
+ * dwell_sampler_event_status() - reports the state of an event
  * @status: has CPU and index, receives the rest
  *
  * Context: dwell_mutex is held; sleeps.
@@ -487,7 +487,7 @@ static void dwell_add_status(struct dwell_status *sum, struct dwell_cpu *cpu)
 }
 
 /**
- * dwell_sampler_status() - what happened so far; its parts are of slightly different moments
+ * dwell_sampler_status() - reports all counts; they are read at slightly different times
  * @status: has the CPU, receives the rest
  *
  * Context: dwell_mutex is held.
@@ -512,13 +512,13 @@ static int dwell_cpu_online(unsigned int number)
 	if (dwell_sampler_is_open())
 		error = dwell_open_cpu(number);
 	mutex_unlock(&dwell_mutex);
-	/* Never a reason to keep a CPU offline. */
+	/* A failure must not keep a CPU offline. */
 	if (error)
 		pr_warn("dwell: CPU %u is not sampled: error %d\n", number, error);
 	return 0;
 }
 
-/* Its table and buffers stay until the reader has emptied them. */
+/* Its table and buffers remain until the reader has emptied them. */
 static int dwell_cpu_offline(unsigned int number)
 {
 	mutex_lock(&dwell_mutex);
@@ -527,7 +527,7 @@ static int dwell_cpu_offline(unsigned int number)
 	return 0;
 }
 
-/* Counters do not keep their state while the machine sleeps, so they are stopped before. */
+/* Counters lose their state while the machine sleeps, so they are stopped before. */
 static int dwell_suspend(struct notifier_block *block, unsigned long what, void *unused)
 {
 	bool on;
@@ -562,7 +562,7 @@ static struct notifier_block dwell_suspend_block = { .notifier_call = dwell_susp
 /**
  * dwell_sampler_init() - listens for CPUs that come and go, and for sleep
  *
- * Return: 0, or why not.
+ * Return: 0, or an error number.
  */
 int dwell_sampler_init(void)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * One CPU's counters and what their handler writes. Who may touch what:
+ * One CPU's counters and the data that their handler writes. Access is divided as follows:
  *
- * - The handler, on its own CPU, perhaps in an NMI: all of struct dwell_cpu but what is marked.
- * - The reader, holding dwell_reader: overflow buffers that are FULL, tables out of use, what is
- *   marked. It comes to the rest by an IPI to that CPU with @busy set, or when the CPU is offline.
- * - Hotplug, suspend and the reader's ioctls, holding dwell_mutex: events and what is configured.
+ * - The handler, on its own CPU, perhaps in an NMI: all of struct dwell_cpu except marked members.
+ * - The reader, holding dwell_reader: overflow buffers that are FULL, tables out of use, members
+ *   marked so. It reaches the rest by an IPI to that CPU with @busy set, or when it is offline.
+ * - Hotplug, suspend and the reader's ioctls, holding dwell_mutex: events and the configuration.
  *
  * Locks nest in this order: dwell_reader, the CPU hotplug lock, dwell_mutex. Memory of the reader's
- * process is touched with the first alone held.
+ * process is accessed while only the first one is held.
  */
 #ifndef DWELL_SAMPLER_H
 #define DWELL_SAMPLER_H
@@ -24,7 +24,7 @@
 /**
  * struct dwell_counter - one event on one CPU
  * @period: mean occurrences between two samples; written by the reader in one store
- * @spread: half the width of what is drawn from; likewise
+ * @spread: half the width of the range of periods; written in the same way
  * @samples: interrupts of it
  * @idle: of these, the ones in the idle task
  * @nested: of these, the ones that found the CPU busy with another, or came without registers
@@ -44,12 +44,12 @@ struct dwell_counter {
 } __aligned(64);
 
 /**
- * struct dwell_registers - samples with registers, in two buffers as entries are
+ * struct dwell_registers - samples with registers, in two buffers like entries
  * @samples: two buffers of @capacity, end to end
  * @capacity: of one
  * @spill: which is which
  * @taken: handed on
- * @lost: both were full, or it was not in 64-bit user code
+ * @lost: samples that found both full, or that were not in 64-bit user code
  */
 struct dwell_registers {
 	struct dwell_register_sample *samples;

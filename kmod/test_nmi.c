@@ -25,7 +25,7 @@ static int dwell_nmi(unsigned int type, struct pt_regs *regs)
 {
 	struct dwell_cpu *cpu = this_cpu_ptr(&dwell_cpus);
 
-	/* Only while the clock counts, as if an event beside it had sent it. */
+	/* Counted only while the clock counts, as if an event next to it had sent the NMI. */
 	if (!READ_ONCE(cpu->clock.is_on))
 		return NMI_HANDLED;
 	cpu->counter[DWELL_EVENTS_MAX - 1].samples++;
@@ -33,7 +33,7 @@ static int dwell_nmi(unsigned int type, struct pt_regs *regs)
 	return NMI_HANDLED;
 }
 
-/* Without x2APIC, as QEMU emulates it. */
+/* Uses the memory-mapped APIC, because QEMU emulates no x2APIC. */
 static void dwell_send_nmis(void)
 {
 	native_apic_mem_write(APIC_ICR, APIC_DEST_ALLBUT | APIC_DM_NMI);
@@ -42,7 +42,7 @@ static void dwell_send_nmis(void)
 static enum hrtimer_restart dwell_nmi_expired(struct hrtimer *timer)
 {
 	dwell_send_nmis();
-	/* No fixed distance to anything else that is periodic. */
+	/* The distance to other periodic activity varies. */
 	hrtimer_forward_now(timer, ns_to_ktime(nmi_period_ns + (get_cycles() & 0x7fff)));
 	return HRTIMER_RESTART;
 }
@@ -70,7 +70,7 @@ void dwell_test_nmi_exit(void)
 
 	for_each_online_cpu(number)
 		hrtimer_cancel(per_cpu_ptr(&dwell_nmi_timer, number));
-	/* What was sent has arrived. */
+	/* The NMIs that were sent have arrived. */
 	msleep(20);
 	unregister_nmi_handler(NMI_LOCAL, "dwell_test");
 }

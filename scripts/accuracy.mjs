@@ -4,9 +4,9 @@
 //               has no captures: it is the random programs with known frequencies and stalls that core/analysis's own tests simulate.
 //               absolute records with `dwell` itself and judges its answers (scripts/accuracy/absolute.mjs)
 // --way NAME    absolute: own-2, own-10, own-40, attach-10, daemon-30 (seconds of CPU time); may be repeated; without it all
-// --anew        absolute: record again what was recorded before
-// --role ROLE   judge (default), tune, kernel, all: whom the tables are about
-// --quick       a few programs, few samples, in a place of their own: to see that it works, not how well
+// --anew        absolute: repeat existing recordings
+// --role ROLE   judge (default), tune, kernel, all: the programs in the tables
+// --quick       a few programs, few samples, in a separate folder: to check that it works, not how well
 // --json        one object instead of tables
 //
 // Captures stay in target/accuracy/SET/PROGRAM (core/accuracy/FORMAT.md says what is in them); remove one to have it made
@@ -37,13 +37,13 @@ function options() {
   }
 }
 
-/** All that the sets need and the machine has not, in one line. */
+/** Fails with one line that names everything that the sets need and this machine lacks. */
 function checkTools(names) {
   const missing = [...new Set(names.flatMap((name) => sets[name].missing()))];
   if (missing.length > 0) throw new Stop(`missing for ${names.join(', ')}; as root: apt-get install ${missing.join(' ')}`);
 }
 
-/** Folders of captures that are whole. */
+/** Returns the folders of complete captures. */
 const captures = (folder) =>
   existsSync(folder) ? readdirSync(folder).map((name) => join(folder, name)).filter((path) => existsSync(join(path, 'meta.json')) && !path.endsWith('.making')) : [];
 
@@ -61,11 +61,11 @@ function judge(root, { set = [], role, json, programs }) {
   if (status !== 0) throw new Stop('the captures could not be judged');
 }
 
-/** Random programs, judged by the tests that hold bounds on their errors. */
+/** Runs the tests that judge random programs and check bounds on their errors. */
 async function judgeRandom({ json }) {
   const test = ['cargo', 'test', '-p', 'dwell-analysis', '--test', 'analysis', '--', 'truth', '--nocapture', '--test-threads=1'];
   const { output } = await must('random programs', test, { quiet: json });
-  // What a test prints stands behind its name, its verdict on a line of its own.
+  // The output of a test follows its name on the same line; the verdict has a line of its own.
   const figures = output.split('\n').map((line) => line.replace(/^test \S+ \.\.\. /, '')).filter((line) => /\d\.\d/.test(line) && !/^test result|Finished|Compiling|Running/.test(line.trim()));
   if (!json) console.log(figures.map((line) => `    ${line}`).join('\n'));
 }

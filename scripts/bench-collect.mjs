@@ -15,7 +15,7 @@ import { must, Stop } from './step.mjs';
 
 const scratch = scratchFolder();
 
-/** The backends that are asked for and work here. */
+/** The requested backends that work here. */
 async function backends(wanted) {
   const all = [];
   for (const backend of wanted) {
@@ -46,16 +46,16 @@ const items = {
   week,
 };
 
-/** With our children we have the CPUs to ourselves, as far as that can be had: everybody else stands still meanwhile. */
+/** Reserves the CPUs for this process and its children as far as possible: all other processes wait meanwhile. */
 function preferUs() {
   setPriority(-20);
-  const autogroup = '/proc/self/autogroup'; // Where there are such, they are what a priority is compared between.
+  const autogroup = '/proc/self/autogroup'; // If autogroups exist, priorities are compared only within them.
   if (existsSync(autogroup)) writeFileSync(autogroup, '-20');
 }
 
 function checkTools() {
   if (!existsSync('/usr/bin/perf')) throw new Stop('/usr/bin/perf is missing: apt-get install linux-perf');
-  if (process.getuid() !== 0) throw new Stop('the whole machine is sampled here: run it as root');
+  if (process.getuid() !== 0) throw new Stop('this samples the whole machine: run it as root');
 }
 
 await main(async () => {
@@ -66,7 +66,7 @@ await main(async () => {
       hz: { type: 'string', default: '5200' },
       backends: { type: 'string', default: 'perf,bpf,kmod' },
       'no-build': { type: 'boolean', default: false },
-      alone: { type: 'boolean', default: false }, // on a machine in use: before all others
+      alone: { type: 'boolean', default: false }, // on a busy machine: runs before all other processes
     },
   });
   const wanted = positionals.length > 0 ? positionals : Object.keys(items);

@@ -34,7 +34,7 @@ const chosen = ['lua', 'bzip2', 'minigzip', 'tinyxml2', 'xmlwf', 'sqlite'];
 const rate_hz = 4000;
 
 const common = '-O2 -w -fno-pie -no-pie -Wl,--build-id -gline-tables-only -fdebug-info-for-profiling';
-/** Debian packages, each with a file of it. */
+/** Debian packages, each with one of its files. */
 const tools = {
   'clang-14': '/usr/bin/clang-14', 'llvm-14': '/usr/bin/llvm-profdata-14', 'dpkg-dev': '/usr/bin/dpkg-source',
   'libclang-rt-14-dev': '/usr/lib/llvm-14/lib/clang/14.0.6/lib/linux/libclang_rt.profile-x86_64.a',
@@ -112,7 +112,7 @@ class Subject {
     this.#run(['llvm-profdata-14', 'merge', '-o', this.#profile('counted'), raw]);
   }
 
-  /** As many runs as fill the time, in one recording. */
+  /** Makes as many runs as fill the time, in one recording. */
   #sample(name, more) {
     const database = join(this.folder, name);
     if (existsSync(database)) return;
@@ -136,7 +136,7 @@ class Subject {
   }
 }
 
-/** Seconds by way, a number for each round. */
+/** Returns seconds by way, a number for each round. */
 function measure(subjects, ways, rounds) {
   const seconds = new Map(subjects.map(({ name }) => [name, Object.fromEntries(ways.map((way) => [way, []]))]));
   for (let round = 0; round < rounds; round++) {
@@ -148,7 +148,7 @@ function measure(subjects, ways, rounds) {
   return seconds;
 }
 
-/** By how many percent a way is faster than plain, in each round. */
+/** Returns by how many percent a way is faster than plain, in each round. */
 const gains = (seconds, way) => seconds.plain.map((plain, round) => (plain / seconds[way][round] - 1) * 100);
 
 const signed = (value) => `${value < 0 ? '−' : '+'}${Math.abs(value).toFixed(1)}`;
@@ -165,7 +165,7 @@ function report(subjects, estimated, seconds) {
       return `${signed(middle)} (${signed(low)} to ${signed(high)})`;
     });
     const gain = (way) => median(gains(of, way));
-    // Of a ceiling that is within chance nothing has a share.
+    // If the ceiling itself is within chance, shares of it are meaningless.
     const share = (way) => (interval(gains(of, 'counted')).low > 1 ? `${((gain(way) / gain('counted')) * 100).toFixed(0)} %` : '–');
     rows.push([name, median(of.plain).toFixed(3), ...cells, ...estimated.map(share)]);
   }

@@ -17,7 +17,7 @@ import { Stop } from './step.mjs';
 const scratch = mkdtempSync(join(tmpdir(), 'dwell-bench-'));
 const rounds = 5;
 
-/** Import and the table of procedures beside perf's. */
+/** Compares import and the table of procedures with perf's. */
 function hottest(file) {
   beside({
     title: `top: ${samplesOf(file)} samples, import and top beside perf report, ${rounds} alternating rounds`,
@@ -33,12 +33,13 @@ function hottest(file) {
   });
 }
 
-/** A procedure's listing beside perf's, of a program with much debug information. */
+/** Compares the listing of a procedure with perf's, for a program with much debug information. */
 function listing({ program, procedure }) {
   const command = program ? program.split(' ') : [largeProgram(), '20000000'];
   const name = procedure ?? 'hot30';
   const [file, database] = [join(scratch, 'annotate.data'), join(scratch, 'annotate')];
-  // With build ids in its mappings: where another recorder runs beside, the kernel writes flags that perf 6.1 stumbles over else.
+  // Mappings carry build IDs. Without them, if another recorder runs, the kernel writes flags that perf 6.1 cannot
+  // read.
   measure(['perf', 'record', '-q', '--buildid-mmap', '-e', 'cpu-clock:u', '-F', '4999', '-o', file, '--', ...command], scratch);
   measure([dwell, '--db', database, 'import', file], scratch);
   beside({
@@ -51,7 +52,10 @@ function listing({ program, procedure }) {
   });
 }
 
-/** The paper's suite was 17 programs of 26 MB with their samples: programs of Debian's of as much, each run for a moment. */
+/**
+ * The paper's suite was 17 programs of 26 MB with their samples. These are Debian programs of the same size, each run
+ * briefly.
+ */
 function analysis() {
   const { file, long } = suite(scratch);
   const database = join(scratch, 'analysis');
@@ -62,7 +66,7 @@ function analysis() {
   if (bytes < 26e6) throw new Stop(`analysis: the sampled executables have ${(bytes / 1e6).toFixed(1)} MB only`);
   const runs = Array.from({ length: rounds }, () => measure([dwell, '--db', database, 'summary'], scratch));
   const of = (key) => runs.map((run) => run[key]);
-  // What has next to no samples is tallied without an analysis.
+  // Functions with very few samples are counted without an analysis.
   const { procedures, procedures_left_out: left } = asked('summary');
   table(`analysis: ${images.length} executables and libraries of ${(bytes / 1e6).toFixed(1)} MB; of ${procedures + left} procedures with samples ${procedures} are analysed, on all CPUs`, [
     ['', 'wall', 'CPU', 'peak memory', 'bar'],
@@ -77,7 +81,7 @@ function analysis() {
   ]);
 }
 
-/** Every procedure with samples analysed: all answers of an epoch. */
+/** Analyses every procedure with samples, as all answers of an epoch need. */
 function whole(file) {
   const database = join(scratch, 'whole');
   measure([dwell, '--db', database, 'import', file], scratch);

@@ -18,7 +18,7 @@ import { forBuilding } from './needs.mjs';
 const EVERY_MS = 10_000;
 const HOUR_MS = 3600_000;
 
-/** Bytes of perf.data for a sample, in these seconds. */
+/** Bytes of perf.data for a sample, measured in this time. */
 async function perfBytesPerSample(scratch, seconds) {
   const perf = new Perf(scratch);
   await perf.start(1000);
@@ -34,7 +34,7 @@ const sums = ({ events }) =>
     { samples: 0, lost: 0, unknown: 0 },
   );
 
-/** One look at the daemon. */
+/** Takes one measurement of the daemon. */
 async function look(daemon, start) {
   const status = await daemon.status();
   const { all, anonymous, file, shared, peak } = residentBytes(daemon.pid);
@@ -54,14 +54,14 @@ async function look(daemon, start) {
   };
 }
 
-/** Tallies start anew with each epoch: what the ended ones had is added. */
+/** Counts start again with each epoch, so those of ended epochs are added. */
 function total(rows) {
   const ended = rows.filter((row, at) => at + 1 === rows.length || rows[at + 1].epoch !== row.epoch);
   const sum = (what) => ended.reduce((all, row) => all + row[what], 0);
   return { samples: sum('samples'), lost: sum('lost'), unknown: sum('unknown') };
 }
 
-/** `ended`: bytes on disk once the daemon had ended the epoch, which puts the segments of its last minutes together. */
+/** `ended`: bytes on disk after the daemon ended the epoch and merged the segments of its last minutes. */
 function report(rows, ended, perf, backend) {
   const [last, mb] = [rows.at(-1), (bytes) => (bytes / 1e6).toFixed(2)];
   const { samples, lost, unknown } = total(rows);
@@ -91,7 +91,7 @@ await main(async () => {
       out: { type: 'string', default: 'soak.jsonl' },
       budget: { type: 'string' },
       'no-build': { type: 'boolean', default: false },
-      'no-load': { type: 'boolean', default: false }, // the machine is busy with builds anyway
+      'no-load': { type: 'boolean', default: false }, // the machine is busy with builds already
     },
   });
   if (!values['no-build']) {
@@ -108,7 +108,7 @@ await main(async () => {
   const [start, rows] = [performance.now(), []];
   const end = start + Number(values.minutes) * 60_000;
   let stopped = false;
-  process.on('SIGINT', () => (stopped = true)); // The report comes early.
+  process.on('SIGINT', () => (stopped = true)); // The report is printed early.
   while (performance.now() < end && !stopped) {
     await sleep(EVERY_MS);
     const row = await look(daemon, start);

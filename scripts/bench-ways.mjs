@@ -14,7 +14,7 @@ import { readPerfData } from './bench/perf-data.mjs';
 import { Stop, top } from './step.mjs';
 
 const HZ = 5200;
-/** Tables are emptied so often, in samples: a minute of one CPU, as the daemon does. */
+/** Number of samples after which tables are emptied: one minute of one CPU, as in the daemon. */
 const FLUSH = HZ * 60;
 const KERNEL = 1;
 
@@ -24,7 +24,7 @@ function must(program, args) {
   return stdout;
 }
 
-/** Samples of a load, each with what its process executes: struct dwell_trace_record. */
+/** Samples of a load, each with the program that its process executes: struct dwell_trace_record. */
 function record(folder) {
   const data = join(folder, 'perf.data');
   const objects = join(folder, 'objects');
@@ -35,7 +35,8 @@ function record(folder) {
   for (const event of readPerfData(data)) {
     const { kind, pid } = event;
     const program = programs.get(pid);
-    if (kind === 'exec') programs.set(pid, programs.has(pid) ? null : 'awaited'); // Of each process its first one.
+    // Only the first program of each process counts.
+    if (kind === 'exec') programs.set(pid, programs.has(pid) ? null : 'awaited');
     if (kind === 'map' && program === 'awaited') programs.set(pid, event); // The kernel maps the program itself first.
     if (kind === 'sample' && program?.inode) records.push(traceRecord(event, program));
   }
@@ -52,10 +53,10 @@ function traceRecord({ pc, pid, cpu }, { start, end, inode, device }) {
   return bytes;
 }
 
-/** So many of them, evenly. */
+/** Selects this many of them at equal distances. */
 const spread = (all, count) => Array.from({ length: count }, (_, i) => all[Math.floor((i * all.length) / count)]);
 
-/** Counts of one table: ways, base-2 logarithm of its buckets. */
+/** Counts for one table: ways, base-2 logarithm of its buckets. */
 function replay(folder, trace, ways, bits) {
   const program = join(folder, `ways-${ways}`);
   must('gcc', ['-std=gnu11', '-O2', `-DDWELL_WAYS=${ways}`, '-o', program, join(top, 'kmod/test/ways.c'), join(top, 'kmod/sample_table.c')]);

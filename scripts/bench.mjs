@@ -18,10 +18,11 @@ const scratch = mkdtempSync(join(tmpdir(), 'dwell-bench-'));
 const database = join(scratch, 'database');
 const perfData = join(scratch, 'perf.data');
 const dwellRecord = ['--db', database, 'record', '-a', '-F', rate, '--'];
-// -B: at its end perf 6.1 reads the build IDs of all it saw, and aborts on some (build-id.c:1010). Without, it is faster.
+// -B skips build IDs: perf 6.1 reads those of all images at its end and aborts on some (build-id.c:1010). It is also
+// faster without.
 const perfRecord = ['record', '-q', '-B', '-a', '-F', rate, '-o', perfData, '--'];
 
-/** Runs a command: seconds, CPU seconds of it and its children, peak resident MiB. What it prints is returned. */
+/** Runs a command. Returns its output, seconds, CPU seconds including its children, and peak resident MiB. */
 function measure(command) {
   const times = join(scratch, 'times');
   const start = performance.now();
@@ -36,7 +37,10 @@ function measure(command) {
   return { wall, cpu: user + system, peak: peak / 1024, stdout };
 }
 
-/** One copy of a workload on every CPU; what it prints is its own wall and CPU seconds, the recorder's apart. */
+/**
+ * Runs one copy of a workload on every CPU. It prints its wall time and CPU seconds; those of the recorder are
+ * separate.
+ */
 function busy(name, repetitions) {
   const one = `${workload(name)} ${repetitions} >/dev/null &`;
   return ['bash', '-c', `TIMEFORMAT="%R %U %S"; time { ${one.repeat(availableParallelism())} wait; }`];
@@ -50,7 +54,7 @@ function ownTimes(command, work) {
   return { wall, recorderCpu: Math.max(outer.cpu - user - system, 0), peak: outer.peak };
 }
 
-/** Wall time of the same work with nothing, under perf and under Dwell, alternating. */
+/** Measures the wall time of the same work without a profiler, under perf and under Dwell, alternating. */
 function overhead() {
   const rounds = 7;
   const ways = { nothing: [], perf: ['perf', ...perfRecord], dwell: [dwell, ...dwellRecord] };
@@ -79,7 +83,7 @@ const tallies = () => {
   }), { samples: 0, unknown: 0, lost: 0 });
 };
 
-/** Both record the same seconds of the machine, one inside the other. */
+/** Both tools record the same seconds of the machine, one inside the other. */
 const recordBoth = (work) => measure([dwell, ...dwellRecord, 'perf', ...perfRecord, ...work]);
 
 function perfSamples() {
@@ -149,7 +153,7 @@ function checkTools() {
   for (const [program, debian] of Object.entries({ '/usr/bin/time': 'time', '/usr/bin/perf': 'linux-perf' })) {
     if (!existsSync(program)) throw new Stop(`${program} is missing: apt-get install ${debian}`);
   }
-  if (process.getuid() !== 0) throw new Stop('the whole machine is sampled here: run it as root');
+  if (process.getuid() !== 0) throw new Stop('this samples the whole machine: run it as root');
 }
 
 await main(async () => {

@@ -9,7 +9,7 @@ import { must, Stop, target, terminal, top } from './step.mjs';
 
 export const dwell = join(target, 'release/dwell');
 
-/** The newest modification below `path`, generated folders aside. */
+/** Returns the newest modification time below `path`, without generated folders. */
 function newest(path) {
   const status = statSync(path);
   if (!status.isDirectory()) return status.mtimeMs;
@@ -17,11 +17,11 @@ function newest(path) {
   return entries.reduce((latest, name) => Math.max(latest, newest(join(path, name))), 0);
 }
 
-/** Whether `output` exists and is as new as every input. */
+/** Returns whether `output` exists and is as new as every input. */
 const fresh = (output, inputs) =>
   output !== undefined && existsSync(output) && inputs.every((input) => newest(resolve(top, input)) <= statSync(output).mtimeMs);
 
-/** The newest file in `folder` whose name ends so, if there is one. */
+/** Returns the newest file in `folder` with this ending, if there is one. */
 function latest(folder, end) {
   const found = readdirSync(join(top, folder)).filter((name) => name.endsWith(end)).map((name) => join(top, folder, name));
   return found.toSorted((a, b) => statSync(a).mtimeMs - statSync(b).mtimeMs).at(-1);
@@ -30,10 +30,10 @@ function latest(folder, end) {
 /** The packed extension, if it was built. */
 export const vsix = () => latest('vscode-extension', '.vsix');
 
-/** Has cargo say how far it is, `120/308`, where somebody sees it. */
+/** Makes cargo print its progress, `120/308`, on a terminal. */
 const progress = terminal ? { CARGO_TERM_PROGRESS_WHEN: 'always', CARGO_TERM_PROGRESS_WIDTH: '60' } : {};
 
-/** Builds it all; cargo decides what of its own is fresh, modification times decide the rest. */
+/** Builds everything. cargo decides which of its crates are fresh; modification times decide the rest. */
 export async function build() {
   await must('dwell', ['cargo', ...building()], { env: progress });
   if (!fresh(latest('core/node', '.node'), [join(target, 'release/libdwell_node.so')])) {
@@ -49,7 +49,7 @@ export async function build() {
   await must('workloads', ['test-fixtures/programs/build.sh']);
 }
 
-/** Runs a script's `main`, turning a `Stop` into its one line. */
+/** Runs the `main` of a script and prints a `Stop` as one line. */
 export async function main(body) {
   try {
     await body();

@@ -1,4 +1,4 @@
-// One build serves dwell and the binding: once dwell is built, making the binding compiles nothing.
+// Tests that one build serves dwell and the binding: once dwell is built, building the binding compiles nothing.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';

@@ -9,10 +9,14 @@ const sum = (output, pattern) => [...output.matchAll(pattern)].reduce((total, ma
 
 const plain = (output) => output.replace(/\x1b\[[0-9;]*[A-Za-z]/g, '').replace(/\r/g, '\n');
 
-/** Each runner's tally; `summaries` counts its closing lines, `unfinished` the test binaries that started and printed none. */
+/**
+ * The tally of each runner. `summaries` counts its closing lines, `unfinished` the test binaries that started and
+ * printed none.
+ */
 const runners = {
   cargo: (output) => {
-    // One part for each test binary. Its last result is its own: tests that start themselves anew print theirs before.
+    // There is one part for each test binary, and its last result is its own: tests that start themselves again print
+    // their results before.
     const parts = output.split(/^ +(?:Running|Doc-tests) .*$/m).slice(1);
     const last = (part) => [...part.matchAll(/^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored/gm)].at(-1);
     const results = parts.map(last).filter((result) => result !== undefined);
@@ -31,7 +35,7 @@ const runners = {
     skipped: sum(output, /^Ran \d+ tests?, .*?(\d+) skipped/gm),
     summaries: [...output.matchAll(/^Ran \d+ tests?, /gm)].length,
   }),
-  // The Test Anything Protocol: as many results as its plans say, or the rest failed.
+  // The Test Anything Protocol: results that are planned but missing count as failed.
   tap: (output) => {
     const lines = (pattern) => [...output.matchAll(pattern)].length;
     const skipped = lines(/^ok \d+\b.*# SKIP\b/gm);
@@ -39,7 +43,7 @@ const runners = {
     const missing = Math.max(sum(output, /^1\.\.(\d+)$/gm) - passed - failed - skipped, 0);
     return { passed, failed: failed + missing, skipped, summaries: lines(/^1\.\.\d+$/gm) };
   },
-  // A harness of our own closes with the line that `npm test` itself closes with.
+  // Our own harnesses close with the same line as `npm test`.
   line: (output) => ({
     passed: sum(output, /^(\d+) passed, \d+ failed/gm),
     failed: sum(output, /^\d+ passed, (\d+) failed/gm),
@@ -73,17 +77,17 @@ export function count({ kinds, output, status }) {
   const unseen = Math.max(skips.length - total.skipped, 0);
   total.skipped += unseen;
   if (kinds.includes('cargo')) total.passed = Math.max(total.passed - unseen, 0);
-  // It failed, or never got to its tests, and its tally does not say so.
+  // The step failed or did not reach its tests, and its tally does not show that.
   if (total.failed === 0 && (status !== 0 || !(complete || skips.length))) total.failed = 1;
   return total;
 }
 
-/** How each kind of runner begins what it says of a test that failed, and the line that ends it. */
+/** The line with which each kind of runner begins its report of a failed test, and the line that ends it. */
 const reports = [
-  // node and TAP: the line, and the block of YAML below it.
+  // node and TAP: the line, and the YAML block below it.
   { begin: /^\s*not ok \d+\b/, end: /^\s*(?:\.\.\.|(?:not )?ok \d+\b.*|1\.\.\d+|# Subtest:.*)$/ },
   { begin: /^\s*✖ /, end: /^\s*(?:[✔✖ℹ▶] .*)?$/ },
-  // What passing tests said of panics stands under another heading of cargo's.
+  // cargo prints panics of passing tests under another heading.
   { begin: /^thread '.*' .*panicked at /, end: /^(?:---- .* stdout ----|failures:|successes:)$/ },
   { begin: /^error(?:\[E\d+\])?: /, end: /^$/ },
   // ERT: the condition, and then the verdict.
@@ -106,7 +110,7 @@ export function failures(output, lines = 12) {
   return found;
 }
 
-/** The one line that `npm test` ends with. */
+/** The last line of `npm test`. */
 export function closingLine(all) {
   const add = (key) => all.reduce((total, counts) => total + counts[key], 0);
   return `${add('passed')} passed, ${add('failed')} failed, ${add('skipped')} skipped`;

@@ -16,10 +16,10 @@ test('cargo: ignored tests are skips', () =>
 test('cargo: failures', () =>
   check(['cargo'], cargoOk + running + 'running 2 tests\ntest result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured', 101, 4, 1, 0));
 test('cargo: a binary that dies before its summary', () => check(['cargo'], cargoOk + running + 'running 4 tests\n', 101, 3, 1, 0));
-test('cargo: a test that starts itself anew counts once', () =>
+test('cargo: a test that starts itself again counts once', () =>
   check(['cargo'], running + 'running 1 test\ntest result: ok. 1 passed; 0 failed; 0 ignored;\nrunning 1 test\n' + cargoOk.replace(running, ''), 0, 3, 0, 0));
 test('cargo: nothing compiled', () => check(['cargo'], 'error: could not compile', 101, 0, 1, 0));
-test('cargo: a test that says it was skipped did not pass', () =>
+test('cargo: a test that prints SKIPPED did not pass', () =>
   check(['cargo'], cargoOk + 'SKIPPED pmu: this machine has no PMU\n', 0, 2, 0, 1));
 test('a skip that is printed twice is one', () =>
   check(['cargo'], cargoOk + 'SKIPPED pmu: none\nSKIPPED pmu: none\n', 0, 2, 0, 1));
@@ -55,7 +55,7 @@ test('a step without a runner', () => {
 test('the closing line', () =>
   assert.equal(closingLine([{ passed: 1, failed: 0, skipped: 2 }, { passed: 3, failed: 1, skipped: 0 }]), '4 passed, 1 failed, 2 skipped'));
 
-test('failures: of node, without what passed beside it', () => {
+test('failures: of node, without passing tests', () => {
   const output = '    not ok 2 - bad\n      ---\n      error: |-\n        in vain\n      ...\n    # Subtest: good\n    ok 3 - good\n1..3\n';
   assert.deepEqual(failures(output), ['    not ok 2 - bad', '      ---', '      error: |-', '        in vain']);
 });
@@ -69,5 +69,5 @@ test('failures: of ERT', () => {
   const output = 'Test a condition:\n\n    (error "x")\n\n   FAILED  1/2  a\n   passed  2/2  b\n';
   assert.deepEqual(failures(output).slice(0, 3), ['Test a condition:', '', '    (error "x")']);
 });
-test('failures: no test ends in more lines than asked for', () =>
+test('failures: each test is cut to the requested number of lines', () =>
   assert.equal(failures(`not ok 1 - a\n${'  x\n'.repeat(50)}`, 5).length, 5));

@@ -10,7 +10,7 @@ import { after, before, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { target, top } from './step.mjs';
 
-// It declares Node 24, and what is used of it here runs on Node 20 as well.
+// It declares Node 24, but the parts used here also run on Node 20.
 const profiler = join(top, 'node_modules/@firefox-devtools/profiler-cli/dist/profiler-cli.js');
 const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium';
 const app = join(top, 'node_modules/speedscope/dist/release/index.html');
@@ -18,12 +18,12 @@ const missing = [executablePath, app].find((file) => !existsSync(file));
 const skip = missing ? `no ${missing}` : false;
 const dwell = process.env.DWELL ?? [join(target, 'debug/dwell'), join(target, 'release/dwell')].find(existsSync);
 
-/** Samples of each procedure, every 60,000 cycles. */
+/** Samples of each procedure, one every 60,000 cycles. */
 const samples = { hot: 900, warm: 300 };
 
 const scratch = mkdtempSync(join(tmpdir(), 'dwell-export-'));
 const program = join(scratch, 'program.so');
-/** Where a procedure of the program begins. */
+/** Start of a procedure of the program. */
 const address = (name) => parseInt(symbols.find((words) => words[2] === name)[0], 16);
 let symbols;
 let browser;
@@ -64,7 +64,10 @@ function makeEpoch() {
   run('import', '--counts', join(scratch, 'counts.tsv'), '--image', program, '--machine', 'amd-zen4', '--event', 'cpu-clock', '--period', '1000000', '--unit', 'ns', '--clock-hz', '1e9');
 }
 
-/** Opens a file as speedscope's own command line does, and reads its table of functions: name → own share in percent. */
+/**
+ * Opens a file in the way of speedscope's own command line, and reads its table of functions: name → own share in
+ * percent.
+ */
 async function shown(file) {
   const bytes = readFileSync(file).toString('base64');
   const script = join(scratch, 'profile.js');
@@ -96,11 +99,11 @@ for (const [format, name] of [['speedscope', 'p.speedscope.json'], ['pprof', 'p.
   });
 }
 
-/** As many records of `perf script` as there are samples of one instruction. */
+/** Writes as many records of `perf script` as an instruction has samples. */
 const records = (n, event, period, name, start, offset, image) =>
   `program 7/7 [000] 1.000000: ${period} ${event}: \n\t${(start + offset).toString(16)} ${name}+0x${offset.toString(16)} (${image})\n\n`.repeat(n);
 
-/** What the Firefox Profiler answers about a file. Nothing that it prints or logs may be a complaint. */
+/** Returns what the Firefox Profiler reports about a file. It must not print or log a complaint. */
 function inFirefoxProfiler(file, ask) {
   const sessions = mkdtempSync(join(scratch, 's'));
   const isQuiet = (text) => assert.doesNotMatch(text, /warn|error|fail|invalid|exception/i);
@@ -108,7 +111,7 @@ function inFirefoxProfiler(file, ask) {
     const env = { ...process.env, PROFILER_CLI_SESSION_DIR: sessions };
     const { status, stdout, stderr } = spawnSync(process.execPath, [profiler, ...words], { env, encoding: 'utf8' });
     assert.equal(status, 0, `${words.join(' ')}: ${stderr}${stdout}`);
-    // It asks a browser for sources, and has none.
+    // It requests sources from a browser, which does not exist here.
     isQuiet(stderr + stdout.replace(/"warnings": \[\s+"Could not fetch source for .*"\s+\]/, ''));
     return stdout;
   };
@@ -166,7 +169,7 @@ test('the Firefox Profiler opens a profile without samples', { skip: noProfiler 
   });
 });
 
-/** Functions that each has, with their samples; an image is a function in folded stacks. */
+/** Functions of each program with their samples. In folded stacks, an image is a function, too. */
 const others = {
   folded: { mix: 60, hot: 90, warm: 7, do_syscall_64: 5, 'program.so': 97, '[kernel.kallsyms]': 5 },
   'perf-script': { mix: 60, hot: 90, warm: 7, do_syscall_64: 5 },

@@ -13,14 +13,14 @@ const dwell = process.env.DWELL ?? [join(target, 'release/dwell'), join(target, 
 const sources = join(top, 'test-fixtures/field-cases');
 const isRoot = process.getuid() === 0;
 
-/** Whether a program is on PATH. */
+/** Returns whether a program is on PATH. */
 const has = (program) => spawnSync('sh', ['-c', `command -v ${program}`]).status === 0;
 const lacks = (...programs) => {
   const missing = programs.find((program) => !has(program));
   return missing ? `no ${missing}` : false;
 };
 
-/** A folder and a database of a case's own. */
+/** Creates a folder and a database for one case. */
 class Case {
   constructor() {
     this.folder = mkdtempSync(join(tmpdir(), 'dwell-case-'));
@@ -30,7 +30,7 @@ class Case {
     return join(this.folder, name);
   }
 
-  /** Runs a program there; what it said and how it ended. */
+  /** Runs a program there; returns its output and how it ended. */
   run(program, ...words) {
     const { status, stdout, stderr } = spawnSync(program, words, { cwd: this.folder, encoding: 'utf8', maxBuffer: 1 << 28 });
     return { status, stdout, stderr };
@@ -40,7 +40,7 @@ class Case {
     return this.run(dwell, '--db', this.path('db'), ...words);
   }
 
-  /** The same, where it must succeed. */
+  /** Runs a program that must succeed. */
   told(...words) {
     const done = this.dwell(...words);
     assert.equal(done.status, 0, `dwell ${words.join(' ')}: ${done.stderr}`);
@@ -51,21 +51,21 @@ class Case {
     return JSON.parse(this.told('--json', ...words).stdout);
   }
 
-  /** Compiles a source of this folder's. */
+  /** Compiles a source of this folder. */
   build(source, ...options) {
     const program = this.path(source.replace(/\.\w+$/, ''));
     execFileSync(source.endsWith('.cc') ? 'g++' : 'gcc', ['-O2', '-o', program, ...options, join(sources, source)], { cwd: this.folder });
     return program;
   }
 
-  /** Shares of procedures in percent of all samples, by name. */
+  /** Returns shares of procedures in percent of all samples, by name. */
   shares() {
     const { rows } = this.json('top', '--limit', '0');
     return (name) => 100 * rows.filter((row) => row.procedure === name).reduce((sum, row) => sum + row.share, 0);
   }
 }
 
-/** A case, in a folder that is gone afterwards. */
+/** Defines a case. Its folder is removed afterwards. */
 function fieldCase(name, skip, body) {
   test(name, { skip }, () => {
     const one = new Case();
@@ -79,14 +79,14 @@ function fieldCase(name, skip, body) {
 
 const near = (value, right, tolerance, what) => assert.ok(Math.abs(value - right) <= tolerance, `${what}: ${value}, not about ${right}`);
 
-/** Samples of each event by `perf script`, which prints a line for each. */
+/** Returns the samples of each event by `perf script`, which prints a line for each. */
 function samplesByPerf(one, file) {
   const { stdout } = one.run('perf', 'script', '-i', file, '-G', '-F', 'event');
   const events = stdout.split('\n').map((line) => line.trim().replace(/:$/, '')).filter(Boolean);
   return events.reduce((counts, event) => ({ ...counts, [event]: (counts[event] ?? 0) + 1 }), {});
 }
 
-/** Samples of each event that an import found. */
+/** Returns the samples of each event that an import found. */
 function imported(one, file) {
   one.told('import', file);
   const { events } = one.json('epoch', 'list').epochs.at(-1);
@@ -171,7 +171,8 @@ function field(number, value) {
 }
 
 fieldCase('a profile of pprof keeps its names without the program', false, (one) => {
-  // As Go's runtime writes it (profile.proto): samples, a mapping, locations, functions; texts by number.
+  // The form in which Go's runtime writes it (profile.proto): samples, a mapping, locations, functions; texts by
+  // number.
   const texts = ['', 'samples', 'count', 'cpu', 'nanoseconds', '/nowhere/service', 'main.burn', 'main.rest', '/src/main.go'];
   const type = (kind, unit) => [field(1, kind), field(2, unit)];
   const sample = (location, count) => [field(1, [location]), field(2, [...varint(count), ...varint(count * 10000000)])];

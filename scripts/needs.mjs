@@ -1,4 +1,5 @@
-// What must be on the machine: checked, installed with apt where we are root, else named in one line.
+// Checks what must be on the machine. Missing packages are installed with apt if we are root, and otherwise named in
+// one line.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, statSync } from 'node:fs';
@@ -7,7 +8,7 @@ import { must, run, Stop, top } from './step.mjs';
 
 const isRoot = process.getuid() === 0;
 
-/** Debian packages, each with a file that shows it is there. */
+/** Debian packages, each with a file that shows that it is installed. */
 const packages = {
   gcc: '/usr/bin/gcc',
   'libc6-dev': '/usr/include/stdio.h',
@@ -18,7 +19,7 @@ const testPackages = {
   chromium: '/usr/bin/chromium',
   'clang-14': '/usr/bin/clang-14',
   debuginfod: '/usr/bin/debuginfod',
-  dwz: '/usr/bin/dwz', // shares debug information between files, as distributions do
+  dwz: '/usr/bin/dwz', // lets files share debug information, as distributions do
   'emacs-nox': '/usr/bin/emacs',
   'elpa-eglot': '/usr/share/emacs/site-lisp/elpa-src/eglot*',
   'elpa-lsp-mode': '/usr/share/emacs/site-lisp/elpa-src/lsp-mode*',
@@ -47,7 +48,7 @@ const versionOf = (program) => {
   return status === 0 ? stdout.match(/(\d+)\.(\d+)(?:\.\d+)?/) : null;
 };
 
-/** Rust and Node, which we do not install for anyone. */
+/** Rust and Node, which are never installed automatically. */
 function checkTools() {
   const [node] = process.versions.node.split('.').map(Number);
   if (node < 20) throw new Stop(`Node ${process.versions.node} is too old: install Node 20 or later`);
@@ -68,7 +69,7 @@ async function install(names) {
   return run('apt-get install', ['apt-get', 'install', '-y', '-q', '--no-install-recommends', ...names], { env });
 }
 
-/** Makes the npm packages those of the lock file; does nothing when they are. */
+/** Installs the npm packages of the lock file, unless they are installed. */
 async function npmPackages() {
   const lock = join(top, 'package-lock.json');
   const installed = join(top, 'node_modules/.package-lock.json');
@@ -76,7 +77,7 @@ async function npmPackages() {
   await must('npm packages', ['npm', 'ci', '--no-audit', '--no-fund']);
 }
 
-/** All that building takes. */
+/** Everything that building needs. */
 export async function forBuilding() {
   const tools = checkTools();
   const names = missing(packages);
@@ -90,7 +91,7 @@ export async function forBuilding() {
   await npmPackages();
 }
 
-/** What the suites need beyond that. What stays missing is returned: the suites that need it skip themselves by name. */
+/** What the suites need in addition. Returns what is still missing: suites that need it skip themselves by name. */
 export async function forTesting() {
   const names = missing(testPackages);
   if (names.length > 0 && isRoot && existsSync('/usr/bin/apt-get')) await install(names);

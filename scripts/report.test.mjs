@@ -13,7 +13,7 @@ const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium';
 const skip = existsSync(executablePath) ? false : `no ${executablePath} (apt-get install chromium)`;
 const dwell = process.env.DWELL ?? [join(target, 'debug/dwell'), join(target, 'release/dwell')].find(existsSync);
 
-/** What would run or break out if any name reached the page unescaped; without spaces, for objcopy. */
+/** Text that would run or break out if a name reached the page unescaped. It has no spaces, for objcopy. */
 const hostile = '<img/src=x/onerror=document.title=1>"\'</title></script><script>document.title=2</script>{{7*7}}';
 
 let scratch;
@@ -34,7 +34,7 @@ after(async () => {
   if (scratch) rmSync(scratch, { recursive: true, force: true });
 });
 
-/** A program with hostile symbols, samples on each of its instructions, and its report. */
+/** Makes a program with hostile symbols, samples on each of its instructions, and its report. */
 function makeReport() {
   const program = join(scratch, 'program.so');
   const names = [hostile, 'plain', '](javascript:document.title=3)'];
@@ -68,7 +68,7 @@ async function open({ colorScheme = 'light', viewport = { width: 1280, height: 9
   return { context, page, seen };
 }
 
-test('the page needs nothing but itself, and hostile names stay text', { skip }, async () => {
+test('the page loads no other files, and hostile names stay text', { skip }, async () => {
   const { context, page, seen } = await open();
   const title = await page.title();
   assert.match(title, /where the cycles went$/);
@@ -98,7 +98,7 @@ test('the table sorts and filters', { skip }, async () => {
   await context.close();
 });
 
-test('links lead to instructions, also into a listing that is closed', { skip }, async () => {
+test('links lead to instructions, even in a closed listing', { skip }, async () => {
   const { context, page } = await open();
   await page.locator('.skyline').last().scrollIntoViewIfNeeded();
   const link = await page.locator('.skyline a').last().getAttribute('href');
@@ -108,14 +108,14 @@ test('links lead to instructions, also into a listing that is closed', { skip },
   await context.close();
 });
 
-/** Relative luminance after WCAG 2. */
+/** Relative luminance according to WCAG 2. */
 function luminance(rgb) {
   const [r, g, b] = rgb.match(/[\d.]+/g).map((c) => c / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;
 }
 
 for (const colorScheme of ['light', 'dark']) {
-  test(`text stands out in the ${colorScheme} scheme, and the page fits`, { skip }, async () => {
+  test(`text is legible in the ${colorScheme} scheme, and the page fits`, { skip }, async () => {
     for (const width of [390, 1280]) {
       const { context, page } = await open({ colorScheme, viewport: { width, height: 900 } });
       const colors = await page.evaluate(() => ['body', '.lead', '.because', '.bubble', 'td.address', '.procs .name a'].flatMap((selector) => {

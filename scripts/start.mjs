@@ -10,7 +10,7 @@ import { Stop, top } from './step.mjs';
 
 const usual = 'test-fixtures/programs/build/copy';
 
-/** Whether the kernel lets us sample other people's processes. */
+/** Returns whether the kernel lets us sample processes of other users. */
 function mayWatchAll() {
   if (process.getuid() === 0) return true;
   try {
@@ -23,7 +23,7 @@ function mayWatchAll() {
 function show(title, options) {
   console.log(`\n── ${title}: dwell ${options.join(' ')}`);
   const { status } = spawnSync(dwell, options, { cwd: top, stdio: 'inherit' });
-  // A recording ends as its command does; these are dwell's own failures.
+  // A recording has the exit status of its command; these statuses are dwell's own failures.
   const isFailure = options[0] === 'record' ? [null, 2, 125, 126, 127].includes(status) : status !== 0;
   if (isFailure) throw new Stop(`dwell ${options[0]} ended with status ${status}`);
 }
@@ -33,7 +33,10 @@ function ask(options) {
   return status === 0 ? JSON.parse(stdout) : null;
 }
 
-/** The row of what was run, or the first where none is known by its name (a shell, an interpreter, a build). */
+/**
+ * Returns the row of the program that was run, or the first row if none has its name (a shell, an interpreter, a
+ * build).
+ */
 function rowOf(program, rows) {
   const named = rows.filter((row) => row.procedure && !row.procedure.startsWith('0x'));
   return named.find((row) => basename(row.image ?? '') === basename(program)) ?? named[0];
@@ -57,7 +60,7 @@ await main(async () => {
   show('sampling', ['record', ...(all ? ['-a'] : []), '--', ...command]);
   show('where the time went', ['top', '--limit', '12']);
   const row = rowOf(command[0], ask(['top', '--limit', '200'])?.rows ?? []);
-  if (!row) throw new Stop('no procedure with a name was sampled: did the command run long enough?');
+  if (!row) throw new Stop('no named function was sampled: did the command run long enough?');
   show('the hottest procedure', ['annotate', `${basename(row.image)}:${row.procedure}`]);
   const lines = ['top', '--by', 'line', '--image', row.image];
   show('its source lines', [...lines, '--limit', '12']);

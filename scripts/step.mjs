@@ -6,15 +6,15 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
 export const top = fileURLToPath(new URL('..', import.meta.url));
-/** Where cargo builds; everything else that is scratch goes below it as well. */
+/** cargo's folder for builds. All other temporary files also go below it. */
 export const target = process.env.CARGO_TARGET_DIR ?? join(top, 'target');
 const logs = join(target, 'logs');
-/** Whether somebody sees what a command prints while it runs. */
+/** Whether a user sees the output of a command while it runs. */
 export const terminal = process.stdout.isTTY;
 
 export const seconds = (since) => `${((performance.now() - since) / 1000).toFixed(1)} s`;
 
-/** One clear line on why nothing goes on from here; no stack. */
+/** An error that is reported in one clear line, without a stack. */
 export class Stop extends Error {}
 
 function show(text) {
@@ -38,7 +38,7 @@ export async function run(name, command, { env = {}, quiet = false } = {}) {
   const chunks = [];
   if (!terminal && !quiet) console.log(`… ${name}`);
   const status = await new Promise((resolve) => {
-    // One pipe for both, so that what cargo says on standard error stands before the tests that it says it of.
+    // Both outputs use one pipe, so that cargo's messages on standard error precede the tests that they belong to.
     const child = spawn('bash', ['-c', 'exec "$@" 2>&1', 'bash', ...command], { cwd: top, env: { ...process.env, ...env }, stdio: ['ignore', 'pipe', 'inherit'] });
     const collect = (chunk) => {
       chunks.push(chunk);
@@ -62,7 +62,7 @@ export async function run(name, command, { env = {}, quiet = false } = {}) {
 
 export const indented = (lines) => lines.map((line) => `    ${line}`).join('\n');
 
-/** The end of what a failed command printed. */
+/** Prints the end of a failed command's output. */
 export function tail({ output, log }, lines = 40) {
   const text = output.replace(/\r/g, '\n').trimEnd().split('\n');
   const cut = text.length > lines ? [`[${text.length - lines} lines more in ${log}]`] : [];

@@ -9,11 +9,11 @@ import { indented, run, seconds, Stop, tail, target } from './step.mjs';
 
 const npm = (script, workspace) => ['npm', 'run', '-s', script, '-w', workspace];
 
-/** `kinds`: whose closing lines to sum; without any, the step is itself one test. */
+/** `kinds`: runners whose closing lines are summed. Without any, the step itself counts as one test. */
 const steps = [
   { name: 'rustfmt', command: ['cargo', 'fmt', '--all', '--check'] },
   { name: 'clippy', command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '-D', 'warnings'] },
-  // --show-output: a test that could not run here says so in its output, which cargo hides when it passes.
+  // --show-output: a test that cannot run here reports this in its output, which cargo hides if the test passes.
   { name: 'cargo test', command: ['cargo', 'test', '--workspace', '--no-fail-fast', '--', '--show-output'], kinds: ['cargo'] },
   { name: 'tidy', command: ['cargo', 'run', '-q', '-p', 'dwell-xtask', '--', 'tidy'] },
   { name: 'scripts', command: ['node', '--test', 'scripts/build.test.mjs', 'scripts/counts.test.mjs', 'scripts/export.test.mjs', 'scripts/report.test.mjs', 'scripts/accuracy/callgrind.test.mjs', 'scripts/accuracy/inorder.test.mjs', 'scripts/accuracy/absolute.test.mjs'], kinds: ['node'] },
@@ -43,7 +43,7 @@ async function runStep({ name, command, kinds = [] }) {
   return counts;
 }
 
-/** The build as a step of its own: a failure is one failed test, and what can be tested without it still is. */
+/** The build is a step of its own: its failure is one failed test, and tests that do not need it still run. */
 async function buildStep() {
   try {
     await build();

@@ -84,7 +84,7 @@
       (dwell-listing-visit)
       (should (buffer-file-name (window-buffer))))))
 
-(ert-deftest dwell-e2e-hot-list-by-others ()
+(ert-deftest dwell-e2e-hot-list-by-other-rows ()
   (dwell-e2e-with-file
     (dwell-hot-procedures)
     (with-current-buffer (window-buffer)

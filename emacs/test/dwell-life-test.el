@@ -23,7 +23,7 @@
                        dwell--connections)))
           (should (= count (cdr row))))))))
 
-(ert-deftest dwell-missing-server-is-said-once ()
+(ert-deftest dwell-missing-server-is-reported-once ()
   (let ((dwell-server-command '("/nonexistent/dwell-lsp")) (text-quoting-style 'grave))
     (should (equal (dwell-test-messages
                      (dwell-test-with-file "a.c" dwell-test-source
@@ -34,7 +34,7 @@
                        (should-error (dwell-hot-procedures) :type 'user-error)))
                    '("Dwell: no program /nonexistent/dwell-lsp; see `dwell-server-command'")))))
 
-(ert-deftest dwell-server-that-dies-is-said ()
+(ert-deftest dwell-death-of-the-server-is-reported ()
   (dwell-test-with-costs
     (let ((connection (dwell--connection)))
       (let ((said (dwell-test-messages
@@ -64,7 +64,7 @@
       (dwell-test-until "its end" (eq 'stopped (dwell--state connection)))
       (should (= 0 (process-exit-status (jsonrpc--process connection)))))))
 
-(ert-deftest dwell-errors-are-said-once ()
+(ert-deftest dwell-errors-are-reported-once ()
   (dwell-test-with-costs
     (dwell-test-ask :fake/set '(:error (:dwell/fileCosts (:code -32001 :message "no database at /x"))))
     (should (equal (dwell-test-messages
@@ -78,7 +78,7 @@
                   (dwell--refresh)
                   (dwell-test-until "the answer" (null dwell--fetching))))))
 
-(ert-deftest dwell-waiting-has-an-end ()
+(ert-deftest dwell-waiting-has-a-limit ()
   (dwell-test-with-costs
     (dwell-test-ask :fake/set '(:delayMs 2000))
     (let ((dwell-request-timeout 0.2))
@@ -99,7 +99,7 @@
       (should (equal (plist-get (aref (plist-get (car answers) :result) 0) :hints) "hot"))
       (should (equal (plist-get (plist-get (cadr answers) :error) :code) -32601)))))
 
-(ert-deftest dwell-announces-itself ()
+(ert-deftest dwell-client-announces-its-capabilities ()
   (let ((dwell-database "/tmp/db") (dwell-epochs '("latest~1" "latest")) (dwell-diagnostics t)
         (dwell-source-map '(("/build/one" . "/src/one"))) (dwell-debug-directories '("/dbg")))
     (dwell-test-with-costs
@@ -111,7 +111,7 @@
                                    :sourceMap (:/build/one "/src/one") :debugDirs ["/dbg"])))
         (should (equal (plist-get params :rootUri) (dwell--uri directory)))))))
 
-(ert-deftest dwell-only-programs-sources ()
+(ert-deftest dwell-only-in-source-files ()
   (with-temp-buffer
     (emacs-lisp-mode)
     (should-error (dwell-mode) :type 'user-error))
@@ -139,7 +139,7 @@
   (setq load-path (seq-remove (lambda (folder) (string-match-p "/elpa/eglot-" folder)) load-path)))
 (if (not (require 'eglot nil t))
     (message "SKIPPED emacs-beside-eglot: this Emacs has no eglot")
-  (ert-deftest dwell-beside-eglot ()
+  (ert-deftest dwell-works-beside-eglot ()
     "Two servers for one buffer: eglot's and ours; neither disturbs the other."
     (dwell-test-with-costs
       (let ((eglot-server-programs (list (cons 'c-mode (dwell-test-fake-server))))
@@ -176,7 +176,7 @@
 ;; -Q leaves them out.
 (if (not (and (< emacs-major-version 30) (require 'lsp-mode nil t) (load "lsp-mode-autoloads" t t)))
     (message "SKIPPED emacs-beside-lsp-mode: no lsp-mode for this Emacs (Debian: elpa-lsp-mode)")
-  (ert-deftest dwell-beside-lsp-mode ()
+  (ert-deftest dwell-works-beside-lsp-mode ()
     "Two servers for one buffer: lsp-mode's and ours; neither disturbs the other."
     (let ((lsp-session-file (make-temp-name (expand-file-name "dwell-lsp-session" temporary-file-directory)))
           (lsp-auto-guess-root t) (lsp-warn-no-matched-clients nil) (lsp-enable-file-watchers nil)

@@ -11,7 +11,7 @@
 
 ;;;; Words for numbers
 
-(ert-deftest dwell-numbers-in-words ()
+(ert-deftest dwell-numbers-are-formatted ()
   (should (equal (mapcar #'dwell--format-count '(0 7 999 1000 12345 999499 999500 1.2e9 0.4 47.25 3e16))
                  '("0" "7" "999" "1.0 k" "12 k" "999 k" "1.0 M" "1.2 G" "0" "47" "30 P")))
   (should (equal (mapcar #'dwell--format-share '(0 0.0001 0.001 0.421 1 14.97))
@@ -71,7 +71,7 @@
     (should (<= (string-width (concat "  for (;;) total += *p;  " (cdar (dwell-test-overlays)))) (max 70 (window-body-width))))
     (should (string-match-p "D-cache or DTLB miss" (cdar (dwell-test-overlays))))))
 
-(ert-deftest dwell-totals-tell-what-changed-since-the-epoch-before ()
+(ert-deftest dwell-totals-show-the-change-since-the-previous-epoch ()
   (dwell-test-with-costs
     (dolist (row '(("slower" . "47 % · 1.4 s · 3.9 cycles/instr (ideal 0.50) · sum(int*) · +22.1% · slower ×2.00 · CPI 2.1→4.2")
                    ("noise" . "47 % · 1.4 s · 3.9 cycles/instr (ideal 0.50) · sum(int*) · as before")))
@@ -85,7 +85,7 @@
     (should (equal "edited · 47 % · 1.4 s · 3.9 cycles/instr (ideal 0.50) · sum(int*)"
                    (cdar (dwell-test-overlays 'procedure))))))
 
-(ert-deftest dwell-lines-edited-before-say-so ()
+(ert-deftest dwell-lines-edited-earlier-are-marked ()
   "What was edited in the file since the program was built has no number that passes for its own."
   (dwell-test-with-costs
     (dwell-test-ask :fake/set '(:stale [(:line 4 :share 0.2) (:line 1 :share 0.0001)] :rebuilt ["/bin/a.out"]))
@@ -142,7 +142,7 @@
         ;; A line whose overlay was deleted with its text may show nothing, never another's cost.
         (should (equal shown (cadr row)))))))
 
-(ert-deftest dwell-undo-makes-fresh-again ()
+(ert-deftest dwell-undo-restores-costs ()
   (dwell-test-with-costs
     (setq buffer-undo-list nil)
     (goto-char (point-min))
@@ -174,7 +174,7 @@
           (should (= (length (dwell-test-overlays))
                      (length (delete-dups (mapcar #'car (dwell-test-overlays)))))))))))
 
-(ert-deftest dwell-changes-are-sent-before-the-question ()
+(ert-deftest dwell-changes-are-sent-before-requests ()
   (dwell-test-with-costs
     (goto-char (point-min))
     (insert "\n")
@@ -188,7 +188,7 @@
                          3)
                    '("textDocument/didChange" "dwell/fileCosts" "fake/messages")))))
 
-(ert-deftest dwell-saving-asks-anew ()
+(ert-deftest dwell-saving-requests-costs-again ()
   (dwell-test-with-costs
     (goto-char (point-min))
     (insert "\n")
@@ -206,7 +206,7 @@
           (dwell-test-until "the new costs" (= 3 (length (dwell-test-shares)))))
       (setq dwell-hints 'hot))))
 
-(ert-deftest dwell-answer-that-comes-too-late-is-dropped ()
+(ert-deftest dwell-late-answers-are-dropped ()
   (dwell-test-with-costs
     (dwell-test-ask :fake/set '(:delayMs 200))
     (dwell--clear)
@@ -217,7 +217,7 @@
     (should dwell--outdated)
     (dwell-test-until "the next one" (dwell-test-overlays))))
 
-(ert-deftest dwell-reverting-draws-anew ()
+(ert-deftest dwell-reverting-redraws ()
   (dwell-test-with-costs
     (write-region (concat "// one more line\n" dwell-test-source) nil buffer-file-name nil 'silent)
     (revert-buffer t t t)
@@ -225,7 +225,7 @@
     (should (equal (dwell-test-until "overlays" (dwell-test-shares)) '((3 . "42 %") (4 . "5.0 %"))))
     (should (equal (dwell-test-ask :fake/text (list :uri dwell--document)) (buffer-string)))))
 
-(ert-deftest dwell-off-leaves-nothing ()
+(ert-deftest dwell-turning-off-removes-everything ()
   (dwell-test-with-costs
     (let ((uri dwell--document) (hooks (length after-change-functions)))
       (dwell-mode -1)
@@ -233,7 +233,7 @@
       (should (< (length after-change-functions) hooks))
       (should-not (dwell-test-ask :fake/text (list :uri uri))))))
 
-(ert-deftest dwell-changing-the-major-mode-leaves-nothing ()
+(ert-deftest dwell-changing-the-major-mode-removes-everything ()
   (dwell-test-with-costs
     (let ((uri dwell--document))
       (fundamental-mode)
@@ -364,7 +364,7 @@
     (dwell-test-ask :fake/notify '(:method "dwell/profileDidChange" :params (:epochs ["x"])))
     (dwell-test-until "the new costs" (equal "45 %" (cdar (dwell-test-shares))))))
 
-(ert-deftest dwell-hidden-buffers-are-refreshed-when-seen ()
+(ert-deftest dwell-hidden-buffers-are-refreshed-when-shown ()
   (dwell-test-with-costs
     (let ((buffer (current-buffer)))
       (switch-to-buffer "*scratch*")
@@ -387,7 +387,7 @@
                    (concat "Epochs: 20261121T100000Z\nThe source is fresh\n3 samples were lost\n"
                            "mouse-1: select epochs, mouse-2: hot procedures")))))
 
-(ert-deftest dwell-mode-line-says-that-there-are-no-epochs ()
+(ert-deftest dwell-mode-line-reports-missing-epochs ()
   (dwell-test-with-costs
     (dwell-test-ask :fake/set '(:epochs [] :selected ["latest"]))
     (dwell-test-ask :fake/notify '(:method "dwell/profileDidChange" :params (:epochs [])))
@@ -435,7 +435,7 @@
                   (dwell-test-until "the end" (null dwell--recording)))))
       (should (equal said '("Dwell: cancelling the recording" "Dwell: not recorded: cancelled"))))))
 
-(ert-deftest dwell-new-epoch-is-asked-for ()
+(ert-deftest dwell-new-epoch-is-requested ()
   (dwell-test-with-costs
     (dwell-new-epoch "evening")
     (dwell-test-settle)
@@ -489,7 +489,7 @@
       (dwell-hot-visit)
       (dwell-test-until "the listing" (equal (buffer-name (window-buffer)) "*Dwell listing: libc.so.6:memcpy*")))))
 
-(ert-deftest dwell-hot-list-asks-for-details-of-what-is-in-sight ()
+(ert-deftest dwell-hot-list-requests-details-of-visible-rows ()
   (dwell-test-with-costs
     (dwell-test-ask :fake/set '(:many 400))
     (dwell-hot-procedures)

@@ -42,7 +42,7 @@
 
 ;;;; Epochs
 
-(ert-deftest dwell-epoch-list-shows-what-there-is ()
+(ert-deftest dwell-epoch-list-shows-all-epochs ()
   (dwell-test-in-utc
     (dwell-test-with-costs
       (dwell-epochs)
@@ -81,7 +81,7 @@
       (should (equal (dwell-test-sent "dwell.server.renameEpoch") '(:epoch "20261121T100000Z" :name "evening")))
       (should-error (dwell-epochs-rename "20261121T100000Z" "") :type 'user-error))))
 
-(ert-deftest dwell-epochs-are-removed-when-asked ()
+(ert-deftest dwell-epochs-are-removed-on-request ()
   (dwell-test-with-costs
     (dwell-epochs)
     (dwell-test-in "*Dwell epochs"
@@ -190,7 +190,7 @@
         (should (equal (buffer-file-name (window-buffer)) file))
         (with-current-buffer (window-buffer) (should (= 3 (line-number-at-pos))))))))
 
-(ert-deftest dwell-lists-without-rows-say-why ()
+(ert-deftest dwell-lists-without-rows-explain-why ()
   (dwell-test-with-costs
     (dwell-test-ask :fake/set '(:quiet t))
     (dwell-diff '("before"))
@@ -349,7 +349,7 @@
 
 ;;;; Graph
 
-(ert-deftest dwell-graph-in-words ()
+(ert-deftest dwell-graph-has-a-text-form ()
   (dwell-test-with-costs
     (goto-char (point-min))
     (forward-line 2)
@@ -394,7 +394,7 @@
       (dwell-graph-visit))
     (dwell-test-view "*Dwell listing: a.out:sum")))
 
-(ert-deftest dwell-graph-is-in-the-themes-colours ()
+(ert-deftest dwell-graph-uses-colours-of-the-theme ()
   (cl-letf (((symbol-function 'face-foreground) (lambda (face &rest _) (if (eq face 'default) "#ffffff" "#ff0000")))
             ((symbol-function 'face-background) (lambda (&rest _) "#000000")))
     (let ((svg (dwell-graph--themed "<svg width=\"1\"><text>a\\&b</text></svg>")))

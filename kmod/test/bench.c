@@ -22,16 +22,16 @@
 #define HZ 16129
 /* Instructions of each piece of work, roughly. */
 #define WORK 100000000ULL
-/* Each is timed so often. */
+/* Each piece is timed this many times. */
 #define ROUNDS 8
 
 void bench_run(void);
 
-/* What there is to sample with, from nothing to everything. */
+/* What samples during a piece of work, from nothing to everything. */
 enum way { ALONE, TIMER_ONLY, UNREAD, MODULE, WAYS };
 static const char *const way_names[] = { "alone", "timer only", "no consumer", "module" };
 
-/* Cycles where there is a PMU, whose counter goes by QEMU's clock: one cycle, one ns. */
+/* Cycles, if there is a PMU, whose counter follows QEMU's clock: one cycle is one ns. */
 static struct dwell_event event_sampled(void)
 {
 	struct dwell_event event = cpu_clock(HZ);
@@ -64,7 +64,7 @@ static int open_timer(const struct dwell_event *event, bool counts_nothing)
 	return syscall(SYS_perf_event_open, &attr, -1, 0, -1, 0);
 }
 
-/* Samples in a process of its own until it is told to stop, so that the worker is the same as ever. */
+/* Samples in a process of its own until it is told to stop, so that the worker does not change. */
 static void sample(enum way way, int ready, int stop)
 {
 	struct dwell_event event = event_sampled();
@@ -83,7 +83,7 @@ static void sample(enum way way, int ready, int stop)
 	_exit(0);
 }
 
-/* Instructions (= ns) that @work takes. */
+/* Returns the instructions (= ns) that @work takes. */
 static double timed(void (*work)(__u64), __u64 amount)
 {
 	double start = now_seconds();
@@ -93,8 +93,8 @@ static double timed(void (*work)(__u64), __u64 amount)
 }
 
 /*
- * The least of all rounds: what else runs now and then only adds. But of work that @varies by itself,
- * in both directions, the mean.
+ * Returns the least of all rounds, because other activity can only add time. For work whose time
+ * @varies in both directions, it returns the mean.
  */
 static double typical(enum way way, void (*work)(__u64), __u64 amount, bool varies)
 {
@@ -143,21 +143,25 @@ void bench_run(void)
 		tap(false, "the module loads");
 		return;
 	}
-	/* What the kernel does once after boot. Costs nothing: nobody waits in such a machine. */
+	/*
+	 * The kernel does this once after boot. It costs nothing, because no user waits for this
+	 * machine.
+	 */
 	sleep(5);
 	for (at = 0; at < sizeof(all) / sizeof(*all); at++) {
 		double time[WAYS], cost[WAYS];
 		int way;
 
-		timed(all[at].work, all[at].amount); /* Pages and the kernel's caches. */
+		/* Brings pages and kernel caches into memory. */
+		timed(all[at].work, all[at].amount);
 		for (way = 0; way < WAYS; way++) {
 			time[way] = typical(way, all[at].work, all[at].amount, all[at].varies);
-			/* A sample for each period of the time that it took. */
+			/* There is one sample for each period of the time that the work took. */
 			cost[way] = (time[way] - time[ALONE]) / (time[way] * HZ / 1e9);
 			printf("# %-5s %-11s %.0f instructions, %.0f for each sample\n", all[at].name,
 			       way_names[way], time[way], cost[way]);
 		}
-		/* Forks under a counter differ by 30 from boot to boot. */
+		/* The cost of forks under a counter differs by 30 between boots. */
 		most = bar * (is_counter && all[at].varies && !limit ? 1.03 : 1);
 		tap(cost[MODULE] > 0 && cost[MODULE] <= most,
 		    "%s: a sample costs at most %.0f instructions (%.0f; an event without a consumer: %.0f)",

@@ -19,9 +19,11 @@
 
 #include "guest.h"
 
-/* What dwell says to people, of its latest run. */
+/* Messages of dwell's latest run. */
 #define SAID "/tmp/said"
-/* Also where there are hardware cycles, so that scripts/vm/end_to_end.mjs knows what to expect. */
+/*
+ * Set also where there are hardware cycles, so that scripts/vm/end_to_end.mjs knows what to expect.
+ */
 #define BY_CLOCK "-e", "cpu-clock", "-F"
 
 void end_to_end_run(void);
@@ -48,7 +50,7 @@ static int end(pid_t child)
 	return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Whether dwell said that; what it said is told if not. */
+/* Returns whether dwell printed that message. If not, its messages are printed. */
 static bool said(const char *part)
 {
 	char text[4000] = "";
@@ -61,7 +63,7 @@ static bool said(const char *part)
 	return found;
 }
 
-/* What is between the marks is one answer. */
+/* The text between the marks is one answer. */
 static void ask(const char *name, const char *database, const char *verb, const char *argument,
 		const char *value)
 {
@@ -97,14 +99,14 @@ static void record(void)
 
 	tap(!end(start(by_module)), "dwell records by the module");
 	ask_all("kmod", "/tmp/kmod");
-	/* This kernel's verifier has its own opinion of the program. */
+	/* The verifier of this kernel may reject the program. */
 	tap(!end(start(by_bpf)), "dwell records by BPF");
 	ask_all("bpf", "/tmp/bpf");
 	tap(!end(start(by_rings)), "dwell records by rings");
 	ask_all("perf", "/tmp/perf");
 }
 
-/* In this machine's time, which does not pass faster when the host is loaded. */
+/* This is time of the machine, which does not pass faster when the host is loaded. */
 static bool wait_until_open(double seconds)
 {
 	double last = now_seconds() + seconds;
@@ -121,20 +123,20 @@ static bool wait_until_open(double seconds)
 	return false;
 }
 
-/* Work under a daemon. */
+/* Runs work under a daemon. */
 static pid_t work_under(char *const arguments[])
 {
 	char *work[] = { "/init", "work", NULL };
 	pid_t daemon = start(arguments);
 
 	tap(wait_until_open(60), "the daemon opens /dev/dwell");
-	/* It has yet to look around before it samples. */
+	/* The daemon must read the state of the system before it samples. */
 	sleep(10);
 	tap(!end(start(work)), "work is done under the daemon");
 	return daemon;
 }
 
-/* A module comes, works and goes; how long it worked is told. */
+/* A module is loaded, works and is unloaded. The time that it worked is printed. */
 static void work_in(const char *name)
 {
 	char path[100];
@@ -166,7 +168,7 @@ static void run_daemon(void)
 	ask_all("daemon", "/tmp/daemon");
 }
 
-/* What a daemon had stored outlives it. */
+/* Whatever a daemon has stored outlives it. */
 static void kill_daemon(void)
 {
 	char *arguments[] = { "/dwell", "--db", "/tmp/killed", "daemon", "--backend", "kmod", BY_CLOCK,
@@ -175,7 +177,7 @@ static void kill_daemon(void)
 	pid_t daemon = work_under(arguments);
 
 	sleep(3); /* It stores every second. */
-	/* A kill between the samples and the totals that are written after them leaves those behind. */
+	/* A kill between storing samples and storing their totals leaves the totals behind. */
 	tap(!end(start(flush)), "a daemon stores when it is asked to");
 	kill(daemon, SIGKILL);
 	end(daemon);
@@ -183,8 +185,8 @@ static void kill_daemon(void)
 }
 
 /*
- * The tables are not due when the first has gone, and the second may have its place. dwell looks at
- * what is loaded every second.
+ * The list of modules is not read exactly when the first module has gone, and the second one may
+ * have its place. dwell checks every second which modules are loaded.
  */
 static void come_and_go(void)
 {
@@ -212,7 +214,7 @@ static bool step_clock(long seconds)
 	return !clock_settime(CLOCK_REALTIME, &now);
 }
 
-/* The clock is set forth by two hours, then back by one: each step begins an epoch. */
+/* The clock is set forward by two hours, then back by one. Each step begins an epoch. */
 static void set_the_clock(void)
 {
 	char *arguments[] = { "/dwell", "--db", "/tmp/clock", "daemon", "--backend", "kmod", BY_CLOCK,
@@ -230,7 +232,7 @@ static void set_the_clock(void)
 	ask("clock epochs", "/tmp/clock", "epoch", "list", NULL);
 }
 
-/* That process's descriptor of /dev/dwell, taken from it; -1: it has none. */
+/* A duplicate of the descriptor of /dev/dwell of that process, or -1 if it has none. */
 static int device_of(pid_t pid)
 {
 	int process = syscall(SYS_pidfd_open, pid, 0), device = -1;
@@ -246,7 +248,7 @@ static int device_of(pid_t pid)
 	return device;
 }
 
-/* A hundred samples in each second. */
+/* There are a hundred samples in each second. */
 static void be_busy(int seconds)
 {
 	while (seconds-- > 0) {
@@ -256,8 +258,9 @@ static void be_busy(int seconds)
 }
 
 /*
- * A daemon's events are stopped behind its back, as if they were revoked: only their silence tells.
- * It looks every ten seconds, and must have looked once before.
+ * The events of a daemon are stopped without its knowledge, as if the kernel had revoked them, so
+ * it can notice only that no samples arrive. It checks every ten seconds, and must have checked
+ * once before.
  */
 static void fall_silent(void)
 {

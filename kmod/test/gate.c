@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Who may use /dev/dwell, and what it refuses.
+ * Tests which users may open /dev/dwell, and which requests it refuses.
  */
 #define _GNU_SOURCE
 #include <errno.h>

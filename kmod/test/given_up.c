@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * An event that perf gives up: others' events that are always to count have all counters of a CPU.
+ * Tests an event that perf gives up, because pinned events of others hold all counters of a CPU.
  */
 #define _GNU_SOURCE
 #include <sys/ioctl.h>
@@ -33,7 +33,10 @@ static int hold_counter(int cpu)
 	return syscall(SYS_perf_event_open, &attr, -1, cpu, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-/* Until one finds no counter, which reads as a file that is over. Returns how many were opened. */
+/*
+ * Opens events until one finds no counter, which reads as end of file. Returns the number of opened
+ * events.
+ */
 static int hold_all_counters(int cpu, int *counters)
 {
 	int count = 0;
@@ -75,9 +78,9 @@ void test_given_up(void)
 	int counters[COUNTERS_MAX], count, at;
 	struct reader reader;
 
-	/* Before the counters are held: a child would hold them, too. */
+	/* This comes before the counters are held, because a child would hold them, too. */
 	work_start(work_spin, 2, 1);
-	/* Before ours is opened: who came first has the counter. */
+	/* This comes before our event is opened, because the first event gets the counter. */
 	count = hold_all_counters(0, counters);
 	if (counters[0] < 0 || reader_open(&reader, &cycles, 1, usual_shape)) {
 		tap_skip("no PMU in this machine", "an event that perf gives up is told");

@@ -71,7 +71,7 @@ const char *boot_option(const char *name)
 	return getenv(name);
 }
 
-/* Returns 0 or an error number, as all of these. */
+/* Returns 0 or an error number, like all of these functions. */
 int module_load_of(const char *name)
 {
 	char path[100];
@@ -101,8 +101,8 @@ int module_unload(void)
 }
 
 /*
- * Samples in a second after which perf throttles. Emulation is slow: perf would take it for
- * interrupts that last too long and lower the rate itself; that is off while the percentage is 0.
+ * Samples per second above which perf throttles. Emulation is slow, so perf would assume that
+ * interrupts last too long and lower the rate itself. A percentage of 0 disables that.
  */
 int limit_rate(const char *samples_per_second)
 {
@@ -112,7 +112,7 @@ int limit_rate(const char *samples_per_second)
 	return write_file("/proc/sys/kernel/perf_cpu_time_max_percent", "0") || error;
 }
 
-/* CPUs that the kernel's command line left out at boot (maxcpus=1). */
+/* Brings the CPUs online that the kernel's command line left out at boot (maxcpus=1). */
 static void bring_cpus(void)
 {
 	int helper = work_start(work_pause, 100, 0);
@@ -153,9 +153,10 @@ static double cpu_seconds(const struct rusage *used)
 }
 
 /*
- * What dwell records: this program again, at work on both CPUs. So much work, not so much time, of
- * which dwell takes its share: scripts/vm/end_to_end.mjs knows how many instructions a round has.
- * How long it has a CPU is told: the other CPU's instructions move QEMU's clock, too.
+ * The program that dwell records: this program again, at work on both CPUs. The amount of work is
+ * fixed, not its time, part of which dwell takes: scripts/vm/end_to_end.mjs knows the instructions
+ * of a round. The time that it has a CPU is printed, because instructions of the other CPU advance
+ * QEMU's clock, too.
  */
 static int work(void)
 {
@@ -191,7 +192,7 @@ int main(int argc, char **argv)
 		tests_run();
 	printf("1..%d\n", tap_count);
 	fflush(stdout);
-	/* The console's last lines are still in its buffer, which power takes with it. */
+	/* The last lines of the console are still in its buffer, which is lost at power-off. */
 	tcdrain(STDOUT_FILENO);
 	sync();
 	reboot(RB_POWER_OFF);

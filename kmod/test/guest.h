@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What runs as the first process of a virtual machine to test the module there: TAP, and a reader.
+ * Declarations of the first process of a virtual machine, which tests the module: TAP and a reader.
  */
 #ifndef DWELL_TEST_GUEST_H
 #define DWELL_TEST_GUEST_H
@@ -24,7 +24,7 @@ const char *boot_option(const char *name);
 
 /* reader.c */
 
-/* What a reader has seen of one place; kept for the first of them. */
+/* Data that a reader has seen of one place; kept for the first places. */
 #define SEEN_MAX (1 << 20)
 
 struct reader {
@@ -33,7 +33,7 @@ struct reader {
 	__u64 samples;
 	__u64 flushes;
 	__u64 register_samples;
-	/* Entries whose time is not within their chunk's, or whose fields make no sense. */
+	/* Entries whose time is outside of their chunk's, or whose fields are invalid. */
 	__u64 strange;
 	__u64 until_ns;
 	struct dwell_entry *seen;
@@ -94,7 +94,7 @@ void test_given_up(void);
 /* work.c */
 void work_spin(double seconds);
 void work_magic(double seconds);
-/* 32-bit code, x86 only. */
+/* Runs 32-bit code; x86 only. */
 void work_short(double seconds);
 void work_pause(double seconds);
 void work_wide(double seconds);
@@ -107,7 +107,10 @@ void work_forks_amount(__u64 processes);
 extern const char work_spin_start[], work_spin_end[], work_magic_start[], work_magic_end[];
 extern const char work_short_start[], work_short_end[];
 #define WORK_MAGIC 0x5ca1ab1e0ddba11ULL
-/* Which of a sample's registers has it in that loop, and which two the stack pointer. */
+/*
+ * Index of the sampled register that contains the magic value in that loop, and of the two that
+ * contain the stack pointer.
+ */
 #if defined(__x86_64__)
 #define WORK_MAGIC_AT 13 /* r12 */
 #define WORK_STACK_AT 7

@@ -17,7 +17,7 @@
 
 const struct shape usual_shape = { DWELL_BUCKET_BITS, 8192 };
 
-/* Small, so that reads end in the middle of everything. */
+/* The buffer is small, so that reads end in the middle of tables and buffers. */
 #define READ_BYTES 20000
 
 struct dwell_event cpu_clock(unsigned int hz)
@@ -122,7 +122,7 @@ static void take_chunks(struct reader *reader, const char *bytes, const char *en
 		reader->strange++;
 }
 
-/* Everything that is ready. */
+/* Reads everything that is ready. */
 void reader_read(struct reader *reader)
 {
 	static char bytes[READ_BYTES] __attribute__((aligned(8)));
@@ -180,7 +180,10 @@ void reader_close(struct reader *reader)
 	free(reader->registers);
 }
 
-/* Samples of a kind in the addresses from @first up to @last, of @pid's entries or (0) of all. */
+/*
+ * Returns the samples of a kind in the addresses from @first up to @last, of @pid's entries or (0)
+ * of all.
+ */
 __u64 reader_count(const struct reader *reader, enum dwell_kind kind, __u64 first, __u64 last,
 		   __u32 pid)
 {

@@ -3,7 +3,7 @@
  * The table against a plain map: random samples, random readers, every seed printed.
  *
  * Enters: nothing (or a seed and rounds). Leaves: TAP. Built with address and undefined-behaviour
- * sanitizers. What is held: samples in = entries out + lost, and with room for all, the same count
+ * sanitizers. Invariants: samples in = entries out + lost, and with room for all, the same count
  * for every place as the map has.
  */
 #include <stdio.h>
@@ -15,7 +15,7 @@
 
 #define MAP_SLOTS (1 << 17)
 
-/* The reference: open addressing on the whole key as compared, one count per place. */
+/* The reference map: open addressing on the compared part of the key, one count per place. */
 struct map {
 	struct { __u64 key, place, count; } *slots;
 };
@@ -73,7 +73,10 @@ static __u64 map_total(const struct map *map)
 	return total;
 }
 
-/* Processes of few executables, some without one, some kept apart; hot places and rare ones. */
+/*
+ * There are processes of few executables, some without one and some kept apart, with frequent and
+ * rare places.
+ */
 static struct dwell_trace_record random_sample(void)
 {
 	struct dwell_trace_record record = { .pid = 1 + below(below(2) ? 6 : 4000000) };
@@ -121,7 +124,7 @@ static void machine_take(struct machine *machine, const struct dwell_entry *entr
 		map_add(&machine->out_counts, entries, entries->place & DWELL_COUNT_MAX);
 }
 
-/* A reader that takes what is full. */
+/* A reader that takes the full buffers. */
 static void machine_read(struct machine *machine)
 {
 	struct dwell_spill *spill = &machine->table.spill;
@@ -166,7 +169,7 @@ static void machine_free(struct machine *machine)
 	free(machine->out_counts.slots);
 }
 
-/* Why the two differ, or NULL. */
+/* Returns how the two differ, or NULL. */
 static const char *compare(const struct machine *machine, const struct map *in, __u64 samples)
 {
 	const struct dwell_table_counts *counts = &machine->table.counts;
@@ -187,7 +190,7 @@ static const char *compare(const struct machine *machine, const struct map *in, 
 	return NULL;
 }
 
-/* A reader that comes every @capacity samples loses none: one buffer fills no faster. */
+/* A reader that reads every @capacity samples loses none, because a buffer cannot fill faster. */
 static const char *round_of(__u32 bucket_bits, __u32 capacity, int reads, __u64 samples)
 {
 	struct machine machine = machine_new(bucket_bits, capacity);
@@ -216,7 +219,7 @@ static const char *round_of(__u32 bucket_bits, __u32 capacity, int reads, __u64 
 	return problem;
 }
 
-/* One place, more samples than a count holds. */
+/* One place has more samples than a count can represent. */
 static const char *saturation(void)
 {
 	struct machine machine = machine_new(4, 64);
@@ -242,7 +245,7 @@ static __u64 located_key(struct dwell_sample sample)
 	return located.key & dwell_compared(located.key);
 }
 
-/* What shares an entry, and what must not. */
+/* Checks which samples share an entry and which must not. */
 static const char *keys(void)
 {
 	const __u64 a = dwell_executable_tag(11, 0x800001, 0), b = dwell_executable_tag(11, 0x800001, 1);

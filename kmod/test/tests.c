@@ -32,10 +32,10 @@ static const struct dwell_event cycles = {
 	.flags = DWELL_EVENT_PINNED,
 };
 
-/* What to sample in most tests: cycles where there is a PMU. */
+/* The event of most tests: cycles, if there is a PMU. */
 static struct dwell_event main_event;
 
-/* Sums that must be exact once everything has been read. */
+/* Checks sums that must be exact once everything has been read. */
 static void check_sums(const char *name, const struct reader *reader)
 {
 	struct dwell_status status = reader_status(reader, DWELL_ALL_CPUS), one;
@@ -63,7 +63,7 @@ static void check_sums(const char *name, const struct reader *reader)
 	tap(!reader->strange, "%s: no strange chunk (%llu)", name, reader->strange);
 }
 
-/* Stops, takes the rest, checks and ends. */
+/* Stops sampling, reads the rest, checks the sums and closes. */
 static void finish(const char *name, struct reader *reader)
 {
 	reader_stop(reader);
@@ -99,7 +99,7 @@ static void choose_event(void)
 	printf("# PMU: cycles\n");
 }
 
-/* mm->start_code of this process, as the kernel tells it. */
+/* Returns mm->start_code of this process, as the kernel reports it. */
 static __u64 start_code(void)
 {
 	char line[2000] = "", *at;
@@ -157,7 +157,7 @@ static void test_forks(void)
 	reader_close(&reader);
 }
 
-/* Four times the usual rate, with a reader that comes ten times a second. */
+/* The rate is four times the usual one, and the reader reads ten times per second. */
 static void test_fast(void)
 {
 	struct dwell_event event = cpu_clock(20000);
@@ -171,7 +171,7 @@ static void test_fast(void)
 	reader_close(&reader);
 }
 
-/* Tables that lose nothing only if both buffers are read in time, which they are not. */
+/* The tables lose nothing only if both buffers are read in time, which does not happen here. */
 static void test_small(void)
 {
 	struct reader reader = begin(&main_event, 1, (struct shape){ DWELL_BUCKET_BITS_MIN, DWELL_OVERFLOW_MIN });
@@ -206,7 +206,7 @@ static void test_apart(void)
 			apart.tag[0] = entry_tag(&reader.seen[at]);
 	tap(apart.tag[0] & DWELL_TAG_EXECUTABLE && !ioctl(reader.fd, DWELL_APART, &apart),
 	    "apart: an executable is named by its tag");
-	/* This also takes what was counted before the request came through. */
+	/* This also reads samples that were counted before the request took effect. */
 	reader_flush(&reader);
 	before = reader_count(&reader, DWELL_EXECUTABLE, first, last, 0);
 	child = work_start(work_spin, 0.7, 0);
@@ -219,7 +219,7 @@ static void test_apart(void)
 	reader_close(&reader);
 }
 
-/* Samples with registers in the addresses from @first up to @last. */
+/* Returns the samples with registers in the addresses from @first up to @last. */
 static __u64 registers_count(const struct reader *reader, const char *first, const char *last)
 {
 	__u64 count = 0;
@@ -230,7 +230,7 @@ static __u64 registers_count(const struct reader *reader, const char *first, con
 	return count;
 }
 
-/* It is counted like any code, but its registers would be taken for others. */
+/* It is counted like any other code, but its registers would be misinterpreted. */
 static void test_short_registers(__attribute__((unused)) const struct dwell_event *events)
 {
 #if defined(__x86_64__)
@@ -311,7 +311,7 @@ static void test_period(void)
 	reader_close(&reader);
 }
 
-/* More events than counters: each has its turn. */
+/* There are more events than counters, so they count in turns. */
 static void test_multiplexing(void)
 {
 	struct dwell_event events[DWELL_EVENTS_MAX - 1];
@@ -350,7 +350,7 @@ static void test_throttling(void)
 	struct reader reader;
 
 	tap(!limit_rate("1000"), "throttling: the kernel is told to throttle");
-	/* The module's own clock, which counts always, is not throttled. */
+	/* The module's own clock always counts and is not throttled. */
 	event.flags &= ~DWELL_EVENT_PINNED;
 	reader = begin(&event, 1, usual_shape);
 	work_start(work_spin, 1, 0);
@@ -387,7 +387,7 @@ static void test_hotplug(void)
 	reader_close(&reader);
 }
 
-/* All that the kernel has said so far; empty if that cannot be read. */
+/* Returns the kernel's messages so far, or an empty text if they cannot be read. */
 static const char *kernel_log(void)
 {
 	static char log[1 << 18];
@@ -398,8 +398,9 @@ static const char *kernel_log(void)
 }
 
 /*
- * To hibernation and back: there is no swap to write the memory to, so that the kernel, once it has stopped everything and
- * made its image, starts everything again. What was counted before is kept, and counting goes on after.
+ * Hibernates and returns. There is no swap to store the image, so after the kernel has stopped
+ * everything and made its image, it starts everything again. Earlier counts are kept, and counting
+ * continues.
  */
 static void test_sleep(void)
 {
@@ -438,7 +439,7 @@ static void test_sleep(void)
 	reader_close(&reader);
 }
 
-/* A reader that is killed in the middle, and the module taken away at once. */
+/* A reader is killed while it reads, and the module is removed at once. */
 static void test_unloading(void)
 {
 	struct reader reader;
@@ -481,7 +482,7 @@ static void test_unloading(void)
 	reader_close(&reader);
 }
 
-/* NMIs that land anywhere, also in the handler: present in test builds only, on x86. */
+/* NMIs that arrive anywhere, also in the handler; only in test builds, on x86. */
 static void test_nmis(void)
 {
 	struct reader reader;
@@ -503,7 +504,7 @@ static void test_nmis(void)
 	reader_close(&reader);
 }
 
-/* What the kernel says when something is wrong with us. */
+/* Messages that the kernel prints if something is wrong with the module. */
 static void test_log(void)
 {
 	static const char *const bad[] = { "BUG:", "WARNING:", "Oops", "Call Trace", "suspicious", "general protection", "KASAN", "lockdep" };

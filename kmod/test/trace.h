@@ -8,9 +8,9 @@
 #include "../sample_table.h"
 
 #define DWELL_TRACE_KERNEL 1 /* not in user mode */
-#define DWELL_TRACE_IDLE 2 /* in the idle task's time: counted apart, never in a table */
+#define DWELL_TRACE_IDLE 2 /* in the time of the idle task: counted separately, never in a table */
 #define DWELL_TRACE_NO_EXECUTABLE 4 /* a kernel thread */
-#define DWELL_TRACE_APART 8 /* its process is to be kept apart */
+#define DWELL_TRACE_APART 8 /* its process is kept apart */
 
 /**
  * struct dwell_trace_record - one sample, before anything was derived of it

@@ -37,7 +37,7 @@ function fileWords(view: FileView): string[] {
     mapped: ['Dwell: newer than the program: lines found again by a diff, edited ones without numbers'],
     stale: ['Dwell: newer than the program, of which no copy was kept: no numbers'],
   };
-  const rebuilt = rebuiltPrograms(view).map((path) => `Dwell: ${fileName(path)} was rebuilt and not sampled since: numbers are of the build before`);
+  const rebuilt = rebuiltPrograms(view).map((path) => `Dwell: ${fileName(path)} was rebuilt and not sampled since: numbers are of the earlier build`);
   return [...states[view.costs.source], ...rebuilt];
 }
 

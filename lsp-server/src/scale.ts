@@ -7,8 +7,8 @@ import { cpi } from './text';
 
 const words: Readonly<Record<ScaleKind, string>> = {
   absolute: 'executions are absolute numbers',
-  program: 'executions are known as ratios between procedures of the program; CPI has lower bounds only',
-  procedure: 'executions are known as ratios within the procedure; CPI has lower bounds only',
+  program: 'executions are known as ratios between functions of the program; CPI has lower bounds only',
+  procedure: 'executions are known as ratios within the function; CPI has lower bounds only',
 };
 
 /** `executions are absolute numbers (a counter of the program; 3 loops)`. */

@@ -64,7 +64,7 @@ async function answersWith(database: string): Promise<Answers> {
   return answers;
 }
 
-test('a segment that cannot be read is named, and the others count', { skip, timeout: 120_000 }, async () => {
+test('an unreadable segment is named, and the others are counted', { skip, timeout: 120_000 }, async () => {
   for (const name of ['truncated.parquet', 'newer.parquet', 'flipped-bit.parquet', 'foreign.parquet', 'empty.parquet', 'endless-list.parquet', 'huge-page.parquet']) {
     const database = await copyOfDatabase();
     await addSegment(database, name);
@@ -74,7 +74,7 @@ test('a segment that cannot be read is named, and the others count', { skip, tim
   }
 });
 
-test('a database without anything that can be read is a normal editor', { skip, timeout: 120_000 }, async () => {
+test('an unreadable database leaves the editor without costs', { skip, timeout: 120_000 }, async () => {
   const { folder } = given();
   const empty = join(folder, 'empty');
   await mkdir(empty);
@@ -98,7 +98,7 @@ test('a database without anything that can be read is a normal editor', { skip, 
   }
 });
 
-test("another user's database is told", { skip, timeout: 60_000 }, async (t) => {
+test("a database of another user is reported", { skip, timeout: 60_000 }, async (t) => {
   const as = { uid: 65534, gid: 65534 };
   if (process.getuid?.() !== 0 || spawnSync(process.execPath, [server, '--version'], as).status !== 0) {
     const why = "another user's database: not root, or nobody may not run node here";
@@ -116,7 +116,7 @@ test("another user's database is told", { skip, timeout: 60_000 }, async (t) => 
   await stop(started);
 });
 
-test('a program that is gone is named; its counts are still there', { skip }, async () => {
+test('a missing program is named; its counts are still shown', { skip }, async () => {
   const { program, database } = given();
   await rename(program, `${program}.away`);
   try {
@@ -129,7 +129,7 @@ test('a program that is gone is named; its counts are still there', { skip }, as
   }
 });
 
-test('a source that is gone gets no number', { skip }, async () => {
+test('a missing source gets no numbers', { skip }, async () => {
   const { source, database } = given();
   await rename(source, `${source}.away`);
   try {
@@ -141,7 +141,7 @@ test('a source that is gone gets no number', { skip }, async () => {
   }
 });
 
-test('a database that goes while it is shown leaves an editor that works, and may come back', { skip }, async () => {
+test('the editor works after the database disappears, and shows it when it is back', { skip }, async () => {
   const database = await copyOfDatabase();
   const started = await startProgram(server, { database, hints: 'all' });
   assert.ok((await answersOf(started)).hints.length > 0);
@@ -156,7 +156,7 @@ test('a database that goes while it is shown leaves an editor that works, and ma
   await stop(started);
 });
 
-test('cancelled requests say so, and the next ones are answered', { skip }, async () => {
+test('cancelled requests are reported as cancelled, and later ones are answered', { skip }, async () => {
   const { source, text, database } = given();
   const started = await startProgram(server, { database });
   const { client } = started;

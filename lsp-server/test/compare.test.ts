@@ -59,7 +59,7 @@ function viewOf(cost: LineCost): FileView {
   return { uri: document.uri, path: '/copy.c', costs, answer: { costs, text, version: '' }, document, place: (line) => line - 1, editedPlace: () => null };
 }
 
-test('a change is called after what changed more', () => {
+test('a change is named after the factor that changed more', () => {
   const called = (before: number, after: number, count: number, cost: number): string => verdictOf(change(before, after), factors(count, cost));
   assert.equal(called(100, 200, 1.1, 1.8), 'slower');
   assert.equal(called(100, 200, 1.9, 1.05), 'more-often');
@@ -73,7 +73,7 @@ test('a change is called after what changed more', () => {
   assert.equal(verdictOf(change(200, 100), unknown), 'less');
 });
 
-test('where the evidence does not tell count from cost it is more or less time, never perhaps slower', () => {
+test('a change without evidence of counts is called more or less time, not slower', () => {
   const label = (before: number, after: number, of = noFactors): string => diffChange(change(before, after), of, null).label;
   assert.equal(label(100, 200), '+10.0% · more time ×2.00');
   assert.equal(diffChange(change(100, 200), factors(1.1, 1.8), null).details, '+10.0% · slower ×1.80 · CPI 2.0→3.6 · 100 → 200 samples · CPI 2.0 → 3.6 · ran 1.1 times as often · chance below 0.1%');
@@ -104,7 +104,7 @@ test('two runs are compared once one is pinned, procedure by procedure and instr
     ]);
   }));
 
-test('while epochs are compared, hints, lenses and hovers tell the change; then the cost again', () =>
+test('hints, lenses and hovers show changes while epochs are compared, and costs afterwards', () =>
   withServer({}, async ({ client }, uri, core) => {
     const [hot] = (await labels(client, uri)).slice(-1);
     assert.deepEqual(hot, [3, '31 % · 3.1 s · memory (D-cache miss) ← :3']);
@@ -119,14 +119,14 @@ test('while epochs are compared, hints, lenses and hovers tell the change; then 
     assert.equal((await labels(client, uri)).length, 2);
   }));
 
-test('a lens tells the change since the like epoch before', () =>
+test('a lens shows the change since the previous comparable epoch', () =>
   withServer({}, async ({ client }, uri, core) => {
     const [lens] = await client.sendRequest<CodeLens[]>('textDocument/codeLens', { textDocument: { uri } });
     assert.equal(lens?.command?.title, '32 % · 3.2 s · 11 cycles/instr (ideal 0.60) · +20.4% (ran more often)');
     assert.deepEqual(core.done, ['changes e0 e1'], 'not the epoch of another machine');
   }));
 
-test('a hover shows the line instruction by instruction, its inlined copies apart, with links', () =>
+test('a hover shows the instructions of a line, each inlined copy separately, with links', () =>
   withServer({}, async ({ client }, uri) => {
     const request = { textDocument: { uri }, position: { line: 3, character: 5 } };
     const { value } = (await client.sendRequest<Hover>('textDocument/hover', request)).contents as { value: string };
@@ -139,7 +139,7 @@ test('a hover shows the line instruction by instruction, its inlined copies apar
     assert.deepEqual((await client.sendRequest<LineResult>('dwell/line', { textDocument: { uri }, line: 0 })).places, []);
   }));
 
-test('a client that renders no Markdown gets plain text, its links beside it', async () => {
+test('a client without Markdown gets plain text and separate links', async () => {
   const capabilities = { textDocument: { hover: { contentFormat: ['plaintext' as const] } }, experimental: { dwell: { commandLinks: true } } };
   const started = await startInProcess(fakeBinding(costs()).binding, { database: folder }, capabilities);
   const uri = await open(started.client, file, text);
@@ -155,7 +155,7 @@ test('a client that renders no Markdown gets plain text, its links beside it', a
   await stop(started);
 });
 
-test('links to listings are for clients that announce that they run commands', async () => {
+test('only clients that can run commands get links to listings', async () => {
   const capabilities = { experimental: { dwell: { commandLinks: true } } };
   const started = await startInProcess(fakeBinding(costs()).binding, { database: folder }, capabilities);
   const uri = await open(started.client, file, text);
@@ -167,7 +167,7 @@ test('links to listings are for clients that announce that they run commands', a
   await stop(started);
 });
 
-test('a summary is Figure 4, also as text and on top of the listing, which folds', () =>
+test('a summary is DCPI\'s Figure 4, as data, as text and folded above the listing', () =>
   withServer({}, async ({ client }) => {
     const summary = await client.sendRequest<SummaryResult>('dwell/summary', { procedure: 'copy' });
     assert.match(summary.text, /^Best case 0\.62 CPI, actual 10\.8 CPI, 200 M instructions\n {2}D-cache miss +27\.9% to +96\.8% {2}█{7}░{16}\n/);
@@ -191,14 +191,14 @@ test('a summary without samples has no negative zero', () => {
   assert.ok(summaryText({ ...none, ...zero, ...rest }).every((line) => !line.includes('-0.0')));
 });
 
-test('statistics over several epochs', () =>
+test('statistics cover several epochs', () =>
   withServer({}, async ({ client }) => {
     const stats = await client.sendRequest<StatsResult>('dwell/stats', { epochs: ['e0', 'e1'] });
     assert.deepEqual([stats.sets.length, stats.rows[0]?.samples], [2, [90, 110]]);
     await assert.rejects(client.sendRequest('dwell/stats', {}), { code: -32602 });
   }));
 
-test('epochs are renamed and removed; what is gone is not shown any longer', () =>
+test('epochs are renamed and removed, and removed ones are no longer shown', () =>
   withServer({}, async ({ client, received }, _uri, core) => {
     assert.deepEqual(await run(client, 'renameEpoch', { epoch: 'e1', name: 'slow' }), { epoch: 'e1' });
     await assert.rejects(run(client, 'renameEpoch', { epoch: 'absent', name: 'x' }), { message: "epoch 'absent': not found" });
@@ -215,7 +215,7 @@ test('epochs are renamed and removed; what is gone is not shown any longer', () 
     await assert.rejects(run(client, 'importPerf', {}), { code: -32602 });
   }));
 
-test('severe stalls are diagnostics with their culprit, only when asked for', async () => {
+test('severe stalls are diagnostics with their culprit, if the setting is on', async () => {
   const published = (started: Started): { uri: string; diagnostics: Diagnostic[] }[] =>
     started.received.filter(({ method }) => method === 'textDocument/publishDiagnostics').map(({ params }) => params as { uri: string; diagnostics: Diagnostic[] });
   await withServer({ diagnostics: true }, async (started, uri) => {
@@ -245,7 +245,7 @@ test('severe stalls are diagnostics with their culprit, only when asked for', as
   });
 });
 
-test('the control-flow graph has no colours, and a block and an edge for each', () =>
+test('the control-flow graph has every block and edge, and no colours', () =>
   withServer({}, async ({ client }) => {
     const { svg, title, blocks } = await client.sendRequest<CfgResult>('dwell/cfg', { procedure: 'copy' });
     assert.equal(title, 'copy · copy');
@@ -265,7 +265,7 @@ test('the control-flow graph has no colours, and a block and an edge for each', 
     assert.ok(drawCfg(hostile).svg.includes('&lt;script&gt;&quot;&amp;'));
   }));
 
-test('processes are those that have a command line, the busiest first', () =>
+test('the list of processes has those with a command line, the busiest first', () =>
   withServer({}, async ({ client }) => {
     const { processes: all } = await client.sendRequest<ProcessesResult>('dwell/processes', {});
     assert.ok(all.every(({ pid, command }) => pid !== process.pid && command !== ''));
@@ -273,7 +273,7 @@ test('processes are those that have a command line, the busiest first', () =>
     assert.deepEqual(await processes('/nowhere'), { processes: [] });
   }));
 
-test('files as built are found where they are here', () => {
+test('files are found here by the paths of their build', () => {
   const map: [string, string][] = [['/build/app', '/home/me/app'], ['.', '/src']];
   assert.equal(fileHere('/build/app/a.c', map), '/home/me/app/a.c');
   assert.equal(fileHere('/build/apple/a.c', map), '/build/apple/a.c');

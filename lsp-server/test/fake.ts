@@ -263,7 +263,7 @@ function diff(a: string[], b: string[], ofOne: boolean): Diff {
     insignificantProcedures: 7,
     insignificantLines: 9,
     omittedRows: 0,
-    notes: ['one run a side'],
+    notes: ['one run on each side'],
   };
 }
 

@@ -12,13 +12,13 @@ const pairs: [uri: string, path: string][] = [
   ['file:///tmp/a%EF%BF%BDb.c', '/tmp/a\uFFFDEF\uFFFDBF\uFFFDBDb.c'],
 ];
 
-test('URIs and paths become each other', () => {
+test('URIs and paths are converted into each other', () => {
   for (const [uri, path] of pairs) {
     assert.equal(pathOf(uri), path);
     assert.equal(uriOf(path), uri);
   }
 });
 
-test('what is no file has no path', () => {
+test('a URI that is not a file has no path', () => {
   for (const uri of ['untitled:a', 'http://host/a.c', 'file:///a%2Fb', 'no URI', 'file:///%']) assert.equal(pathOf(uri), undefined, uri);
 });

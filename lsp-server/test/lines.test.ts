@@ -13,7 +13,7 @@ function randomFrom(seed: number): (below: number) => number {
   };
 }
 
-test('a difference pairs equal lines in order, and as many as there are', () => {
+test('a difference pairs as many equal lines as possible, in order', () => {
   const check = (before: string, after: string, expected: number[]): void => {
     assert.deepEqual(lineDifference(before.split(''), after.split('')), expected, `${before} → ${after}`);
   };
@@ -49,7 +49,7 @@ function longestCommon(a: readonly string[], b: readonly string[]): number {
   return row[b.length] ?? 0;
 }
 
-test('two texts with nothing in common are given up soon', () => {
+test('the comparison of two unrelated texts ends early', () => {
   const many = (letter: string): string[] => Array.from({ length: 20_000 }, (_, line) => `${letter}${line}`);
   const start = performance.now();
   assert.ok(lineDifference(many('a'), many('b')).every((from) => from === -1));
@@ -68,7 +68,7 @@ test('a copy of a line pasted above it does not take its number', () => {
   assert.deepEqual([...document.placesOf(text).same], [[0, 0], [1, 1], [2, 3], [3, 4]]);
 });
 
-test('a line broken in two keeps no number, joined again it does', () => {
+test('a split line loses its number, and gets it back when joined', () => {
   const text = 'a\nfoo(bar);\nb\n';
   const document = tracking.create('file:///x', 'c', 1, text);
   edit(document, [1, 4], [1, 4], '\n');
@@ -78,7 +78,7 @@ test('a line broken in two keeps no number, joined again it does', () => {
   assert.equal(document.placesOf(text).same.get(2), 2);
 });
 
-test('a line that was cut and put back, or reverted with its neighbour, has its number again', () => {
+test('a line that is cut and restored, or reverted with its neighbour, gets its number back', () => {
   const text = 'a\nhot\nb\nhot\n';
   const document = tracking.create('file:///x', 'c', 1, text);
   edit(document, [1, 0], [2, 0], '');
@@ -90,7 +90,7 @@ test('a line that was cut and put back, or reverted with its neighbour, has its 
   assert.equal(document.placesOf(text).same.get(1), 1);
 });
 
-test('a text replaced as a whole, and one that differs from the disk, are compared', () => {
+test('a replaced text and one that differs from the disk are compared', () => {
   const text = 'a\nb\nc\nd';
   const document = tracking.create('file:///x', 'c', 1, text);
   tracking.update(document, [{ text: 'new\na\nb\n  d' }], 2);
@@ -100,7 +100,7 @@ test('a text replaced as a whole, and one that differs from the disk, are compar
   assert.deepEqual([...document.placesOf('new\na\nb\n  d').same], [[0, 0], [1, 1], [2, 2], [3, 3]]);
 });
 
-test('after any edits, a line in its place has the text it had', () => {
+test('after any edits, a line with a number still has its text', () => {
   for (let seed = 1; seed <= 200; seed++) {
     const random = randomFrom(seed);
     const ending = random(2) === 0 ? '\n' : '\r\n';

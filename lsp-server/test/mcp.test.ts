@@ -46,7 +46,7 @@ async function failure(client: Client, name: string, args: object): Promise<stri
   return textOf(result);
 }
 
-test('the tools are there, only read, and say what their numbers are', { skip }, async () => {
+test('the tools exist, are read-only, and explain their numbers', { skip }, async () => {
   const { client } = await connect(given().database);
   assert.match(client.getInstructions() ?? '', /low confidence/);
   const { tools } = await client.listTools();
@@ -58,7 +58,7 @@ test('the tools are there, only read, and say what their numbers are', { skip },
   }
 });
 
-test('what a profile says is told as data and as text', { skip }, async () => {
+test('answers contain data and text', { skip }, async () => {
   const { database, source, hotLine, procedureLine, text } = given();
   const { client } = await connect(database);
   await client.listTools();
@@ -110,7 +110,7 @@ test('a long listing comes in pages that join to the whole', { skip }, async () 
   assert.equal(pages.map(({ text }) => text.replace(/\n… \d+ more instructions: offset \d+$/, '')).join('\n'), whole.text);
 });
 
-test('what changed between two epochs, and what may be chance', { skip }, async () => {
+test('changes between two epochs are separated from chance', { skip }, async () => {
   const { database } = given();
   given().importAgain('again');
   const { client } = await connect(database);
@@ -124,7 +124,7 @@ test('what changed between two epochs, and what may be chance', { skip }, async 
   assert.ok(one.answer.instructions.every(({ kind }) => kind === 'same'));
 });
 
-test('what cannot be answered is an error of one line, and the server goes on', { skip }, async () => {
+test('a failed request is an error of one line, and the server continues', { skip }, async () => {
   const { folder, database } = given();
   const { client } = await connect(database);
   assert.match(await failure(client, 'listing', { procedure: 'no_such_procedure' }), /no_such_procedure[^\n]*$/);
@@ -142,7 +142,7 @@ test('what cannot be answered is an error of one line, and the server goes on', 
   assert.match(await failure(nothing.client, 'hot_procedures', {}), /no-database[^\n]*$/);
 });
 
-test('the server ends with its client, and is small', { skip }, async () => {
+test('the server ends with its client, and its bundle is small', { skip }, async () => {
   const { client, pid } = await connect(given().database);
   await call<HotAnswer>(client, 'hot_procedures');
   const [, resident_kB = ''] = /VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8')) ?? [];

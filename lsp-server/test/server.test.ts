@@ -51,7 +51,7 @@ async function change(client: MessageConnection, uri: string, version: number, l
   await client.sendNotification('textDocument/didChange', { textDocument: { uri, version }, contentChanges: [{ range, text: inserted }] });
 }
 
-test('hints stand at the ends of hot lines and tell the culprit', async () => {
+test('hints are at the ends of hot lines and name the culprit', async () => {
   const { binding } = fakeBinding(costs());
   const started = await startInProcess(binding, { database: folder });
   const uri = await open(started.client, file, text);
@@ -64,7 +64,7 @@ test('hints stand at the ends of hot lines and tell the culprit', async () => {
   await stop(started);
 });
 
-test('all lines get hints when asked for, none when they are off', async () => {
+test('hints are shown on all lines or on none, by the settings', async () => {
   for (const [hints, expected] of [['all', 2], ['off', 0]] as const) {
     const { binding } = fakeBinding(costs());
     const started = await startInProcess(binding, { database: folder, hints });
@@ -74,7 +74,7 @@ test('all lines get hints when asked for, none when they are off', async () => {
   }
 });
 
-test('hints move with their lines, say edited where they were, and come back', async () => {
+test('hints move with their lines, are replaced by "edited" after an edit, and come back', async () => {
   const { binding, core } = fakeBinding(costs());
   const started = await startInProcess(binding, { database: folder, hints: 'all' });
   const { client } = started;
@@ -95,20 +95,20 @@ test('hints move with their lines, say edited where they were, and come back', a
   await stop(started);
 });
 
-test('a file that is newer, and a program that was rebuilt, say so above the first line', async () => {
+test('a newer file and a rebuilt program are reported above the first line', async () => {
   for (const [source, words] of [['mapped', /newer than the program: lines found again/], ['stale', /newer than the program, of which no copy/]] as const) {
     const { binding } = fakeBinding({ ...costs(), source, stale: [{ line: 5, share: 0.1 }], programs: [{ path: '/build/copy', rebuilt: true }] });
     const started = await startInProcess(binding, { database: folder });
     const uri = await open(started.client, file, text);
     const lenses = await started.client.sendRequest<CodeLens[]>('textDocument/codeLens', { textDocument: { uri } });
     assert.match(lenses[0]?.command?.title ?? '', words);
-    assert.equal(lenses[1]?.command?.title, 'Dwell: copy was rebuilt and not sampled since: numbers are of the build before');
+    assert.equal(lenses[1]?.command?.title, 'Dwell: copy was rebuilt and not sampled since: numbers are of the earlier build');
     assert.deepEqual((await hintsOf(started.client, uri)).map(({ position, label }) => [position.line, label])[1], [4, 'edited · was 10 %']);
     await stop(started);
   }
 });
 
-test('one question serves hints, lenses and hovers', async () => {
+test('one query serves hints, lenses and hovers', async () => {
   const { binding, core } = fakeBinding(costs());
   const started = await startInProcess(binding, { database: folder });
   const { client } = started;
@@ -154,11 +154,11 @@ test('without a scale a hover has bounds and ratios instead of numbers', async (
   assert.equal(shown[2], '≥ 4.0 cycles per instruction (ideal 0.50) · executed 2.0 times per entry of the loop · 312 cpu-clock samples');
   // A culprit that no tie names is told all the same.
   assert.ok(value.includes(`- D-cache miss ← [:3](${uri}#L3) · up to 85.0% of the line's time\n`), value);
-  assert.match(value, /Scale: executions are known as ratios within the procedure; CPI has lower bounds only/);
+  assert.match(value, /Scale: executions are known as ratios within the function; CPI has lower bounds only/);
   await stop(started);
 });
 
-test('a client that draws line ends itself is sent no hints, and both forms of the line', async () => {
+test('a client that draws line ends gets both forms of the line and no hints', async () => {
   const { binding, core } = fakeBinding(costs());
   const capabilities = { workspace: { inlayHint: { refreshSupport: true } }, experimental: { dwell: { profileDidChange: true, drawsLineEnds: true } } };
   const started = await startInProcess(binding, { database: folder }, capabilities);
@@ -176,7 +176,7 @@ test('a client that draws line ends itself is sent no hints, and both forms of t
   await stop(started);
 });
 
-test('what the numbers mean is one page, for every client', async () => {
+test('the legend of the numbers is one page for every client', async () => {
   const started = await startInProcess(fakeBinding(costs()).binding, { database: folder });
   const legend = await started.client.sendRequest<LegendResult>('dwell/legend', {});
   const { markdown, text } = legend;
@@ -198,7 +198,7 @@ test('file costs are those of the text that the editor shows', async () => {
   await stop(started);
 });
 
-test('a request that nobody waits for is cancelled in the core, one that others share is not', async () => {
+test('a request without waiting clients is cancelled in the core, a shared one is not', async () => {
   const { binding, core } = fakeBinding(costs());
   let go = (): void => undefined;
   core.gate = new Promise((resolve) => (go = resolve));
@@ -219,7 +219,7 @@ test('a request that nobody waits for is cancelled in the core, one that others 
   await stop(started);
 });
 
-test('an answer about a text that has changed since is not given', async () => {
+test('an answer about an outdated text is not sent', async () => {
   const { binding, core } = fakeBinding(costs());
   let go = (): void => undefined;
   core.gate = new Promise((resolve) => (go = resolve));
@@ -234,7 +234,7 @@ test('an answer about a text that has changed since is not given', async () => {
   await stop(started);
 });
 
-test('a new profile is told by the means the client has', async () => {
+test('a new profile is announced in the way that the client supports', async () => {
   const { binding, core } = fakeBinding(costs());
   const full = await startInProcess(binding, { database: folder, epochs: ['before'] });
   const uri = await open(full.client, file, text);
@@ -272,7 +272,7 @@ test('hot procedures and listings carry ids, locations and a line for each line 
   await stop(started);
 });
 
-test('rows are named for what they are by, each with an id of its own', async () => {
+test('rows are named after their kind, and each has its own id', async () => {
   const started = await startInProcess(fakeBinding(costs()).binding, { database: folder });
   const expected = {
     image: [['ab', 'copy'], ['cd', 'paste']],
@@ -293,7 +293,7 @@ test('rows are named for what they are by, each with an id of its own', async ()
   await stop(started);
 });
 
-test('a culprit in the viewed file is where the editor shows it, however the client spells its address', async () => {
+test('a culprit in the viewed file has the editor\'s line, however the client spells the URI', async () => {
   const odd = join(folder, 'a+b.c');
   const { binding } = fakeBinding({ lines: [lineCost(4, 0.3, { culprits: [{ ...missing, file: odd, line: 3 }] })] });
   await writeFile(odd, text);

@@ -5,7 +5,7 @@ import { CancellationToken, CancellationTokenSource } from 'vscode-languageserve
 import { Cancelled, SharedAnswers } from '../src/shared';
 import { FakeCancel } from './fake';
 
-test('one who cancelled before asking begins nothing, and gets no answer that is there', async () => {
+test('a request that was cancelled before it starts computes nothing and gets no cached answer', async () => {
   const answers = new SharedAnswers<number>(4, () => new FakeCancel());
   let asked = 0;
   const ask = (): Promise<number> => Promise.resolve(++asked);

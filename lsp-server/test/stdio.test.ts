@@ -15,7 +15,7 @@ import { fixtureOf, server } from './fixture';
 
 const { skip, given } = fixtureOf('the server over stdio');
 
-test('the command line is told apart', { skip }, () => {
+test('the command line is parsed', { skip }, () => {
   const run = (...args: string[]): ReturnType<typeof spawnSync> => spawnSync(process.execPath, [server, ...args], { encoding: 'utf8' });
   assert.match(String(run('--version').stdout), /^dwell-lsp \d+\.\d+\.\d+\n$/);
   assert.match(String(run('--help').stdout), /--stdio/);
@@ -71,7 +71,7 @@ test('a source that changed since it was built never shows a number on the wrong
   await stop(started);
 });
 
-test('a new epoch is noticed and told', { skip }, async () => {
+test('a new epoch is noticed and announced', { skip }, async () => {
   const fixture = given();
   const { database, source, text } = fixture;
   const started = await startProgram(server, { database });
@@ -86,7 +86,7 @@ test('a new epoch is noticed and told', { skip }, async () => {
   await stop(started);
 });
 
-test('a database that comes later is found', { skip }, async () => {
+test('a database that appears later is found', { skip }, async () => {
   const { folder, database, source, text } = given();
   const started = await startProgram(server, { database: join(folder, 'not-yet') });
   const uri = await open(started.client, source, text);
@@ -102,7 +102,7 @@ test('a database that comes later is found', { skip }, async () => {
   await stop(started);
 });
 
-test('a command is recorded, with progress, and its epoch shown', { skip }, async () => {
+test('a command is recorded with progress, and its epoch is shown', { skip }, async () => {
   const { folder, program, dwell } = given();
   const started = await startProgram(server, { database: join(folder, 'recorded'), dwellPath: dwell });
   const record = { command: 'dwell.server.record', arguments: [{ command: [program], cwd: folder, name: 'run' }], workDoneToken: 'w' };
@@ -140,7 +140,7 @@ test('selectors name epochs as the command line does', { skip }, async () => {
   await stop(started);
 });
 
-test('a recording that fails is one line; one that is cancelled stops', { skip }, async () => {
+test('a failed recording is reported in one line, and a cancelled one stops', { skip }, async () => {
   const { folder, dwell } = given();
   const started = await startProgram(server, { database: join(folder, 'recorded'), dwellPath: dwell });
   const record = (...command: string[]): object => ({ command: 'dwell.server.record', arguments: [{ command }] });

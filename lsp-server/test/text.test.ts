@@ -32,7 +32,7 @@ test('times and shares are short', () => {
   assert.deepEqual([0, 0.0001, 0.012, 0.41, 0.9996, 3, 41.2, 480, 9000].map(duration), ['0 ms', '<1 ms', '12 ms', '410 ms', '1.0 s', '3.0 s', '41 s', '480 s', '9,000 s']);
 });
 
-test('a line ends with its time, then what it went to, then what is estimated', () => {
+test('the end of a line has its time, then the cause, then estimates', () => {
   const end = (more: Partial<Cost>): string => lineEnd({ ...cost, ...more });
   assert.equal(end({ ties: [{ text: memory, place: ':41' }] }), '28 % · 3.0 s · waits for memory (D-cache or DTLB miss) ← :41 · 66 cycles/instr (ideal 1.3)');
   assert.equal(end({ seconds: null, ties: [{ text: memory, place: null }] }), '28 % · waits for memory (D-cache or DTLB miss) · 66 cycles/instr (ideal 1.3)');
@@ -41,7 +41,7 @@ test('a line ends with its time, then what it went to, then what is estimated', 
   assert.equal(end({ perEntry: { executions: 2, of: 'loop' } }), '28 % · 3.0 s · 66 cycles/instr (ideal 1.3)');
 });
 
-test('without a scale there are bounds that say something, ratios, and no number', () => {
+test('without a scale there are informative bounds and ratios, but no absolute numbers', () => {
   const end = (more: Partial<Cost>): string => lineEnd({ ...cost, ...unscaled, ...more });
   assert.equal(end({}), '28 % · 3.0 s · ≥ 4.0 cycles/instr (ideal 1.3) · 2.0 per entry of the loop');
   assert.equal(end({ perEntry: { executions: 1200, of: 'procedure' } }), '28 % · 3.0 s · ≥ 4.0 cycles/instr (ideal 1.3) · 1.2 k per entry of the procedure');
@@ -50,7 +50,7 @@ test('without a scale there are bounds that say something, ratios, and no number
   assert.equal(end({ cpiMin: null, perEntry: null }), '28 % · 3.0 s');
 });
 
-test('a short label fits: what is estimated goes first, the cause never', () => {
+test('a short label drops estimates first and never the cause', () => {
   const label = (text: string, place: string | null, more: Partial<Cost> = {}): string => shortLabel({ ...cost, ...more, ties: [{ text, place }] });
   assert.equal(shortLabel(cost), '28 % · 3.0 s · 66 cycles/instr (ideal 1.3)');
   assert.equal(shortLabel({ ...cost, ...unscaled }), '28 % · 3.0 s');
@@ -70,7 +70,7 @@ test('a short label fits: what is estimated goes first, the cause never', () => 
   }
 });
 
-test('a lens says what the procedure costs', () => {
+test('a lens shows the cost of the procedure', () => {
   assert.equal(lensTitle({ ...cost, share: 0.312, cpi: 10.8, bestCaseCpi: 0.6 }), '31 % · 3.0 s · 11 cycles/instr (ideal 0.60)');
   assert.equal(lensTitle({ ...cost, ...unscaled, cpiMin: 0.5 }), '28 % · 3.0 s · 2.0 per entry of the loop');
   assert.equal(lensTitle({ share: 0.312, seconds: null, cpi: null, cpiMin: null, bestCaseCpi: null }), '31 %');
@@ -82,14 +82,14 @@ test('causes of one stall are alternatives', () => {
   assert.equal(eitherCause(['a new cause']), 'a new cause');
 });
 
-test('where the data of a miss comes from', () => {
+test('the levels that served a miss are named', () => {
   assert.equal(sourcesText([{ level: 'l2', part: 0.92 }, { level: 'memory', part: 0.1 }]), 'from L2 (92.0% of executions) or memory (10.0%)');
   assert.equal(sourcesText([{ level: 'l2', part: null }, { level: 'last-level', part: null }, { level: 'memory', part: null }]), 'from L2, LLC or memory');
   assert.equal(sourcesText([{ level: 'memory', part: null }]), 'from memory');
   assert.equal(sourcesText([]), '');
 });
 
-test('names are no markup', () => {
+test('names are not interpreted as markup', () => {
   const { plain, code } = markdown(() => '');
   assert.equal(plain('a_b*c[d]<e>'), 'a\\_b\\*c\\[d\\]\\<e\\>');
   assert.equal(code('x`y'), '`xˋy`');
@@ -117,7 +117,7 @@ test('a listing reads as in DCPI’s Figure 2', () => {
   ]);
 });
 
-test('time in the kernel stands above the instruction that entered it', () => {
+test('time in the kernel is shown above the instruction that entered it', () => {
   const copy = listing();
   const first = copy.instructions[0];
   assert.ok(first);
@@ -134,7 +134,7 @@ test('without a scale a listing has shares, ratios and bounds for CPI and execut
     'copy  /bin/copy',
     '31.2% of epoch e1: 32,618 cycles samples, 2.0 G cycles',
     'machine model alpha-21164, a sample every 62,000 cycles',
-    'executions are known as ratios within the procedure; CPI has lower bounds only',
+    'executions are known as ratios within the function; CPI has lower bounds only',
     '',
     'Address   Instruction                Samples   Share    CPI ≥  Culprit',
     '',
@@ -150,7 +150,7 @@ test('without a scale a listing has shares, ratios and bounds for CPI and execut
   ]);
 });
 
-test('each line of a listing says what it is about', () => {
+test('each line of a listing has a type', () => {
   const { title, lines } = render(listing());
   assert.equal(title, 'copy · copy');
   assert.deepEqual(lines[9], { address: 0x9810, target: null, source: { uri: 'file:///src/copy.c', line: 2 }, culpritLines: [], operands: [] });

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Installs the binary, its manual pages and shell completions (both of which it prints itself), and the service: its unit and its user.
+# Installs the binary, its manual pages and shell completions (the binary prints both), and the unit and user of the service.
 # Usage: install.sh [BINARY]. Packagers set DESTDIR and run the last three commands on the target.
 # To remove it: `systemctl disable --now dwell`, and the files that this script lists.
 set -eu
@@ -12,7 +12,7 @@ put() { install -D -m "$1" "$2" "$root$3" && echo "$root$3"; }
 put 0755 "$binary" /usr/bin/dwell
 printed=$(mktemp)
 trap 'rm -f "$printed"' EXIT
-# Prints with the binary, and installs what it printed: print FILE ARGUMENT…
+# Runs the binary with arguments and installs its output as a file: print FILE ARGUMENT…
 print() {
   to=$1
   shift

@@ -1,7 +1,7 @@
 #!/bin/bash
-# Tries the service under a real systemd, on a copy of this machine's file system that is gone afterwards: `try.sh BINARY`, as root.
+# Tests the service under a real systemd, on a temporary copy of this machine's file system: `try.sh BINARY`, as root.
 # systemd runs in namespaces of its own, so dwell samples through rings there. Ends with 0 if the service starts as its own user
-# with the capabilities that are explained, begins an epoch on reload, comes back after kill -9, and stops.
+# with the documented capabilities, begins an epoch on reload, restarts after kill -9, and stops.
 set -eu
 binary=$(realpath "${1:?the binary to try}")
 here=$(cd "$(dirname "$0")" && pwd)

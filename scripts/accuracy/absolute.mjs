@@ -1,7 +1,7 @@
-// The absolute table: real programs, recorded by `dwell` as anyone records them, and judged by callgrind's counts of the same work.
+// The absolute table: real programs that `dwell` records with its defaults, judged by callgrind's counts of the same work.
 //
 // Enters: which programs, ways and roles. Leaves: scores, tables. Everything that takes long is kept below target/accuracy/absolute: PROGRAM.json is the
-// truth, PROGRAM/WAY.dwell a recording; remove one to have it made anew, or ask for `--anew`. Answers are read again
+// truth, PROGRAM/WAY.dwell a recording; remove one to have it made again, or give `--anew`. Answers are read again
 // each time, so that a change of the analysis is judged by the same recordings.
 
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
@@ -20,7 +20,7 @@ import { executionsAt, truthOf } from './absolute/truth.mjs';
 const here = join(dirname(fileURLToPath(import.meta.url)), 'absolute/programs');
 const rust = join(dirname(fileURLToPath(import.meta.url)), 'programs/rust');
 
-/** How our own programs are built, by source: with what their makers use by default. */
+/** Options for building our own programs, by source: the defaults of their makers. */
 const builds = {
   'kernels.c': (out) => ['gcc', '-O2', '-g', '-o', join(out, 'kernels'), join(here, 'kernels.c')],
   rust: (out) => ['bash', '-c', 'cargo build -q --release --locked --manifest-path "$0/Cargo.toml" --target-dir "$1/cargo" --bin deflate --bin regexes && cp "$1"/cargo/release/{deflate,regexes} "$1"', rust, out],
@@ -29,7 +29,7 @@ const builds = {
 
 const onPath = (program) => program.includes('/') ? existsSync(program) : process.env.PATH.split(':').some((folder) => existsSync(join(folder, program)));
 
-/** Where a program finds its inputs, scripts and itself. */
+/** Paths at which a program finds its inputs, scripts and itself. */
 function placesOf(work) {
   return {
     input: (name) => join(work, 'inputs', name),
@@ -46,7 +46,7 @@ function placesOf(work) {
   };
 }
 
-/** Programs that this machine has; what it lacks is said. */
+/** Returns the programs that this machine has, and reports the others. */
 function present(wanted, at) {
   return wanted.filter((program) => {
     const there = program.source === undefined || program.source !== 'go' || onPath('go');
@@ -76,7 +76,7 @@ export async function judgeAbsolute({ role = 'judge', programs: names, way, quic
   const folder = join(root, 'absolute');
   const runs = withTruth(usable, { at, folder, json });
   const results = [];
-  // One program that fails is one row less, not a table less.
+  // A program that fails costs one row, not the table.
   for (const name of chosen.filter((each) => ways[each].how !== 'daemon')) {
     for (const run of runs) results.push(...await recorded(run, name, { dwell, folder, anew, json }));
   }
@@ -103,7 +103,7 @@ function withTruth(wanted, { at, folder, json }) {
 
 async function recorded(run, way, { dwell: binary, folder, anew, json }) {
   const { program, truth, at } = run;
-  // Processes that come and go are not attached to.
+  // Dwell cannot attach to programs of many short processes.
   if (program.processes && ways[way].how === 'attach') return [];
   const start = performance.now();
   try {
@@ -129,7 +129,7 @@ async function daemon(runs, { dwell: binary, folder, anew }) {
   return results;
 }
 
-/** The application's name: that of its executable. */
+/** Returns the name of the application, which is that of its executable. */
 function appOf({ program, at }) {
   const [command, , text] = program.command(1, { ...at, joined: at.input });
   return basename(command === 'bash' ? text.split(' ')[0] : command);

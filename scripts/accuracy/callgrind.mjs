@@ -9,15 +9,15 @@
  * executions: by instruction; transfers: from → to → count, taken jumps and calls that stay in the program
  */
 
-/** Adds up what one dump says, line by line. Throws on a line that it does not understand. */
+/** Adds up one dump line by line. Throws on a line that it does not understand. */
 class Reader {
   #profileOf;
   #names = new Map();
-  /** Columns of a position, of which the instruction's address is the first. */
+  /** Number of columns of a position; the first one is the instruction's address. */
   #columns = 2;
   #position = [0, 0];
   #object = '';
-  /** What the next position line belongs to: a jump, a call, or nothing of the kind. */
+  /** What the next position line belongs to: a jump, a call, or neither. */
   #pending = null;
   #calledObject = null;
   #headed = false;
@@ -30,7 +30,7 @@ class Reader {
   line(line) {
     if (line === '' || line.startsWith('#')) return;
     const first = line.charCodeAt(0);
-    // Positions begin with a digit, `+`, `-` or `*`; everything else with a letter.
+    // Positions begin with a digit, `+`, `-` or `*`; all other lines begin with a letter.
     if (first < 58) this.#cost(line);
     else if (/^[a-z]+=/.test(line)) this.#assignment(line);
     else this.#header(line);
@@ -68,7 +68,7 @@ class Reader {
       }
       case 'jump':
       case 'jcnd': {
-        // jcnd=taken/executed target: what was executed the cost line says as well.
+        // jcnd=taken/executed target: the cost line also contains the number of executions.
         const [count, ...position] = value.split(' ');
         this.#expect(Number(count.split('/')[0]), position, this.#object, key);
         break;
@@ -84,7 +84,7 @@ class Reader {
     this.#pending = { count, to, object, kind };
   }
 
-  /** An object: `(id) name` defines, `(id)` refers, anything else is a name itself. */
+  /** An object: `(id) name` defines it, `(id)` refers to it, and anything else is the name itself. */
   #name(value) {
     const match = value.match(/^\((\d+)\)(?: (.*))?$/);
     if (!match) return value;
@@ -94,7 +94,7 @@ class Reader {
     return name;
   }
 
-  /** Each column absolute, or relative to the last position line, or `*`: the same. */
+  /** Each column is absolute, relative to the last position line, or `*` for the same value. */
   #parse(fields) {
     return this.#position.map((last, column) => {
       const field = fields[column];
@@ -115,7 +115,8 @@ class Reader {
     const profile = this.#profileOf(this.#object, address);
     if (!profile) return;
     if (pending) {
-      // A call's own line carries what the callee cost, which is not ours; nor are calls of other objects.
+      // The line of a call contains the cost of the callee, which is not ours. Calls of other objects are not ours
+      // either.
       if (this.#profileOf(pending.object, pending.to) === profile) this.#transfer(profile, address, pending);
       return;
     }

@@ -4,7 +4,8 @@ import { readCallgrind } from './callgrind.mjs';
 import { readDisassembly } from './disassembly.mjs';
 import { imbalance, truthOf } from './truth.mjs';
 
-// A loop of three turns that calls a procedure of its own image and one of another, as callgrind 3.19 prints it.
+// A loop of three turns that calls a procedure of its own image and one of another image, in the output of callgrind
+// 3.19.
 const dump = `# callgrind format
 version: 1
 creator: callgrind-3.19.0
@@ -68,7 +69,7 @@ test('executions and transfers of one object, positions and names being compress
   assert.equal(transfers.size, 2, 'calls of other objects are none of this one');
 });
 
-test('what callgrind ascribes to no object may be the program\'s', () => {
+test('code without an object in callgrind\'s output may belong to the program', () => {
   const stubs = dump.replace('ob=(2)\nfl=(3)\nfn=(3)\n0x401000 0 99', 'ob=(4) ???\nfl=(3)\nfn=(3)\n0x400e00 0 3');
   const ours = (object, address) => object === '/bin/loop' || (object === '???' && address >= 0x400000);
   assert.equal(readCallgrind(stubs, ours).executions.get(0x400e00), 3);
@@ -94,7 +95,7 @@ test('a repeated instruction runs as often as control comes to it', () => {
   assert.equal(truth.executions.get(0x401020), 3);
 });
 
-test('what callgrind could not have meant is refused', () => {
+test('impossible output of callgrind is refused', () => {
   assert.throws(() => readCallgrind('positions: line\n', inLoop), /--dump-instr=yes/);
   assert.throws(() => readCallgrind('0x10 1 1\n', inLoop), /--dump-instr=yes/);
   assert.throws(() => readCallgrind('positions: instr line\nob=(7)\n', inLoop), /has not named/);

@@ -20,7 +20,7 @@ const aarch64Kinds = [
   [/^(ret|udf|brk)\b/, 'return'],
   [/^(b|br)\b/, 'jump'],
 ];
-/** Prefixes without an instruction. */
+/** Prefixes that llvm-objdump prints without an instruction. */
 const bare = /^(lock|rep\w*|bnd|data16|notrack)( (lock|rep\w*|bnd|data16|notrack))*$/;
 const prefixes = /^((lock|rep\w*|notrack|bnd|data16|[cdefgs]s)\s+)+/;
 
@@ -36,7 +36,7 @@ export function disassemble(program) {
   return readDisassembly(stdout);
 }
 
-/** @param {string} listing what llvm-objdump printed */
+/** @param {string} listing output of llvm-objdump */
 export function readDisassembly(listing) {
   const kinds = /file format elf64-(little)?aarch64/.test(listing) ? aarch64Kinds : x86Kinds;
   const instructions = new Map();
@@ -46,7 +46,7 @@ export function readDisassembly(listing) {
     const next = start + match[2].replaceAll(' ', '').length / 2;
     const address = prefix?.next === start ? prefix.address : start;
     const text = `${prefix?.next === start ? `${prefix.text} ` : ''}${match[3].replace(/\s+/g, ' ').replace(/ *(<[^>]*>|# .*|\/\/.*)$/, '').trim()}`;
-    // llvm-objdump gives some prefixes a line of their own.
+    // llvm-objdump prints some prefixes on a line of their own.
     prefix = bare.test(text) ? { address, next, text } : null;
     if (!prefix) instructions.set(address, { address, next, text, kind: kindOf(text, kinds), repeats: /^rep/.test(text) });
   }

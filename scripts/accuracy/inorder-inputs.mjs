@@ -9,7 +9,7 @@ const letters = 'eeeetttaaooiinnsshhrrddlucmfwypvbgk';
 const word = (random) => Array.from({ length: 1 + Math.floor(random() * 9) }, () => pick(random, letters)).join('');
 const wordsOf = (random, count) => Array.from({ length: count }, () => word(random));
 
-/** Lines of words, of which a few are frequent. */
+/** Lines of words, a few of which are frequent. */
 function text(random, bytes) {
   const dictionary = wordsOf(random, 3000);
   const lines = [];
@@ -65,7 +65,7 @@ function markdown(random, bytes) {
   return `${out.join('\n\n')}\n`;
 }
 
-/** Random clauses of three, as many to a variable as make it hard. */
+/** Random clauses of three literals, with as many per variable as make the formula hard. */
 function formula(random, variables) {
   const literal = () => (random() < 0.5 ? -1 : 1) * (1 + Math.floor(random() * variables));
   const clauses = Array.from({ length: Math.floor(variables * 4.2) }, () => `${literal()} ${literal()} ${literal()} 0`);
@@ -81,7 +81,7 @@ const inputs = {
   'formula.cnf': (random) => formula(random, 188),
 };
 
-/** Makes the inputs that are not in the folder yet. */
+/** Makes the inputs that are missing in the folder. */
 export function makeInputs(folder) {
   mkdirSync(folder, { recursive: true });
   for (const [name, make] of Object.entries(inputs)) {

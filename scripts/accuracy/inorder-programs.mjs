@@ -82,7 +82,7 @@ export const programs = [
 const cmarkExport = '#define CMARK_EXPORT\n#define CMARK_NO_EXPORT\n';
 const cmarkConfig = '#define HAVE_STDBOOL_H\n#include <stdbool.h>\n#define HAVE___BUILTIN_EXPECT\n#define HAVE___ATTRIBUTE__\n#define CMARK_ATTRIBUTE(list) __attribute__ (list)\n#define CMARK_INLINE inline\n';
 
-/** Headers that the programs' own configuration would have made. */
+/** Headers that the configuration of the programs would have made. */
 export const stubs = {
   'expat_config.h': '',
   'lua5.4-deb-multiarch.h': '#define DEB_HOST_MULTIARCH "cross"\n',

@@ -24,10 +24,10 @@ const simulator = join(top, 'core/accuracy/simulator');
 const here = join(top, 'core/accuracy/programs-inorder');
 const machine = 'generic-inorder-2';
 
-/** A processor that QEMU offers in this version, and that has no instructions the simulator does not know. */
+/** A processor of this QEMU version whose instructions the simulator knows completely. */
 const cpus = { aarch64: 'cortex-a53', riscv64: 'rv64' };
 export const architectures = Object.keys(cpus);
-/** Some 50,000 samples of most programs, divided by `more`. */
+/** A period that gives about 50,000 samples for most programs, divided by `more`. */
 const usual_period_cycles = 5003;
 /**
  * 500,000 samples, as docs/measured.md's figures and the paper's had many. The analysis' settings were chosen before; the totals of
@@ -51,11 +51,11 @@ const onPath = (program) => process.env.PATH.split(':').some((folder) => existsS
 
 const notHere = (packages) => Object.entries(packages).filter(([, program]) => !onPath(program)).map(([name]) => name);
 
-/** Debian packages that simulating needs and this machine has not: all programs, or the kernels alone. */
+/** Debian packages that the simulation needs and this machine lacks: for all programs, or only for the kernels. */
 export const missingPackages = (arch) => notHere(packages(arch));
 export const missingForKernels = (arch) => notHere(kernelPackages(arch));
 
-/** Builds the simulator when it is older than its sources. */
+/** Builds the simulator if it is older than its sources. */
 export async function buildSimulator(work) {
   const plugin = join(work, 'simulator.so');
   const sources = readdirSync(simulator).map((name) => join(simulator, name));
@@ -74,10 +74,10 @@ function writeStubs(folder) {
   }
 }
 
-/** A program of our own is built again when its source has changed; packages' sources do not change. */
+/** Our own programs are rebuilt when their source has changed; sources of packages do not change. */
 const isBuilt = (binary, { file }) => existsSync(binary) && (!file || statSync(binary).mtimeMs > statSync(resolve(here, file)).mtimeMs);
 
-/** Compiles a program for `arch`; returns its path and where its source is from. */
+/** Compiles a program for `arch`; returns its path and the origin of its source. */
 export async function buildProgram(program, arch, work) {
   const binary = join(work, arch, program.name);
   const own = { path: here, source: `own, ${program.file && relative(top, resolve(here, program.file))}` };
@@ -92,7 +92,7 @@ export async function buildProgram(program, arch, work) {
   return { binary, source };
 }
 
-/** Runs `binary` on the simulated core; its capture's tables appear in `folder`. */
+/** Runs `binary` on the simulated core, which writes the tables of its capture to `folder`. */
 export function simulate({ binary, arguments: list = [], arch, plugin, folder, options = {}, status: expected = [0] }) {
   const settings = Object.entries({ out: folder, ...options }).map(([name, value]) => `${name}=${value}`).join(',');
   const command = ['nice', [`qemu-${arch}`, '-cpu', cpus[arch], '-seed', '1', '-plugin', `${plugin},${settings}`, binary, ...list]];
@@ -103,7 +103,7 @@ export function simulate({ binary, arguments: list = [], arch, plugin, folder, o
   return totals;
 }
 
-/** A capture's folder that appears when all of it is there. */
+/** Makes the folder of a capture, which appears when it is complete. */
 async function whole(folder, make) {
   const making = `${folder}.making`;
   rmSync(making, { recursive: true, force: true });

@@ -9,12 +9,12 @@ import { after, before, describe, test } from 'node:test';
 import { architectures, buildProgram, buildSimulator, missingForKernels, simulate } from './inorder.mjs';
 import { commented, expectations, kernelsFor, otherExpectations } from './kernels.mjs';
 
-/** Of the cycles beyond an instruction's base, those that must be the named culprit's. */
+/** Share of the cycles beyond an instruction's base that the named culprit must have. */
 const culprit_share_min = 0.9;
-/** Room for the first round's misses, yet less than the one cycle that a rule misread would make. */
+/** Tolerance for the misses of the first round. It is less than the one cycle by which a wrong rule would differ. */
 const head_error_max_cycles = 0.6;
 
-/** Calls, recursion, jumps through tables and registers, in a few million instructions. */
+/** A program of calls, recursion, and jumps through tables and registers, in a few million instructions. */
 const interpreter = { name: 'interpreter', file: 'interpreter.c', build: '$CC -o $OUT $HERE/interpreter.c', run: ['20'] };
 
 let work;
@@ -49,7 +49,7 @@ function checkCulprits({ file }, arch, { binary, stalls }) {
   }
 }
 
-/** Time in the kernel that a comment names, and stalls that this core has not. */
+/** Time in the kernel that a comment names, and causes of stalls that this core does not have. */
 function checkOthers({ file }, arch, { binary, folder, stalls }) {
   const entered = rows(folder, 'events.tsv').filter(([event]) => event === 'kernel-time');
   for (const { address, cause, word } of otherExpectations(file, binary, arch)) {
@@ -60,7 +60,7 @@ function checkOthers({ file }, arch, { binary, folder, stalls }) {
   }
 }
 
-/** Control enters an instruction as often as it is executed: from the one before it, or by a transfer. */
+/** Control enters an instruction as often as it is executed: from the previous one, or by a transfer. */
 function checkFlow({ folder, executions, binary }, arch) {
   const text = execFileSync(`${arch}-linux-gnu-objdump`, ['-f', '-d', '--no-show-raw-insn', binary], { encoding: 'utf8', maxBuffer: 2 ** 28 });
   const instructions = [...text.matchAll(/^\s*([0-9a-f]+):\s+(\S+)/gm)].map(([, address, name]) => ({ address: parseInt(address, 16), name }));

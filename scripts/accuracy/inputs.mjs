@@ -1,4 +1,4 @@
-// The programs' inputs, each made by a seeded generator: the same bytes on every machine.
+// The inputs of the programs, each made by a seeded generator: the same bytes on every machine.
 
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -6,7 +6,7 @@ import { randomFrom, seedOf } from './random.mjs';
 
 const letters = 'etaoinshrdlucmfwypvbgkjqxz';
 export const pick = (random, list) => list[Math.floor(random() * list.length)];
-/** Small numbers often, large ones seldom, as words in a text are. */
+/** Draws small numbers often and large ones rarely, like the frequencies of words in a text. */
 export const skewed = (random, size) => Math.min(size - 1, Math.floor(size ** random() - 1));
 
 export function words(random, size) {
@@ -30,7 +30,7 @@ export function text(random, bytes) {
   return `${out.join('\n')}\n`.slice(0, bytes);
 }
 
-/** What binaries are like: records of small fields with slow counters, and noise. */
+/** Binary data: records of small fields with slowly growing counters, and noise. */
 export function records(random, bytes) {
   const out = Buffer.alloc(bytes);
   for (let at = 0, number = 0; at + 32 <= bytes; at += 32, number++) {
@@ -95,7 +95,7 @@ const inputs = {
   'numbers.txt': (random) => numbers(random, 150_000),
 };
 
-/** Makes those files that are not in the folder yet. Each has a generator of its own, seeded by its name. */
+/** Makes the files that are missing in the folder. Each file has its own generator, seeded by its name. */
 export function makeInputs(folder, files = inputs) {
   mkdirSync(folder, { recursive: true });
   for (const [name, make] of Object.entries(files)) {

@@ -9,9 +9,9 @@ import { join } from 'node:path';
 import { Stop, top } from '../step.mjs';
 
 const kernels = join(top, 'core/accuracy/kernels');
-const instruction_bytes = 4; // RISC-V's kernels have no compressed instructions
+const instruction_bytes = 4; // The RISC-V kernels have no compressed instructions.
 
-/** The kernels of an architecture, as programs to build and run. */
+/** Returns the kernels of an architecture as programs to build and run. */
 export function kernelsFor(arch) {
   const folder = join(kernels, arch);
   const files = existsSync(folder) ? readdirSync(folder).filter((name) => name.endsWith('.S')) : [];
@@ -21,7 +21,7 @@ export function kernelsFor(arch) {
   }));
 }
 
-/** What comments say of `word`, in the form `// word: …, other: …`, by line number from 1. */
+/** Returns the values of `word` in comments of the form `// word: …, other: …`, by line number from 1. */
 function comments(file, word) {
   const found = new Map();
   readFileSync(file, 'utf8').split('\n').forEach((line, index) => {
@@ -32,24 +32,27 @@ function comments(file, word) {
   return found;
 }
 
-/** Where each line's instructions are: pairs of line and address, from the program's line table. */
+/** Returns pairs of line and address of the instructions, from the program's line table. */
 function lineTable(binary, arch) {
   const { status, stdout, stderr } = spawnSync(`${arch}-linux-gnu-objdump`, ['--dwarf=decodedline', binary], { encoding: 'utf8', maxBuffer: 2 ** 28 });
   if (status !== 0) throw new Stop(`${binary}: ${stderr}`);
   return [...stdout.matchAll(/^\S+\s+(\d+)\s+0x([0-9a-f]+)/gm)].map(([, line, address]) => [Number(line), parseInt(address, 16)]);
 }
 
-/** Each instruction that has a comment of this word: its address and what the comment says. */
+/** Returns the address of each instruction whose comment contains this word, with the value in the comment. */
 export function commented(file, word, binary, arch) {
   const wanted = comments(file, word);
   return lineTable(binary, arch).filter(([line]) => wanted.has(line)).map(([line, address]) => ({ address, says: wanted.get(line) }));
 }
 
-/** What else a kernel should show, as rows of `expected.tsv`: that the kernel is entered for this cause, or that it is never named. */
+/**
+ * Further expectations as rows of `expected.tsv`: that the kernel is entered for this cause, or that the cause is never
+ * named.
+ */
 export const otherExpectations = (file, binary, arch) =>
   ['kernel', 'never'].flatMap((word) => commented(file, word, binary, arch).map(({ address, says }) => ({ address, cause: says, word })));
 
-/** What stalls a kernel should show: address, cause and culprit's address. */
+/** Expected stalls of a kernel: address, cause and address of the culprit. */
 export const expectations = (file, binary, arch) =>
   commented(file, 'culprit', binary, arch).map(({ address, says }) => {
     const [cause, back] = says.split(' ');

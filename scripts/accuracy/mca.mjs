@@ -11,12 +11,12 @@ import { Stop } from '../step.mjs';
 import { disassemble } from './disassembly.mjs';
 import { readCounts, readJson, writeTable } from './tables.mjs';
 
-/** Blocks beyond this share of the samples are left out. */
+/** The hottest blocks are measured, up to this share of the samples. */
 const share_of_samples = 0.995;
-/** Turns after which a block's pipeline is full, and turns until which it is measured. */
+/** Turns after which the pipeline of a block is full, and turns until which it is measured. */
 const turns = [100, 300];
 
-/** llvm-mca's names for our machine models; others are taken for the core nearest to them. */
+/** llvm-mca's names for our machine models. Other models use the nearest core. */
 const x86 = (cpu) => ['-mtriple=x86_64-linux-gnu', `-mcpu=${cpu}`];
 const cores = {
   'amd-zen2': x86('znver2'),
@@ -29,13 +29,16 @@ const cores = {
   riscv64: ['-mtriple=riscv64-linux-gnu', '-mcpu=sifive-u74'],
 };
 
-/** e_machine of an ELF file, by which simulated cores are told apart. */
+/** e_machine of an ELF file, which identifies simulated cores. */
 function coreOf(machine, program) {
   const named = { 62: 'generic-x86-64', 183: 'aarch64', 243: 'riscv64' };
   return cores[machine] ?? cores[named[readFileSync(program).readUInt16LE(18)]];
 }
 
-/** Straight code: from where control enters to where it may leave. @returns {import('./disassembly.mjs').Instruction[][]} */
+/**
+ * Returns straight-line code: from a place that control enters to a place that it may leave.
+ * @returns {import('./disassembly.mjs').Instruction[][]}
+ */
 function blocks(instructions, executions, entered) {
   const found = [];
   let block = null;
@@ -48,7 +51,7 @@ function blocks(instructions, executions, entered) {
   return found;
 }
 
-/** The blocks with the most samples, as many as it takes. */
+/** Returns the blocks with the most samples, up to the required share. */
 function hottest(all, samples) {
   const counted = all.map((block) => ({ block, count: block.reduce((sum, { address }) => sum + (samples.get(address) ?? 0), 0) }));
   const enough = counted.reduce((sum, { count }) => sum + count, 0) * share_of_samples;
@@ -62,10 +65,16 @@ function hottest(all, samples) {
   return wanted;
 }
 
-/** What an assembler takes: where a branch or an address points to does not matter, but may be too far to say. */
+/**
+ * Rewrites instructions for an assembler. The target of a branch or an address does not matter, but may be too far to
+ * encode.
+ */
 const assembled = ({ text }) => text.replace(/0x[0-9a-f]+$/, 'elsewhere');
 
-/** Cycles of so many turns of each block, by its first address. Instructions that llvm-mca does not know cost it nothing. */
+/**
+ * Returns the cycles of this many turns of each block, by its first address. Instructions that llvm-mca does not know
+ * count as free.
+ */
 function totalCycles(regions, options, iterations) {
   const text = regions.map((block) => {
     const name = `b${block[0].address.toString(16)}`;
@@ -78,7 +87,7 @@ function totalCycles(regions, options, iterations) {
   return new Map(regionsOut.map(({ Name, SummaryView }) => [parseInt(Name.slice(1), 16), SummaryView.TotalCycles]));
 }
 
-/** Writes `mca.tsv`: block's first address, instructions, cycles. @returns {number} blocks written */
+/** Writes `mca.tsv`: first address of the block, instructions, cycles. @returns {number} blocks written */
 export function measureBlocks(folder) {
   const program = join(folder, 'program');
   const core = coreOf(readJson(folder, 'meta.json').machine, program);
@@ -97,7 +106,7 @@ export function measureBlocks(folder) {
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
   for (const folder of process.argv.slice(2)) {
-    if (!existsSync(join(folder, 'program'))) throw new Stop(`${folder}: no capture`);
+    if (!existsSync(join(folder, 'program'))) throw new Stop(`${folder}: not a capture`);
     console.log(`${folder}: ${measureBlocks(folder)} blocks`);
   }
 }

@@ -19,26 +19,32 @@ import { imbalance, truthOf } from './truth.mjs';
 const here = join(dirname(fileURLToPath(import.meta.url)), 'programs');
 const rust = join(here, 'rust');
 const fixtures = join(top, 'test-fixtures/programs');
-/** Samples a second: enough of them from short runs, and far from what the kernel throttles. */
+/** Samples per second: many enough in short runs, and far below the rate that the kernel throttles. */
 const rate_hz = 10_000;
-/** What `dwell record` takes by default. */
+/** The default rate of `dwell record`. */
 const default_rate_hz = 1_000;
-/** So much of the CPU time may go into path bursts, and as much into counted windows. A user has as many at 1 % in forty times the time. */
+/**
+ * Share of the CPU time for path bursts, and the same share for counted windows. A user gets as many at 1 % in forty
+ * times the time.
+ */
 const stepped_percent = 40;
-/** Recordings of path bursts at most: what a program does not do in its own code is no burst of it. */
+/**
+ * Largest number of recordings for path bursts. A program that does most of its work in libraries never has enough of
+ * them.
+ */
 const recordings_max = 20;
-/** Executions that no transfer accounts for, at most: entries from libraries, longjmp. */
+/** Largest share of executions without a transfer: entries from libraries, longjmp. */
 const imbalance_max = 0.001;
-/** As 10 s on two processors at 5 kHz give: at 30,000 the error of few samples is most of all errors. */
+/** As many samples as 10 s on two processors at 5 kHz give. With 30,000, most of each error would be sampling noise. */
 const simulated_samples = 100_000;
 
-/** What is done with one program, and where. */
+/** What is done with one program, and in which folder. */
 class Job {
   constructor(program, { folder, work, inputs, dwell, evaluator, samples, bursts, windows }) {
     Object.assign(this, { program, folder, work, inputs, dwell, evaluator, samples, bursts, windows });
     this.name = program.name;
     this.binary = join(work, 'bin', program.name);
-    /** Without debug information, some of which stops valgrind; the code is the same. */
+    /** Removes debug information, some of which stops valgrind. The code stays the same. */
     this.bare = join(work, 'bare', program.name);
     this.sources = join(work, 'sources');
     this.stubs = join(work, 'stubs');
@@ -62,7 +68,7 @@ class Job {
     await must(`build ${this.name}`, ['bash', '-c', `cd "$0" && ${this.program.build}`, path], { env });
   }
 
-  /** Where its source is, and what to call that. */
+  /** Returns the folder of its source, and a name for the source. */
   async #origin() {
     const { debian, crate, fixture } = this.program;
     if (fixture) return { path: fixtures, source: `test-fixtures/programs/${fixture}` };
@@ -70,13 +76,13 @@ class Job {
     return debianSource(debian, this.sources);
   }
 
-  /** Runs the program as often as it takes, each run an epoch; they are added up. */
+  /** Runs the program repeatedly until there are enough samples. Each run is an epoch; the epochs are added up. */
   sample() {
     for (const database of [this.database, this.stepped, this.counted]) rmSync(database, { recursive: true, force: true });
     const record = [this.dwell, '--db', this.database, 'record', '-e', 'cpu-clock', '-F', String(rate_hz), '--paths', '0', '--windows', '0', '--', this.binary, ...this.arguments()];
     let sampling = { image_samples: 0 };
     for (let runs = 1; sampling.image_samples < this.samples; runs++) {
-      if (runs > 200) throw new Stop(`${this.name}: too short, or its time is not its own: ${sampling.image_samples} samples after 200 runs`);
+      if (runs > 200) throw new Stop(`${this.name}: it is too short, or spends its time in libraries: ${sampling.image_samples} samples after 200 runs`);
       this.#run(record);
       sampling = { ...JSON.parse(this.#export()), runs };
     }
@@ -95,19 +101,19 @@ class Job {
     return { ...sampling, bursts, windows };
   }
 
-  /** Runs it so often in one recording, as `dwell record` comes. */
+  /** Runs it this many times in one recording with the defaults of `dwell record`. */
   recordByDefault(runs) {
     rmSync(this.database, { recursive: true, force: true });
     this.#record(runs, this.database);
     return { ...JSON.parse(this.#export()), runs };
   }
 
-  /** As many runs again, followed or counted now and then. */
+  /** Runs it as many times again while it is followed or counted at times. */
   #repeat(runs, database, how) {
     this.#record(runs, database, '-e', 'cpu-clock', '-F', '1000', `--${how}`, String(stepped_percent));
   }
 
-  /** So many runs in one recording, so that bursts and windows begin anywhere in them. */
+  /** Makes this many runs in one recording, so that bursts and windows begin anywhere in them. */
   #record(runs, database, ...how) {
     const loop = ['bash', '-c', 'for ((i = 0; i < $0; i++)); do "$@" > /dev/null || exit; done', String(runs), this.binary, ...this.arguments()];
     this.#run([this.dwell, '--db', database, 'record', ...how, '--', ...loop]);
@@ -117,14 +123,15 @@ class Job {
     return this.#run([this.evaluator, 'export-capture', '--db', this.database, '--image', this.binary, '--out', this.folder, ...more]);
   }
 
-  /** Runs it under callgrind, once: each run that was sampled did the same. */
+  /** Runs it once under callgrind, because each sampled run did the same work. */
   count() {
     const options = ['--tool=callgrind', '--dump-instr=yes', '--collect-jumps=yes', '--skip-plt=no', `--callgrind-out-file=${this.dump}`];
     this.#run(['strip', '--strip-debug', '-o', this.bare, this.binary]);
     this.#run(['nice', 'valgrind', '-q', ...options, this.bare, ...this.arguments()]);
     const instructions = disassemble(this.bare);
     const path = realpathSync(this.bare);
-    // Stubs of the procedure linkage table are ascribed to no object, where they are loaded: as the headers say, unless `pie`.
+    // callgrind assigns stubs of the procedure linkage table to no object. Their addresses are those of the headers,
+    // unless the program is `pie`.
     const belongs = (object, address) => object === path || (object === '???' && !this.program.pie && instructions.has(address));
     const truth = truthOf(readCallgrind(readFileSync(this.dump, 'utf8'), belongs), instructions);
     const { share, worst } = imbalance(truth, instructions);
@@ -143,7 +150,7 @@ class Job {
   }
 }
 
-/** Makes a folder that appears when all of it is there. */
+/** Makes a folder that appears when it is complete. */
 async function making(folder, fill) {
   const unfinished = `${folder}.making`;
   rmSync(unfinished, { recursive: true, force: true });
@@ -178,7 +185,10 @@ async function fill(program, options) {
   });
 }
 
-/** Makes the capture of one program by `dwell record -- CMD` as it comes; truth is that of `captured`, its other capture. */
+/**
+ * Makes the capture of one program by a default `dwell record -- CMD`; its truth is that of `captured`, the other
+ * capture of the program.
+ */
 export const captureByDefault = (program, captured, options) =>
   making(join(options.folder, program.name), async (folder) => {
     const meta = JSON.parse(readFileSync(join(captured, 'meta.json'), 'utf8'));

@@ -31,7 +31,7 @@ export const programs = [
   },
   {
     name: 'lua', language: 'c', role: 'tune', debian: 'lua5.4', compiler: gcc,
-    // The seed of its hash tables is the same in every run.
+    // The seed of its hash tables is fixed, so that all runs are equal.
     build: 'cd src && $CC -I$STUBS -DLUA_USE_POSIX "-Dluai_makeseed(L)=24301" -o $OUT $(ls *.c | grep -v luac.c) -lm',
     run: ['{here}/work.lua'],
   },
@@ -108,9 +108,9 @@ export const programs = [
   workload('sort.rs', 5),
 ];
 
-/** Headers that the programs' own configuration would have made. */
+/** Headers that the configuration of the programs would have made. */
 export const stubs = {
-  // The salt of its hash tables is the same in every run.
+  // The salt of its hash tables is fixed, so that all runs are equal.
   'expat_config.h': `#include <string.h>
 #include <sys/random.h>
 static inline ssize_t fixed_random(void *bytes, size_t size, unsigned flags) { memset(bytes, 0x5e, size); return (ssize_t)size + (ssize_t)(flags & 0); }
@@ -119,7 +119,7 @@ static inline ssize_t fixed_random(void *bytes, size_t size, unsigned flags) { m
   'lua5.4-deb-multiarch.h': '#define DEB_HOST_MULTIARCH "x86_64-linux-gnu"\n',
 };
 
-/** How a program is compiled, its own options apart. */
+/** How a program is compiled, without its own options. */
 export function flags({ compiler, pie }) {
   if (compiler === 'rustc') return 'rustc -O -g';
   return `${compiler} -O2 -g -w ${pie ? '-fpie -pie -fno-plt' : '-fno-pie -no-pie'} -Wl,--build-id`;

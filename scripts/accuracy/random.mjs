@@ -11,12 +11,15 @@ export function randomFrom(seed) {
   };
 }
 
-/** The seed that a name stands for (FNV-1a). */
+/** Returns the seed for a name (FNV-1a). */
 export const seedOf = (name) => [...name].reduce((hash, letter) => Math.imul(hash ^ letter.codePointAt(0), 0x01000193) >>> 0, 0x811c9dc5);
 
 const normal = (random) => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
 
-/** A Poisson variate; from a mean of 60 on, the normal one beside it (what it is off by is far below the variate's own spread). */
+/**
+ * Draws a Poisson variate. From a mean of 60 a normal one is used instead; the difference is far smaller than the
+ * spread of the variate.
+ */
 export function poisson(random, mean) {
   if (mean >= 60) return Math.max(0, Math.round(mean + Math.sqrt(mean) * normal(random)));
   const limit = Math.exp(-mean);

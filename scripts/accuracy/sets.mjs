@@ -1,4 +1,4 @@
-// The sets of captures: which programs are in each, what making them takes, and who makes them.
+// The sets of captures: the programs of each set, what it needs, and the code that makes it.
 
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
@@ -11,21 +11,24 @@ import { kernelsFor } from './kernels.mjs';
 import { capture, captureByDefault } from './native.mjs';
 import { programs } from './programs.mjs';
 
-/** Debian packages, each with a program of it. */
+/** Debian packages, each with one of its programs. */
 const native = { valgrind: 'valgrind', gcc: 'gcc', 'g++': 'g++', 'clang-14': 'clang-14', binutils: 'strip', 'dpkg-dev': 'dpkg-source', make: 'make' };
-/** What measuring blocks takes, of every set. */
+/** What measuring blocks needs, in every set. */
 const blocks = { 'llvm-19': 'llvm-mca-19' };
 
 const onPath = (program) => process.env.PATH.split(':').some((folder) => existsSync(join(folder, program)));
 const missing = (packages) => Object.keys(packages).filter((debian) => !onPath(packages[debian]));
 
-/** Samples of a native program's own image. */
+/** Number of samples in a native program's own image. */
 const native_samples = 40_000;
 const native_samples_quick = 8_000;
-/** Path bursts of a native program: as many as a minute of CPU time gives at 1 %. */
+/** Number of path bursts of a native program: as many as a minute of CPU time gives at 1 %. */
 const native_bursts = 560;
 const native_bursts_quick = 50;
-/** Counted windows, at 3 ms: as many as `record --paths 0` counts, for 1 % of the time that so many samples take at its 1,000 Hz. */
+/**
+ * Number of counted windows of 3 ms: as many as `record --paths 0` counts with 1 % of the time that so many samples
+ * take at 1,000 Hz.
+ */
 export const native_windows = 120;
 
 async function makeNative(wanted, { root, quick, evaluator }) {
@@ -42,7 +45,7 @@ async function makeNative(wanted, { root, quick, evaluator }) {
   }
 }
 
-/** The programs that judge, each recorded as `dwell record -- CMD` comes until it has as many samples. */
+/** The programs of role `judge`, each recorded by a default `dwell record -- CMD` until it has enough samples. */
 async function makeDefault(wanted, { root, quick, evaluator }) {
   const work = join(target, 'accuracy-work/native');
   const samples = quick ? native_samples_quick : native_samples;

@@ -7,7 +7,10 @@ import { must, Stop } from '../step.mjs';
 
 const configured = ['/etc/apt/sources.list', '/etc/apt/sources.list.d'];
 
-/** Debian's sources as this machine names them, with `deb-src` for `deb`. Security mirrors often hold no sources: without. */
+/**
+ * Debian's sources as this machine names them, with `deb-src` instead of `deb`. Security mirrors are left out because
+ * they often have no sources.
+ */
 function sourceEntries() {
   const files = configured.flatMap((path) => (existsSync(path) ? (path.endsWith('.d') ? readdirSync(path).map((name) => join(path, name)) : [path]) : []));
   const of = (ending, separator) => files.filter((file) => file.endsWith(ending)).flatMap((file) => readFileSync(file, 'utf8').split(separator));
@@ -48,7 +51,7 @@ export async function debianSource(name, folder) {
   return { path: join(home, found.name), source: `Debian ${name} ${dsc.slice(dsc.indexOf('_') + 1, -'.dsc'.length)}` };
 }
 
-/** A crate's source as cargo has it for the project at `project`. */
+/** The source of a crate, as cargo stores it for the project at `project`. */
 export async function crateSource(name, project) {
   const { output } = await must(`source of ${name}`, ['cargo', 'metadata', '--format-version', '1', '--locked', '--all-features', '-q', '--manifest-path', join(project, 'Cargo.toml')], { quiet: true });
   const { manifest_path, version } = JSON.parse(output.slice(output.indexOf('{'))).packages.find((found) => found.name === name);

@@ -39,14 +39,14 @@ function settleRepeats(executions, edges, instructions) {
   }
 }
 
-/** What enters each instruction: by edges, and from the instruction before it unless control never goes on from that. */
+/** Adds up what enters each instruction: edges, and the previous instruction unless control never continues from it. */
 function inflow({ executions, edges }, instructions) {
   const into = new Map();
   const add = (to, count) => into.set(to, (into.get(to) ?? 0) + count);
   for (const [, to, count] of edges) add(to, count);
   for (const [address, count] of executions) {
     const instruction = instructions.get(address);
-    // A call comes back, mostly; a conditional branch's way on is an edge.
+    // A call usually returns; the fall-through of a conditional branch is an edge.
     if (instruction?.kind === 'plain' || instruction?.kind === 'call') add(instruction.next, count);
   }
   return into;

@@ -42,7 +42,7 @@ static int load_program(void)
 	return syscall(SYS_bpf, BPF_PROG_LOAD, &attr, sizeof(attr));
 }
 
-/* Until this process ends, however it does. */
+/* The statistics are taken until this process ends in any way. */
 static int take_statistics(void)
 {
 	union bpf_attr attr;

@@ -8,7 +8,7 @@
 enum { TABLE = 1 << 17, STEPS = 35000 };
 static uint32_t table[TABLE];
 
-/* Dependent loads over half a megabyte, so that what an interrupt throws out of the caches is paid for here. */
+/* Dependent loads over half a megabyte, so that the work slows down if an interrupt evicts cache lines. */
 __attribute__((noinline)) static uint64_t work(uint64_t state)
 {
 	for (int i = 0; i < STEPS; i++) {

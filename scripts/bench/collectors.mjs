@@ -1,4 +1,4 @@
-// Whoever samples the whole machine, each to be turned on and off while victims run: nobody, perf, Dwell.
+// Collectors that sample the whole machine: none, perf, Dwell. Each can be turned on and off while victims run.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, openSync, closeSync, constants, readSync, rmSync, statSync, writeSync } from 'node:fs';
@@ -11,7 +11,7 @@ import { Stop } from '../step.mjs';
 import { countPerfData } from './perf-data.mjs';
 import { bytesBelow, cpuMs, helper, residentBytes, sleep, Talker } from './helpers.mjs';
 
-/** What is measured: what was built here, or another one, to compare. */
+/** The measured program: what was built here, or another one to compare with. */
 export const dwell = process.env.DWELL ?? built;
 
 /** An event whose consumer does nothing. */
@@ -36,7 +36,7 @@ export class Bare {
   }
 }
 
-/** `perf record -a`, by its control files. */
+/** `perf record -a`, controlled by its control files. */
 export class Perf {
   name = 'perf record -a';
 
@@ -50,9 +50,9 @@ export class Perf {
     if (spawnSync('mkfifo', [control, answers]).status !== 0) throw new Stop(`mkfifo ${control} failed`);
     this.control = openSync(control, constants.O_RDWR);
     this.answers = openSync(answers, constants.O_RDWR);
-    // -B: at its end perf 6.1 reads the build IDs of all it saw, and aborts on some (build-id.c:1010).
+    // -B: at its end perf 6.1 reads the build IDs of all images, and aborts on some (build-id.c:1010).
     this.talker = new Talker(['perf', 'record', '-q', '-B', '-a', '-e', 'cpu-clock', '-F', String(hz), '-D', '-1', '--control', `fifo:${control},${answers}`, '-o', this.file]);
-    await sleep(1000); // It says nothing when it is ready; the first command is answered once it is.
+    await sleep(1000); // It prints nothing when it is ready; the first command is answered then.
   }
 
   async turn(on) {
@@ -75,7 +75,7 @@ export class Perf {
   }
 }
 
-/** `dwell daemon` on a database of its own. */
+/** `dwell daemon` with a database of its own. */
 export class Dwell {
   constructor(scratch, backend, options = []) {
     this.backend = backend;
@@ -93,7 +93,7 @@ export class Dwell {
     this.took = (await this.status()).backend;
   }
 
-  /** One request of the daemon's control protocol. */
+  /** Sends one request of the daemon's control protocol. */
   ask(request) {
     return new Promise((resolve, reject) => {
       const socket = connect(join(this.database, 'daemon.sock'));
@@ -137,7 +137,9 @@ export class Dwell {
     return this.answer('epoch', 'list').epochs.at(-1);
   }
 
-  /** Samples of the newest epoch in images that runtimes made, `jit:…`: of an application, but of no file. */
+  /**
+   * Samples of the newest epoch in images of generated code, `jit:…`, which belong to an application but to no file.
+   */
   inJit() {
     const { id, events } = this.newest();
     const { rows } = this.answer('top', '--by', 'image', '-n', '0', '--epoch', id);
@@ -145,7 +147,7 @@ export class Dwell {
     return rows.filter((row) => row.build_id.startsWith('jit:')).reduce((sum, row) => sum + samples(row), 0);
   }
 
-  /** Tallies of the newest epoch, over its events. */
+  /** Counts of the newest epoch, summed over its events. */
   tallies() {
     return Object.values(this.newest().events).reduce(
       (sum, { samples, unknown, lost }) => ({ samples: sum.samples + samples, unknown: sum.unknown + unknown, lost: sum.lost + lost }),
@@ -158,10 +160,10 @@ export class Dwell {
   }
 }
 
-/** Without a rate of ours, the daemon's own settings; with one, no budget: it keeps the rate that it is told. */
+/** Without a given rate the daemon uses its own settings. With a rate it has no budget, so that it keeps this rate. */
 const daemonOptions = (backend, hz) => ['--backend', backend, ...(hz ? ['-F', String(hz), '--budget', '0'] : [])];
 
-/** Whether the backend works here; the reason why not. */
+/** Returns whether the backend works here, or the reason why it does not. */
 export async function unavailable(scratch, backend) {
   const collector = new Dwell(scratch, backend);
   try {
@@ -174,7 +176,7 @@ export async function unavailable(scratch, backend) {
   }
 }
 
-/** Uses of a collector between two looks: CPU ms a second, bytes a second. */
+/** Resources that a collector used between two measurements: CPU ms and bytes per second. */
 export function meter(collector) {
   const look = () => ({ at: performance.now(), cpu: cpuMs(collector.pid), bytes: collector.bytes });
   const before = look();

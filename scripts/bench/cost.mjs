@@ -15,38 +15,47 @@ import { middleSources } from './loads.mjs';
 import { Stop } from '../step.mjs';
 
 const GCC = ['gcc', '-O2', '-g', '-c', '-w', '-o', '/dev/null'];
-/** Calls of malloc in a piece of a turn of gcc's compiler proper: some half a millisecond, as a piece of what computes. */
+/**
+ * Calls of malloc in a piece of a turn of gcc's compiler proper: about half a millisecond, like a piece of a computing
+ * victim.
+ */
 const PIECE_CALLS = 400;
-/** Pieces of a turn, and of these the ones at its beginning that do not count. */
+/** Pieces of a turn, and how many at its beginning are not counted. */
 const PIECES = 6;
 const COLD_PIECES = 2;
-/** Rounds of turns of a victim that computes that are one run. */
+/** Number of rounds of turns that form one run of a computing victim. */
 const RUN_ROUNDS = 10;
 /**
  * Pieces beyond these percentiles of all are taken to be there: most were disturbed by something else. What makes all pieces longer
  * moves the mean by the share between them only, which is made up for.
  */
 const CLIPPED = [0.02, 0.98];
-/** How often all start anew, and of how many there must be something to compare. */
+/** Number of restarts, and how many of them must give results. */
 const PARTS = 12;
 const PARTS_MIN = 5;
-/** Shares of the time; the rest starts programs. */
+/** Shares of the time; the rest is used to start programs. */
 const COMPUTING = 0.25;
 const COMPILING = 0.7;
-/** Runs of the same work without which what it usually takes is not known. */
+/** Fewest runs of the same work from which its usual time can be determined. */
 const RUNS_MIN = 5;
 const BAR_PERCENT = 0.2;
 
 const [NOTHING, BARE] = [0, 1];
 const cpus = Array.from({ length: availableParallelism() }, (_, cpu) => cpu);
 
-/** A process on a CPU that can turn the collectors' events there on and off; its turns, if it takes any, are in `log`. */
+/**
+ * A process on a CPU that can turn the collectors' events there on and off. If it takes turns, they are written to
+ * `log`.
+ */
 function borrower({ cpu, hz, pids, command, turns }) {
   const env = turns && { TURNS_NAME: turns.name, TURNS_CALLS: String(turns.calls), TURNS_PIECES: String(PIECES), TURNS_LOG: turns.log, LD_PRELOAD: library('turns') };
   return new Talker([helper('lend'), String(cpu), String(hz), ...pids.map(String), '--', ...command], { env: { ...process.env, ...env } });
 }
 
-/** The runs of a log, a line each: of each piece its way's number and its time in ns, one after the other. None, if none ended. */
+/**
+ * Returns the runs of a log, one per line: for each piece the number of its way and its time in ns. Returns none if no
+ * run ended.
+ */
 function runsIn(log) {
   if (!existsSync(log)) return [];
   return readFileSync(log, 'utf8').split('\n').filter(Boolean).map((line) => Uint32Array.from(line.trim().split(' '), Number));
@@ -82,7 +91,7 @@ class Levels {
     this.runs += alike.length;
   }
 
-  /** The mean of each way, part by part; of parts without any, nothing. */
+  /** Returns the mean of each way, part by part; nothing for parts without pieces. */
   means() {
     const all = Float64Array.from(this.of.flat(2)).sort();
     const [low, high] = CLIPPED.map((share) => all[Math.floor(share * all.length)]);
@@ -91,7 +100,7 @@ class Levels {
   }
 }
 
-/** A victim on every CPU that computes. */
+/** A computing victim on every CPU. */
 async function computing({ scratch, seconds, count, ...where }) {
   const logs = cpus.map((cpu) => join(scratch, `computing-${cpu}`));
   const victims = cpus.map((cpu) => borrower({ ...where, cpu, command: [helper('chunk')], turns: { name: 'chunk', calls: 1, log: logs[cpu] } }));
@@ -102,7 +111,7 @@ async function computing({ scratch, seconds, count, ...where }) {
   return runs.map((pieces) => ({ work: '', pieces }));
 }
 
-/** On every CPU, over and over for some time: `run` with a number that counts up. */
+/** On every CPU, repeatedly for some time: `run` with a number that counts up. */
 const everywhere = (seconds, run) => {
   const end = performance.now() + seconds * 1000;
   return Promise.all(
@@ -112,7 +121,7 @@ const everywhere = (seconds, run) => {
   );
 };
 
-/** gcc on every CPU, its compiler proper taking turns; and what a file takes it, in ns. */
+/** Runs gcc on every CPU, whose compiler proper takes turns; returns the time of a file, in ns. */
 async function compiling({ scratch, seconds, count: _, ...where }) {
   const files = middleSources();
   const logs = cpus.map((cpu) => join(scratch, `compiling-${cpu}`));
@@ -128,7 +137,7 @@ async function compiling({ scratch, seconds, count: _, ...where }) {
   return { runs: cpus.flatMap((cpu) => runsIn(logs[cpu]).map((pieces, at) => ({ work: asked[cpu][at], pieces }))), ns: mean(taken) };
 }
 
-/** gcc of nothing on every CPU, way by way: what it takes to start and to end, in ns. */
+/** Runs gcc on an empty file on every CPU, one way after another; returns the time to start and end, in ns. */
 async function starting({ scratch, seconds, count, ...where }) {
   const empty = join(scratch, 'empty.c');
   writeFileSync(empty, '');
@@ -145,7 +154,7 @@ async function starting({ scratch, seconds, count, ...where }) {
   return rounds;
 }
 
-/** One part, its files in a folder: all collectors start, are compared, and end. */
+/** Measures one part, with its files in a folder: all collectors start, are compared, and end. */
 async function part(begin, within, hz, seconds) {
   const scratch = mkdtempSync(join(within, 'cost-'));
   const collectors = await begin();
@@ -162,7 +171,7 @@ async function part(begin, within, hz, seconds) {
   }
 }
 
-/** The levels of all parts' runs; `of` has a part's runs, by what they did. */
+/** Returns the levels of all parts' runs; `of` contains a part's runs by their work. */
 function levelsOf(parts, of) {
   const works = new Map();
   parts.forEach((one, part) => {
@@ -184,9 +193,9 @@ export async function cost({ begin, scratch, hz, seconds }) {
   const computed = levelsOf(parts, (one) => one.computed);
   const compiled = levelsOf(parts, (one) => one.compiled.runs);
   const [computedMeans, compiledMeans] = [computed, compiled].map((levels) => enough(levels.means()));
-  /** How much more one way takes than another. */
+  /** Returns how much more time one way takes than another. */
   const excess = (means, way, base) => interval(means.map((ways) => ((ways[way] / ways[base] - 1) * 100) / (CLIPPED[1] - CLIPPED[0])), mean);
-  /** Of starts, a share of what gcc takes for a file. */
+  /** Returns the cost of starts as a share of gcc's time for a file. */
   const startsOf = (one, way, base) => one.started.map((round) => ((round.get(way) - round.get(base)) / one.compiled.ns) * 100);
   const starts = (way, base) => interval(enough(parts.filter((one) => one.compiled.ns).map((one) => startsOf(one, way, base)).filter((all) => all.length > 0)));
   const judged = (figure) => `${percent(figure)} ${atMost(figure.middle, BAR_PERCENT, '%')}`;

@@ -23,7 +23,7 @@ async function uses({ ways, script, hz, seconds, rounds = 3 }) {
     for (const way of ways) {
       await way.start(hz);
       await way.turn(true);
-      await sleep(2000); // What starting costs is not what running costs.
+      await sleep(2000); // The cost of the start is not part of the running cost.
       for (let round = 0; round < rounds; round++) {
         const used = meter(way);
         await sleep((seconds / rounds) * 1000);
@@ -63,7 +63,7 @@ export async function reader({ scratch, dwells, hz, seconds }) {
   }
 }
 
-/** What the kernel itself says of the program on samples: nanoseconds and runs so far. */
+/** The kernel's own statistics of the program on samples: nanoseconds and runs so far. */
 function handled(pid) {
   const files = readdirSync(`/proc/${pid}/fdinfo`).map((fd) => readFileSync(`/proc/${pid}/fdinfo/${fd}`, 'utf8'));
   const of = (text, field) => Number(text.match(new RegExp(`^${field}:\\s*(\\d+)`, 'm'))?.[1] ?? 0);
@@ -74,7 +74,7 @@ function handled(pid) {
 
 const PERF_EVENT = 7; // enum bpf_prog_type
 
-/** Nanoseconds a sample, while it is on for so long. */
+/** Returns nanoseconds per sample while it is on for this long. */
 async function handling(way, seconds) {
   await way.turn(true);
   await sleep(500);
@@ -135,7 +135,7 @@ export async function lost({ scratch, dwells, seconds }) {
   table(`lost at ${hz} Hz on each CPU, ${seconds} s for each`, [['load', '', 'samples', 'lost', 'bar'], ...rows]);
 }
 
-/** Of the samples, those that the kernel added to an entry it had: what did not have to be handed out by itself. */
+/** Share of the samples that the kernel added to an existing entry, so that they need not be passed on separately. */
 export async function hits({ scratch, dwells, hz, seconds }) {
   const load = new Endless(build(folder(scratch)));
   const rows = [];
@@ -169,7 +169,7 @@ export async function unknown({ scratch, dwells, hz }) {
   table(`unknown at ${hz} Hz on each CPU`, [['load', '', 'samples', 'unknown', 'share', 'bar', 'jit:', 'lost'], ...rows]);
 }
 
-/** perf.data and the database for the same kind of seconds; perf.data by its bytes per sample. */
+/** Compares perf.data with the database for the same kind of seconds; perf.data by its bytes per sample. */
 export async function disk({ scratch, dwells, seconds }) {
   const [hz, script] = [1000, build(folder(scratch))];
   const load = new Endless(script);

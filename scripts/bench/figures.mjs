@@ -1,4 +1,4 @@
-// Figures and tables: pure, but for the printing.
+// Figures and tables. Pure, except for printing.
 
 export const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
 
@@ -26,7 +26,7 @@ export function interval(values, middle = median) {
 export const percent = ({ middle, low, high }, digits = 2) =>
   `${middle.toFixed(digits)} % (${low.toFixed(digits)}–${high.toFixed(digits)})`;
 
-/** The bar beside the figure that is held to it. */
+/** The limit beside the figure that must keep it. */
 export const atMost = (value, limit, unit) => `${value <= limit ? '✓' : '✗'} ≤ ${limit} ${unit}`;
 export const atLeast = (value, limit, unit) => `${value >= limit ? '✓' : '✗'} ≥ ${limit} ${unit}`;
 
@@ -36,6 +36,6 @@ export function table(title, rows) {
   for (const row of rows) console.log(`  ${row.map((cell, column) => cell.padEnd(widths[column])).join('  ').trimEnd()}`);
 }
 
-/** In another order each time, so that no way always follows the same one. */
+/** Shuffles the ways, so that no way always follows the same one. */
 export const shuffled = (values) =>
   values.map((value) => ({ value, at: Math.random() })).toSorted((a, b) => a.at - b.at).map(({ value }) => value);

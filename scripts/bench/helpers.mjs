@@ -8,7 +8,7 @@ import { Stop, target, top } from '../step.mjs';
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** Builds `scripts/bench/NAME.c` where it is newer than what was built. */
+/** Builds `scripts/bench/NAME.c` if it is newer than the built program. */
 function compiled(name, program, options) {
   const [folder, source] = [join(top, 'scripts/bench'), join(top, 'scripts/bench', `${name}.c`)];
   mkdirSync(join(target, 'bench'), { recursive: true });
@@ -21,29 +21,29 @@ function compiled(name, program, options) {
   return program;
 }
 
-/** A program in C that helps to measure. */
+/** A C program that helps to measure. */
 export const helper = (name) => compiled(name, join(target, 'bench', name), []);
 
-/** A library that is preloaded into what is measured. */
+/** A library that is preloaded into the measured program. */
 export const library = (name) => compiled(name, join(target, 'bench', `${name}.so`), ['-shared', '-fPIC']);
 
-/** Processes that must not outlive us: their ids, negative where a whole group is meant. */
+/** Ids of processes that must not outlive this one; negative for a whole group. */
 const ours = new Set();
 process.on('exit', () => {
   for (const pid of ours) {
     try {
       process.kill(pid, 'SIGKILL');
     } catch {
-      // It had ended.
+      // It had ended already.
     }
   }
 });
 for (const [signal, number] of Object.entries({ SIGINT: 2, SIGTERM: 15, SIGHUP: 1 })) {
-  // Who waits for a signal itself, ends by itself.
+  // A process that handles the signal itself also ends by itself.
   process.on(signal, () => process.listenerCount(signal) > 1 || process.exit(128 + number));
 }
 
-/** Has a process, or a group, end with us in whatever way we end; returns what takes that back. */
+/** Makes a process or group end with this process, in whatever way it ends; returns a function that cancels that. */
 export function endsWithUs(pid) {
   ours.add(pid);
   return () => ours.delete(pid);
@@ -99,7 +99,7 @@ export class Talker {
     return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
   }
 
-  /** All lines that nobody has taken yet. */
+  /** All lines that have not been read yet. */
   takeLines() {
     return this.#lines.splice(0);
   }
@@ -134,6 +134,6 @@ export function residentBytes(pid) {
 
 export function bytesBelow(path) {
   const status = statSync(path, { throwIfNoEntry: false });
-  if (!status) return 0; // A compaction took it away between the listing and the look.
+  if (!status) return 0; // A compaction removed it after the folder was listed.
   return status.isDirectory() ? readdirSync(path).reduce((sum, name) => sum + bytesBelow(join(path, name)), 0) : status.size;
 }

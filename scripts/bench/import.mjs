@@ -1,4 +1,4 @@
-// What the benches of import share: a recording of compilers, and commands measured beside each other.
+// Shared parts of the import benches: a recording of compilers, and commands measured in pairs.
 
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -21,13 +21,13 @@ export function measure(command, scratch) {
   const { status, stdout, stderr } = spawnSync('perf', [...stat, ...command], { encoding: 'utf8', maxBuffer: 1 << 30, cwd: top });
   if (status !== 0) throw new Stop(`${command.join(' ')}: status ${status}: ${stderr.trim().split('\n').pop()}`);
   const told = readFileSync(times, 'utf8');
-  // What was not counted took no time: less than the system's clock tells.
+  // A missing count means that the time was too short for the system's clock.
   const seconds = (event) => Number(told.match(new RegExp(`^(\\d+),ns,${event},`, 'm'))?.[1] ?? 0) / 1e9;
   const [wall, user, system] = events.split(',').map(seconds);
   return { wall, cpu: user + system, peak: Number(readFileSync(peaks, 'utf8')) / 1024, stdout };
 }
 
-/** How many samples a file of perf's has. */
+/** Returns the number of samples in a perf.data file. */
 export function samplesOf(file) {
   const { stdout } = spawnSync('perf', ['report', '-i', file, '--stats', '--stdio'], { encoding: 'utf8', maxBuffer: 1 << 28 });
   return Number(stdout.match(/SAMPLE events:\s+(\d+)/)?.[1] ?? 0);
@@ -42,7 +42,7 @@ export function recording() {
   const env = { ...process.env, CARGO_TARGET_DIR: join(folder, 'compilers') };
   const made = `${file}.new`;
   console.log('recording compilers until there are a million samples: about three minutes …');
-  // 10,000 samples a second on two CPUs.
+  // The rate gives 10,000 samples per second on two CPUs.
   const record = ['record', '-q', '-B', '-a', '-e', 'cpu-clock', '-F', '4999', '-o', made, '--', 'timeout', '-k', '1', '125', 'bash', '-c', build];
   spawnSync('perf', record, { env, cwd: top, stdio: 'ignore' });
   const found = samplesOf(made);
@@ -70,7 +70,7 @@ __attribute__((noinline)) unsigned long short_one(const unsigned long *p, unsign
 int main(void) {\n  unsigned long p[1024] = {1, 7, 9};\n  return (int)(lengthy(p, 3, 200000) + short_one(p, 3, 100000000)) & 1;\n}\n`;
 }
 
-/** A recording of a suite of programs: Debian's compiler, interpreters and tools, and a procedure that is long. */
+/** A recording of a suite of programs (Debian's compiler, interpreters and tools), and a long procedure. */
 export function suite(scratch) {
   const path = (name) => join(scratch, name);
   writeFileSync(path('long.c'), longSource());
@@ -93,7 +93,7 @@ export function suite(scratch) {
   return { file, long: { name: 'lengthy', other: 'short_one' } };
 }
 
-/** Our commands, whose times add up, beside the peer's; alternating. */
+/** Measures our commands, whose times are added, against the other tool's, alternating. */
 export function beside({ title, ours, theirs, rounds, scratch, faster, smaller }) {
   const results = { ours: [], theirs: [] };
   for (let round = 0; round < rounds; round++) {

@@ -18,14 +18,20 @@ function unitSource() {
   return [...types, ...inlined, ...functions].join('\n') + '\n';
 }
 
-/** The file that is opened: as long as one that people write. It runs each of its functions as long as its argument says. */
+/**
+ * The file that is opened. It is as long as a typical source file, and runs each of its functions as often as its
+ * argument says.
+ */
 function hotSource() {
   const functions = Array.from({ length: 60 }, (_, n) => `__attribute__((noinline)) long hot${n}(const long *p, long at, long n) {\n  while (n-- > 0)\n    at = p[at] ^ (at & ${n + 1});\n  return at;\n}\n`);
   const calls = Array.from({ length: 60 }, (_, n) => `  sum += hot${n}(p, sum & 7, n);`);
   return `#include <stdlib.h>\n\n${functions.join('\n')}\nint main(int argc, char **argv) {\n  long p[1024] = {0}, sum = 0, n = argc > 1 ? atol(argv[1]) : 1;\n${calls.join('\n')}\n  return (int)sum & 1;\n}\n`;
 }
 
-/** Makes it below `folder`: its path, the hot source's, and how many bytes its debug information takes. */
+/**
+ * Makes the program below `folder`; returns its path, the path of the hot source, and the size of its debug information
+ * in bytes.
+ */
 export function makeLargeProgram(folder) {
   const path = (name) => join(folder, name);
   const run = (program, ...args) => execFileSync(program, args, { cwd: folder, encoding: 'utf8', maxBuffer: 1 << 29 });
@@ -39,7 +45,7 @@ export function makeLargeProgram(folder) {
   return { program: path('large'), file: path('hot.c'), debugBytes: debugBytes(path('large')) };
 }
 
-/** How many bytes a program's debug information takes. */
+/** Returns the size of a program's debug information in bytes. */
 export function debugBytes(program) {
   const sections = execFileSync('size', ['-A', program], { encoding: 'utf8' });
   return [...sections.matchAll(/^\.debug\S*\s+(\d+)/gm)].reduce((sum, [, size]) => sum + Number(size), 0);

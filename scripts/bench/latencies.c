@@ -21,7 +21,7 @@ static double now_ns(void)
 	return time.tv_sec * 1e9 + time.tv_nsec;
 }
 
-// The least time of some runs of `body`, for one of its `per`.
+// Returns the least time of some runs of `body`, divided by `per`.
 #define LEAST_NS(per, body) ({ \
 	double least = 1e18; \
 	for (int run = 0; run < RUNS; run++) { \
@@ -33,7 +33,7 @@ static double now_ns(void)
 	least; \
 })
 
-// A random walk through all of `places`, each a line of its own, `apart` bytes from the next.
+// A random walk through all `places`, each on a cache line of its own, `apart` bytes from the next one.
 static double walk_ns(size_t places, size_t apart, int advice)
 {
 	size_t bytes = places * apart;
@@ -53,7 +53,7 @@ static double walk_ns(size_t places, size_t apart, int advice)
 		order[i] = order[j];
 		order[j] = other;
 	}
-	// Lines of pages lie in different sets of the caches.
+	// The lines of different pages lie in different sets of the caches.
 #define AT(i) (first + order[i] * apart + order[i] * LINE % apart)
 	for (size_t i = 0; i < places; i++)
 		*(char **)AT(i) = AT((i + 1) % places);

@@ -33,7 +33,7 @@ static int open_event(int cpu, uint64_t config, uint64_t period_ns, int clock)
 	return syscall(SYS_perf_event_open, &attr, -1, cpu, -1, 0);
 }
 
-/* An event takes records into another one's ring if both are of one CPU and by one clock. */
+/* An event can write to the ring of another one if both have the same CPU and the same clock. */
 static int is_of(int cpu, int event)
 {
 	static const int clocks[] = { -1, CLOCK_MONOTONIC };
@@ -48,7 +48,7 @@ static int is_of(int cpu, int event)
 	return is_same;
 }
 
-/* Adds a process's events on a CPU, off. */
+/* Adds the events of a process on a CPU, turned off. */
 static int borrow(int cpu, int pid)
 {
 	int process = syscall(SYS_pidfd_open, pid, 0), found = 0;
@@ -72,7 +72,7 @@ static int borrow(int cpu, int pid)
 			close(fd);
 			continue;
 		}
-		fd = dup(fd); /* one that is inherited */
+		fd = dup(fd); /* a descriptor that children inherit */
 		ioctl(fd, PERF_EVENT_IOC_DISABLE, 0);
 		add(fd);
 		found++;

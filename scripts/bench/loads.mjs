@@ -1,4 +1,4 @@
-// What the machine does while it is sampled: a C project's build, a mix of languages, plain computation.
+// Loads of the machine while it is sampled: the build of a C project, a mix of languages, plain computation.
 
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, statSync } from 'node:fs';
@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { Stop, top } from '../step.mjs';
 import { endsWithUs } from './helpers.mjs';
 
-/** A C project that is on every machine that has built Dwell: zstd, out of cargo's own store. */
+/** A C project that exists on every machine that has built Dwell: zstd, from cargo's store. */
 export function cProject() {
   const { stdout } = spawnSync('cargo', ['metadata', '--format-version', '1', '--locked'], { cwd: top, encoding: 'utf8', maxBuffer: 1 << 28 });
   const zstd = JSON.parse(stdout).packages.find(({ name }) => name === 'zstd-sys');
@@ -15,7 +15,7 @@ export function cProject() {
   return join(zstd.manifest_path, '../zstd/lib');
 }
 
-/** Its middling files: each takes gcc a few tenths of a second. */
+/** Its medium-sized files: gcc takes a few tenths of a second for each. */
 export function middleSources() {
   const folder = cProject();
   const files = readdirSync(folder, { recursive: true }).filter((name) => name.endsWith('.c')).map((name) => join(folder, name));
@@ -25,11 +25,11 @@ export function middleSources() {
 const cpus = availableParallelism();
 const times = (count, command) => `for i in $(seq ${count}); do ${command}; done`;
 
-/** A build: gcc over every file of the project, as many at a time as there are CPUs. */
+/** A build: gcc runs on every file of the project, with one job per CPU. */
 export const build = (objects) =>
   `cd ${objects} && find ${cProject()} -name '*.c' -print0 | xargs -0 -n1 -P${cpus} gcc -O2 -g -c -w`;
 
-/** Compilers, JIT code, an interpreter and a fork-happy shell, side by side. */
+/** Compilers, JIT code, an interpreter and a shell that forks much, side by side. */
 export const mixed = (objects) => `
   (cd ${objects} && find ${cProject()}/common ${cProject()}/decompress -name '*.c' -print0 | xargs -0 -n1 gcc -O2 -c -w) &
   node -e 'let s = 0; const f = (x) => (x * 31 + 7) % 1000003; for (let i = 0; i < 3e8; i++) s = f(s + i); process.exitCode = s < 0 ? 1 : 0' &
@@ -41,12 +41,13 @@ for i in range(60000): hashlib.sha1(json.dumps({"n": i, "l": list(range(20))}).e
 /** Plain computation on every CPU. */
 export const computing = (seconds) => {
   const program = join(top, 'test-fixtures/programs/build/mispredict');
-  if (!existsSync(program)) throw new Stop(`${program} is missing: npm run build`); // Else its shell would loop over nothing.
-  // In the foreground timeout stays in our process group, which is what is killed.
+  // Otherwise its shell would loop without working.
+  if (!existsSync(program)) throw new Stop(`${program} is missing: npm run build`);
+  // With --foreground, timeout stays in our process group, which is killed at the end.
   return `${`timeout --foreground ${seconds} ${program} 100000000 >/dev/null & `.repeat(cpus)} wait; true`;
 };
 
-/** Processes by the thousand. */
+/** Thousands of processes. */
 export const forking = (seconds) => `end=$((SECONDS + ${seconds})); while [ $SECONDS -lt $end ]; do /bin/true & /bin/true & wait; done`;
 
 /** Runs a load to its end. */
@@ -57,7 +58,7 @@ export function runLoad(script) {
   });
 }
 
-/** Runs a load over and over until it is stopped, or we end, in whatever way: then its shell is killed. */
+/** Runs a load repeatedly until it is stopped or this process ends in any way; then its shell is killed. */
 export class Endless {
   constructor(script) {
     const shell = ['setpriv', '--pdeathsig', 'KILL', 'bash', '-c', `while :; do ${script}\ndone`];

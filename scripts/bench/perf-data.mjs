@@ -8,23 +8,23 @@ import { closeSync, openSync, readSync } from 'node:fs';
 const [LOST, COMM, SAMPLE, MMAP2, LOST_SAMPLES] = [2, 3, 9, 10, 13];
 const [MAGIC, ATTRIBUTES_AT, DATA_AT, DATA_BYTES_AT, HEADER_BYTES] = ['PERFILE2', 24, 40, 48, 104];
 const SAMPLE_TYPE_AT = 24;
-/** IP, TID, TIME, CPU, PERIOD: what one event is recorded with by -F and --sample-cpu. */
+/** IP, TID, TIME, CPU, PERIOD: the fields that -F and --sample-cpu record for one event. */
 const SAMPLE_TYPE = 0x187n;
 const COMM_EXEC = 1 << 13;
 const PROT_EXEC = 4;
 const RECORD_HEADER_BYTES = 8;
 const CHUNK_BYTES = 1 << 20;
 
-/** Where the records lie in the file. */
+/** Position of the records in the file. */
 function dataOf(file) {
   const header = Buffer.alloc(HEADER_BYTES);
   readSync(file, header, 0, HEADER_BYTES, 0);
-  if (header.toString('latin1', 0, MAGIC.length) !== MAGIC) throw new Error('no file of perf’s');
+  if (header.toString('latin1', 0, MAGIC.length) !== MAGIC) throw new Error('not a perf.data file');
   const [start, bytes] = [DATA_AT, DATA_BYTES_AT].map((at) => Number(header.readBigUInt64LE(at)));
   return { start, end: start + bytes };
 }
 
-/** Calls `each` with every record: its type, its misc flags, and its bytes, which are used again. */
+/** Calls `each` with every record: its type, its misc flags, and its bytes, whose buffer is reused. */
 function eachRecord(path, each) {
   const file = openSync(path);
   try {
@@ -32,12 +32,12 @@ function eachRecord(path, each) {
     const chunk = Buffer.alloc(CHUNK_BYTES);
     let [at, first, known] = [start, start, 0];
     while (at + RECORD_HEADER_BYTES <= end) {
-      // A record is no longer than 64 KiB.
+      // A record has at most 64 KiB.
       if (at + (1 << 16) > first + known && first + known < end) {
         [first, known] = [at, readSync(file, chunk, 0, CHUNK_BYTES, at)];
       }
       const [type, misc, bytes] = [chunk.readUInt32LE(at - first), chunk.readUInt16LE(at - first + 4), chunk.readUInt16LE(at - first + 6)];
-      if (bytes < RECORD_HEADER_BYTES) break; // Cut off while it was written.
+      if (bytes < RECORD_HEADER_BYTES) break; // The file was cut off while it was written.
       each(type, misc, chunk.subarray(at - first, at - first + bytes));
       at += bytes;
     }
@@ -46,12 +46,12 @@ function eachRecord(path, each) {
   }
 }
 
-/** Samples, and samples that its records say are missing. */
+/** Counts samples, and samples that records report as lost. */
 export function countPerfData(path) {
   const counted = { samples: 0, lost: 0 };
   eachRecord(path, (type, misc, record) => {
     if (type === SAMPLE) counted.samples++;
-    if (type === LOST) counted.lost += Number(record.readBigUInt64LE(16)); // behind the event's id
+    if (type === LOST) counted.lost += Number(record.readBigUInt64LE(16)); // after the event's id
     if (type === LOST_SAMPLES) counted.lost += Number(record.readBigUInt64LE(8));
   });
   return counted;
@@ -64,7 +64,7 @@ export function readPerfData(path) {
   eachRecord(path, (type, misc, record) => {
     const word = (at) => record.readBigUInt64LE(at);
     const pid = () => record.readUInt32LE(type === SAMPLE ? 16 : 8);
-    const time = () => word(type === SAMPLE ? 24 : record.length - 16); // Behind others: thread, time, CPU.
+    const time = () => word(type === SAMPLE ? 24 : record.length - 16); // Other records end with: thread, time, CPU.
     if (type === SAMPLE) {
       records.push({ kind: 'sample', time: time(), pid: pid(), pc: word(8), cpu: record.readUInt32LE(32) });
     } else if (type === COMM && misc & COMM_EXEC) {

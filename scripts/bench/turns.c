@@ -15,7 +15,7 @@ extern void *__libc_malloc(size_t size);
 
 static struct ways ways;
 static struct { uint32_t way, cpu_ns; } done[LOG_MAX];
-static long every, calls; /* every is 0 while nothing is counted */
+static long every, calls; /* `every` is 0 while nothing is counted. */
 static int count, pieces, order[WAYS_MAX];
 static uint64_t since_ns, random_state;
 
@@ -96,7 +96,7 @@ __attribute__((destructor)) static void tell(void)
 
 	if (!every && !count)
 		return;
-	if (every) /* the last piece is not whole */
+	if (every) /* The last piece is incomplete. */
 		turn(&ways.of[way_now()], 0);
 	every = 0;
 	log = fopen(getenv("TURNS_LOG"), "a");

@@ -7,7 +7,7 @@ import { Stop, target } from '../step.mjs';
 import { room } from './packages.mjs';
 
 const arm64 = 'aarch64-unknown-linux-gnu';
-/** Where dwell is built, who strips it, and how to build it where this is not done for everything else. */
+/** The folder of dwell's builds, the program that strips it, and how to build it if nothing else builds it. */
 const builds = {
   amd64: { folder: target, strip: 'strip', how: 'npm run build', libraries: ownLibraries },
   arm64: {
@@ -16,20 +16,20 @@ const builds = {
   },
 };
 
-/** What a program of this machine needs to run, by its place there. */
+/** Files that a program of this machine needs to run, by their path there. */
 function ownLibraries(program) {
   const told = spawnSync('ldd', [program], { encoding: 'utf8' }).stdout.matchAll(/^\s*(?:\S+ => )?(\/\S+) \(/gm);
   return Object.fromEntries([...told].map(([, path]) => [path, path]));
 }
 
-/** The same of a program for arm64, from Debian's cross compiler. */
+/** The same for an arm64 program, from Debian's cross compiler. */
 function crossLibraries(program) {
   const told = spawnSync('aarch64-linux-gnu-readelf', ['-d', program], { encoding: 'utf8' }).stdout.matchAll(/\(NEEDED\).*\[(.*)\]/g);
   const names = new Set([...told].map(([, name]) => name).concat('ld-linux-aarch64.so.1'));
   return Object.fromEntries([...names].map((name) => [`/lib/${name}`, `/usr/aarch64-linux-gnu/lib/${name}`]));
 }
 
-/** dwell without its debug information, and what it needs to run, as files of the machine. */
+/** dwell without debug information, and the files that it needs, as files of the machine. */
 export function dwellFiles(arch) {
   const { folder, strip, how, libraries } = builds[arch];
   const built = ['debug', 'release'].map((profile) => join(folder, profile, 'dwell')).filter(existsSync);
@@ -60,7 +60,7 @@ function answer(text, name) {
 const sum = (numbers) => numbers.reduce((all, one) => all + one, 0);
 const CLOCK = 'cpu-clock';
 const RATE_HZ = 2000;
-/** Of its some two seconds, at 100 (BPF) or more registers a second. */
+/** Fewest register samples: the work takes about two seconds, with 100 (BPF) or more per second. */
 const DIRECTIONS = 50;
 /**
  * What work() in kmod/test/guest.c takes at least: 60 million rounds of 4 instructions, of 8 ns each (-icount shift=3).
@@ -70,7 +70,10 @@ const SPIN_SAMPLES = Math.round(60e6 * 4 * 8e-9 * RATE_HZ);
 
 const imageSamples = (rows) => Object.fromEntries(rows.map((row) => [basename(row.image), row.samples[CLOCK] ?? 0]));
 
-/** One database: its only epoch's counts, the samples of each image and those of the work with its time in the kernel. */
+/**
+ * One database: the counts of its only epoch, the samples of each image, and those of the work including its time in
+ * the kernel.
+ */
 function counts(text, name) {
   const epoch = answer(text, `${name} epochs`)?.epochs?.[0];
   const rows = answer(text, `${name} images`)?.rows;
@@ -86,9 +89,12 @@ function counts(text, name) {
   return { backend: epoch.backend, ...epoch.events[CLOCK], byImage, shown: sum(Object.values(byImage)), ofWork, wanted, taken, fallen };
 }
 
-/** Periods are drawn, rings miss the first part of each process, and the test's own processes have the work's name. */
+/**
+ * Tolerance: periods are random, rings miss the first part of each process, and the test's own processes have the
+ * work's name.
+ */
 const NEAR = 1.1;
-/** On arm64 a process's first part is longer. */
+/** On arm64 the first part of a process is longer. */
 const NEAR_BY_RINGS = 1.2;
 const near = (a, b, factor) => a <= b * factor && b <= a * factor;
 
@@ -105,7 +111,10 @@ function checkCounts(name, backend, epoch) {
   ];
 }
 
-/** Modules that had come and gone when the kernel's tables were taken: each has its samples, under its own name. */
+/**
+ * Modules that had been loaded and unloaded before the kernel's tables were read: each has its samples under its own
+ * name.
+ */
 function checkModules(text) {
   const byImage = imageSamples(answer(text, 'modules images')?.rows ?? []);
   return ['dwell_spin', 'dwell_turn'].map((name) => {
@@ -115,7 +124,7 @@ function checkModules(text) {
   });
 }
 
-/** Two steps of the clock: three epochs (listed by their start), of which none ends before it starts. */
+/** Two steps of the clock: three epochs (listed by their start), none of which ends before it starts. */
 function checkClock(text) {
   const epochs = answer(text, 'clock epochs')?.epochs ?? [];
   const starts = epochs.map(({ start }) => Date.parse(start) / 1000);
@@ -127,7 +136,10 @@ function checkClock(text) {
   ];
 }
 
-/** Events that stopped and were opened again: an epoch before and one after, both by the module, of a hundred samples in a second. */
+/**
+ * Events that stopped and were reopened: one epoch before and one after, both by the module, with a hundred samples per
+ * second.
+ */
 function checkSilence(text) {
   const epochs = answer(text, 'silent epochs')?.epochs ?? [];
   const told = epochs.map(({ backend, events }) => ({ backend, ...events[CLOCK] }));

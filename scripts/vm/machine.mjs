@@ -14,7 +14,7 @@ const machines = {
   arm64: { program: 'qemu-system-aarch64', debian: 'qemu-system-arm', args: ['-M', 'virt', '-cpu', 'cortex-a57'], console: 'ttyAMA0', options: '', cross: 'aarch64-linux-gnu-', gcc: 'aarch64-linux-gnu-gcc' },
 };
 
-/** What is missing here for that architecture, or null. */
+/** Returns what is missing here for that architecture, or null. */
 export function lack(arch) {
   const { program, debian, gcc } = machines[arch];
   const has = (name) => !spawnSync(name, ['--version']).error;
@@ -34,7 +34,10 @@ export function command(program, args, options = {}) {
   });
 }
 
-/** Builds the modules of a folder's copy, as strictly as the kernel's own build can: W=1, and sparse where it is installed. */
+/**
+ * Builds the modules of a copied folder as strictly as the kernel's build can: with W=1, and with sparse where it is
+ * installed.
+ */
 async function make(kernel, from, kind, { sparse, options = [] }) {
   const folder = join(room, 'build', `${kernel.name.replace(' ', '-')}${kind}`);
   rmSync(folder, { recursive: true, force: true });
@@ -70,7 +73,7 @@ export async function tryDkms(kernel, script) {
   for (const made of [tree, src, join(install, kernel.release)]) mkdirSync(made, { recursive: true });
   cpSync(sources, join(src, source), { recursive: true });
   const folders = ['--dkmstree', tree, '--sourcetree', src, '--installtree', install, '--kernelsourcedir', kernel.headers];
-  // The headers lie elsewhere than Debian's tools for BTF believe; a key for signing must not be made in this system.
+  // The headers are not where Debian's BTF tools expect them, and no signing key may be created in this system.
   const env = { ...process.env, LC_ALL: 'C', MAKEFLAGS: 'CONFIG_DEBUG_INFO_BTF_MODULES=', mok_signing_key: join(folder, 'key'), mok_certificate: join(folder, 'certificate') };
   const dkms = (verb) => command(script, [verb, module, '-k', `${kernel.release}/x86_64`, ...folders, '--no-depmod'], { env });
   const installed = () => existsSync(install) && readdirSync(install, { recursive: true }).find((name) => /\/dwell\.ko/.test(name));
@@ -80,14 +83,14 @@ export async function tryDkms(kernel, script) {
   return { wrong: removed.status === 0 && !installed() ? null : 'it is not removed', output: removed.output };
 }
 
-/** The modules that come and go under dwell, as files of the machine. */
+/** The modules that are loaded and unloaded while dwell runs, as files of the machine. */
 export async function spinFiles(kernel) {
   const { folder, output } = await make(kernel, join(sources, 'test/spin'), '-spin', { sparse: false });
   if (output) throw new Stop(`the modules of kmod/test/spin for ${kernel.name}: ${output}`);
   return Object.fromEntries(['dwell_spin.ko', 'dwell_turn.ko'].map((name) => [name, readFileSync(join(folder, name))]));
 }
 
-/** The program that tests the module, as the machine's first process: static, so that it needs nothing else. */
+/** The program that tests the module, as first process of the machine. It is static, so it needs no other file. */
 export async function buildGuest(arch) {
   const file = join(room, `guest-${arch}`);
   const { status, output } = await command(machines[arch].gcc, ['-static', '-std=gnu11', '-O2', '-Wall', '-Wextra', '-Werror', '-o', file, ...guestSources]);

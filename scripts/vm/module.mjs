@@ -16,7 +16,7 @@ const tell = (good, name, details = '') => {
 };
 const skip = (name, reason) => console.log(`SKIPPED ${name}: ${reason}`);
 
-/** Calls what may find that something cannot be had. */
+/** Runs something that may find that a requirement is missing. */
 async function orSkip(name, work) {
   try {
     return await work();
@@ -27,11 +27,11 @@ async function orSkip(name, work) {
   }
 }
 
-/** outside_kernel.h is what stands in for the kernel's own headers elsewhere, so that the kernel's rules are not for it. */
+/** outside_kernel.h replaces the kernel's headers elsewhere, so the kernel's rules do not apply to it. */
 const kernelSources = () => ['', 'test/spin'].flatMap((folder) => readdirSync(join(top, 'kmod', folder)).map((name) => join(folder, name)))
   .filter((name) => /\.[ch]$|Kbuild$|^Makefile$/.test(name) && name !== 'outside_kernel.h');
 
-/** What a module outside the kernel's tree must do: ask which kernel it is built for (compat.h alone does). */
+/** A module outside the kernel's tree must check the kernel's version; only compat.h does. */
 const outOfTree = 'LINUX_VERSION_CODE,CONSTANT_COMPARISON';
 
 async function lint() {
@@ -42,7 +42,7 @@ async function lint() {
   tell(status === 0, 'checkpatch has nothing to say', output);
 }
 
-/** DKMS builds natively, so for amd64 on amd64 alone. */
+/** DKMS builds natively, so only for amd64 on amd64. */
 async function install() {
   const name = 'DKMS installs the module and removes it';
   if (process.arch !== 'x64') return skip(name, 'kernels for amd64 are built for here');
@@ -66,9 +66,9 @@ function isComplete({ text, inTime }) {
   return inTime && [...text.matchAll(/^(ok|not ok) \d+ - /gm)].length === planned;
 }
 
-/** The guest's results as ours, each with the machine's name; a plan that is not fulfilled is a failure. */
+/** Reports the guest's results as ours, each with the machine's name. A plan that is not fulfilled is a failure. */
 function report(name, { text, inTime }) {
-  // A test's line, and what follows it up to the next test: details of a failure.
+  // The line of a test, and the following lines up to the next test: details of a failure.
   const results = [...text.matchAll(/^(ok|not ok) \d+ - (.*)$([^]*?)(?=^(?:ok|not ok) \d+ - |^1\.\.\d+$|(?![^]))/gm)];
   for (const [, word, what, details] of results) {
     const [title, reason] = what.split(' # SKIP ');
@@ -82,7 +82,7 @@ function report(name, { text, inTime }) {
 
 const made = new Map();
 
-/** Machines share modules and guests; one that is being read must not be written anew. */
+/** Machines share modules and guests. A file that is being read must not be rewritten. */
 function shared(name, make) {
   if (!made.has(name)) made.set(name, make());
   return made.get(name);
@@ -125,7 +125,8 @@ async function machine({ version, arch, nmi = false, bench = false, dwell = fals
 const machines = [
   { version: '6.12', arch: 'amd64' },
   { version: '6.12', arch: 'arm64' },
-  // Its second CPU comes when the guest runs, who can do what that takes here (work_pause in kmod/test/work.c).
+  // Its second CPU comes online while the guest runs, which provides what that needs here (work_pause in
+  // kmod/test/work.c).
   { version: '6.1', arch: 'amd64', options: 'maxcpus=1' },
   { version: '6.1', arch: 'arm64' },
   { version: '6.12', arch: 'amd64', nmi: true, only: 'nmis' },
@@ -138,7 +139,7 @@ const machines = [
 ];
 
 await lint();
-// Two at a time: one QEMU uses one CPU. Kernels are unpacked one after the other.
+// Two machines run at a time, because one QEMU uses one CPU. Kernels are unpacked one after the other.
 const words = process.argv.slice(2);
 const queue = machines.filter((one) => words.every((word) => `${one.version} ${one.arch}${kind(one)}`.toLowerCase().includes(word)));
 if (words.length === 0) await install();

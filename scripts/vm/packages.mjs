@@ -10,7 +10,7 @@ import { Stop, target } from '../step.mjs';
 export const room = join(target, 'vm');
 const state = join(room, 'apt');
 const architectures = ['amd64', 'arm64'];
-/** What each kernel's newest image is called, but for the architecture. */
+/** Name of each kernel's newest image, without the architecture. */
 const metaPackages = { '6.1': 'linux-image-cloud', '6.12': 'linux-image-6.12-cloud' };
 
 const settings = [
@@ -21,7 +21,7 @@ const settings = [
 
 function tool(program, args, cwd = room) {
   const { status, stdout, stderr, error } = spawnSync(program, args, { cwd, encoding: 'utf8', maxBuffer: 1 << 28, env: { ...process.env, LC_ALL: 'C' } });
-  if (error) throw new Stop(`${program} is not here`);
+  if (error) throw new Stop(`${program} is not installed`);
   if (status !== 0) throw new Stop(`${program} ${args.filter((word) => !word.startsWith('-')).slice(0, 3).join(' ')}: ${stderr.trim().split('\n').pop()}`);
   return stdout;
 }
@@ -37,7 +37,7 @@ function update() {
 
 const dependencies = (name) => [...tool('apt-cache', [...settings, 'depends', name]).matchAll(/^ +Depends: <?([^\s>]+)/gm)].map((match) => match[1]);
 
-/** Unpacks packages into a folder that appears only when all of it is there. */
+/** Unpacks packages into a folder that appears when it is complete. */
 function unpack(names, folder) {
   const unfinished = `${folder}.part`;
   rmSync(unfinished, { recursive: true, force: true });
@@ -56,7 +56,7 @@ const only = (folder, pattern) => {
   return join(folder, names[0]);
 };
 
-/** The headers' Makefile names a folder of the system; here it lies elsewhere. */
+/** The Makefile of the headers names a folder of the system, which is elsewhere here. */
 function mend(headers, common) {
   const makefile = join(headers, 'Makefile');
   if (lstatSync(makefile).isSymbolicLink()) rmSync(makefile);
@@ -75,7 +75,7 @@ export function kernel(version, arch) {
     const image = dependencies(`${metaPackages[version]}-${arch}:${arch}`).find((name) => name.startsWith('linux-image-'));
     if (!image) throw new Stop(`no package of Linux ${version} for ${arch} in this system's sources`);
     const headers = image.replace('linux-image-', 'linux-headers-');
-    // Tools that run here, and headers for all architectures.
+    // Tools that run on this machine, and headers for all architectures.
     const beside = dependencies(headers).map((name) => name.replace(/:.*/, '')).filter((name) => /^linux-(kbuild|headers)-/.test(name));
     unpack([image, headers, ...beside.map((name) => (name.startsWith('linux-kbuild') ? `${name}:amd64` : name))], folder);
   }
@@ -86,7 +86,7 @@ export function kernel(version, arch) {
   return { name: `${version} ${arch}`, arch, release: basename(image).replace('vmlinuz-', ''), image, headers };
 }
 
-/** Debian's dkms, a script that takes every folder of its own as an argument. */
+/** Debian's dkms, a script that accepts each of its folders as an argument. */
 export function dkms() {
   const folder = join(room, 'dkms');
   if (!existsSync(folder)) {
@@ -96,7 +96,7 @@ export function dkms() {
   return join(folder, 'usr/sbin/dkms');
 }
 
-/** checkpatch.pl, which Debian ships in the kernel's source only. */
+/** checkpatch.pl, which Debian ships only in the kernel's source. */
 export function checkpatch() {
   const folder = join(room, 'checkpatch');
   const script = join(folder, 'scripts/checkpatch.pl');

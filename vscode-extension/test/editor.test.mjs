@@ -361,7 +361,7 @@ test('ten thousand procedures', { skip, timeout: 600_000 }, (t) => inWorkbench('
 }));
 
 test('without a profile', { skip, timeout: 600_000 }, async (t) => {
-  await t.test('the view says how to get one', () => inWorkbench('empty', { env: { DWELL_FAKE_EMPTY: '1' } }, async (workbench) => {
+  await t.test('the view explains how to make one', () => inWorkbench('empty', { env: { DWELL_FAKE_EMPTY: '1' } }, async (workbench) => {
     await workbench.statusItem('Dwell: no profile').waitFor();
     await workbench.command('View: Show Dwell');
     await (await hotList(workbench)).getByRole('button', { name: 'Record a Command', exact: true }).waitFor();

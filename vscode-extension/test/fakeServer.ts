@@ -196,7 +196,7 @@ connection.onRequest(methods.diff, ({ before = [], after = [], procedure: one, a
     before: { ...side, epochs: before },
     after: { ...side, epochs: after },
     normalizedBy: 'run', exposure: 1, total: change('more', '+50.0%', 4000, 6000), insignificantProcedures: 7, insignificantLines: 9, omittedRows: 0,
-    notes: ['one run a side: how much runs vary by themselves is unknown'],
+    notes: ['one run on each side: how much runs vary is unknown'],
     procedures: [
       { ...change('slower', '+30.0% · slower ×1.60 · CPI 19→31', 2000, 3200), id: procedure, name: 'chase', image: 'chase', confidence: 'high' },
       { ...change('more-often', '+15.0% · ran more often ×2.00', 600, 1200), id: 'chase:link_cycle', name: 'link_cycle', image: 'chase', confidence: 'high' },

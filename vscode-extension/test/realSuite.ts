@@ -113,7 +113,7 @@ export function run(): Promise<void> {
       const folder = workspaceFile('.', 1).fsPath;
       execFileSync('gcc', ['-O1', '-g', `-ffile-prefix-map=${folder}=/build/app`, '-o', 'chase', 'chase.c'], { cwd: folder });
       const titles = async () => (await codeLenses(app)).map((lens) => lens.command?.title ?? '');
-      await until('the word', titles, (all) => all.some((title) => title === 'Dwell: chase was rebuilt and not sampled since: numbers are of the build before'), patience);
+      await until('the word', titles, (all) => all.some((title) => title === 'Dwell: chase was rebuilt and not sampled since: numbers are of the earlier build'), patience);
       await vscode.commands.executeCommand('dwell.record', './chase 8');
       await until('a profile of the new build', titles, (all) => all.length > 0 && !all.some((title) => title.includes('rebuilt')), patience);
     },

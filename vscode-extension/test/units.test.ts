@@ -10,7 +10,7 @@ import { arranged, cpiText, inSight, type ListRow, type Sort } from '../src/hotL
 import { launchTarget } from '../src/launchTarget.ts';
 import { heatOf, lineEnds, shareBar } from '../src/lineText.ts';
 
-test('a command line becomes the words that run', () => {
+test('a command line is split into words', () => {
   const cases: [string, string[] | undefined][] = [
     ['./chase 32', ['./chase', '32']],
     ['  make   -j2  ', ['make', '-j2']],
@@ -34,27 +34,27 @@ test('a command line that needs a shell gets one', () => {
   for (const line of [`echo 'a | b'`, 'echo "a | b"', 'echo a\\|b']) assert.notEqual(splitCommandLine(line)?.[0], 'sh', line);
 });
 
-test('numbers read well', () => {
+test('numbers are formatted for people', () => {
   assert.deepEqual([0, 0.0001, 0.0005, 0.412, 1].map(percent), ['0.0%', '<0.1%', '0.1%', '41.2%', '100.0%']);
   assert.deepEqual([0, 999, 1234567].map(count), ['0', '999', '1,234,567']);
   assert.deepEqual([12, 1234, 4.56e6, 7.891e9].map(magnitude), ['12', '1.23 k', '4.56 M', '7.89 G']);
   assert.deepEqual([0.5, 0.996, 31, 99.5].map(cpi), ['0.50', '1.0', '31.0', '100']);
 });
 
-test('times are told from now', () => {
+test('times are relative to now', () => {
   const now = new Date('2026-11-21T12:00:00Z');
   const cases = { '2026-11-21T11:59:40Z': 'just now', '2026-11-21T11:15:00Z': '45 min ago', '2026-11-21T03:00:00Z': '9 h ago', 'no date': 'no date' };
   for (const [start, told] of Object.entries(cases)) assert.equal(when(start, now), told);
   assert.match(when('2026-11-01T12:00:00Z', now), /^2026-1[01]-\d\d$/);
 });
 
-test('folders whose profiles are in one place are together', () => {
+test('folders that share a database are grouped', () => {
   assert.deepEqual(grouped([], String), [[]]);
   assert.deepEqual(grouped(['a1', 'b1', 'a2'], (folder) => folder.slice(0, 1)), [['a1', 'a2'], ['b1']]);
   assert.equal(below('/work/a[1]/'), '/work/a?1?/**');
 });
 
-test('a share as a bar: quarters, and what is there at all shows', () => {
+test('a bar shows a share in quarters, and the smallest share is visible', () => {
   assert.deepEqual([0, 0.0001, 0.05, 0.25, 0.28, 0.86, 1, 2].map(shareBar), ['', '▏', '▎', '█', '█▏', '███▌', '████', '████']);
 });
 
@@ -70,7 +70,7 @@ test('a line ends with its bar and the server\'s words, an edited one says so', 
   assert.deepEqual(told(true).slice(1), [[2, '▏ of line 2', 'cost'], [4, ' edited · was 20 %', 'stale'], [5, ' edited · was 0.1 %', 'stale']]);
 });
 
-test('while runs are compared lines tell their change, noise only where all lines are shown', () => {
+test('while runs are compared, lines show changes, and noise only if all lines are shown', () => {
   const change = (line: number, grew: number, significant: boolean): LineChange => ({ ...unchanged, line, change: grew, changeShare: grew / 1000, significant, label: `${grew}` });
   const marks = { lines: [lineCost(1, 0.28)], stale: [], changes: [change(1, 50, true), change(2, -40, true), change(3, 2, false), change(4, 1, true)] };
   const told = (all: boolean) => lineEnds(marks, { hotShare: 0.01, all }).map(({ line, text, tone }) => [line, text, tone]);
@@ -78,7 +78,7 @@ test('while runs are compared lines tell their change, noise only where all line
   assert.deepEqual(told(true).slice(2), [[3, '2', 'cost'], [4, '1', 'slower']]);
 });
 
-test('a procedure has its CPI, or a bound that says so', () => {
+test('a procedure has a CPI or a marked bound', () => {
   assert.deepEqual([undefined, { cpi: 31, cpiMin: 29, split: null }, { cpi: null, cpiMin: 4, split: null }, { cpi: null, cpiMin: 0.9, split: null }, { cpi: null, cpiMin: null, split: null }].map(cpiText),
     ['', 'CPI 31.0', 'CPI ≥ 4.0', '', '']);
 });
@@ -97,14 +97,14 @@ test('the hot list is filtered by words of name and image, and sorted', () => {
   for (const [filter, sort, shown] of cases) assert.equal(ids(filter, sort), shown, `${filter} ${sort}`);
 });
 
-test('of ten thousand rows those in sight are drawn, and few besides', () => {
+test('of ten thousand rows only the visible ones and a few others are drawn', () => {
   assert.deepEqual(inSight(0, 380, 38, 10_000), [0, 20]);
   assert.deepEqual(inSight(38 * 5000, 380, 38, 10_000), [4990, 5020]);
   assert.deepEqual(inSight(38 * 9990, 380, 38, 10_000), [9980, 10_000]);
   assert.deepEqual(inSight(5000, 380, 38, 3), [3, 3]);
 });
 
-test('a line is as hot as its share', () => {
+test('the heat of a line follows its share', () => {
   assert.deepEqual([0, 0.009, 0.01, 0.05, 0.2, 1].map((share) => heatOf(share, 0.01)), [undefined, undefined, 'warm', 'hot', 'hottest', 'hottest']);
   assert.deepEqual([0, 0.0001].map((share) => heatOf(share, 0)), [undefined, 'warm']);
 });
@@ -115,7 +115,7 @@ const unchanged = {
   executionsAfter: null, countRatio: null, cpiBefore: null, cpiAfter: 2.5, costRatio: null, p: 1, falseDiscoveryRate: 1, significant: false,
 } as const;
 
-test('two listings stand line by line as the core aligned them', () => {
+test('two listings are aligned by line as the core aligned them', () => {
   const rows: DiffInstruction[] = [
     { ...unchanged, kind: 'same', before: place(1, 'jne 0x10'), after: place(101, 'jne 0x110') },
     { ...unchanged, kind: 'removed', before: place(2, 'nop'), after: null },
@@ -130,7 +130,7 @@ test('two listings stand line by line as the core aligned them', () => {
   assert.equal(costLabel({ ...row, significant: true, label: '+3% · slower' }, 'after'), '65  1,234 samples  2.5cy  +3% · slower');
 });
 
-test('a launch configuration is run as it says, or not at all', () => {
+test('a launch configuration is run exactly, or not at all', () => {
   const target = (configuration: unknown) => launchTarget(configuration, '/w')?.command;
   assert.deepEqual(target({ name: 'a', program: '${workspaceFolder}/a', args: ['-n', '3'] }), ['/w/a', '-n', '3']);
   for (const none of [null, {}, { program: 7 }, { program: '/a', request: 'attach' }, { program: '${command:pick}' }]) assert.equal(target(none), undefined);

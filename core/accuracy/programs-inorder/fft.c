@@ -1,4 +1,4 @@
-/* KISS FFT at work: transforms of several sizes, there and back, and a filter. */
+/* Runs KISS FFT: transforms of several sizes in both directions, and a filter. */
 #include "kiss_fft.h"
 #include "random.h"
 #include <stdio.h>

@@ -1,4 +1,6 @@
-/* Pointers and recursion: breadth-first search, union-find, queens, a linked list's merge sort, life, a binary search tree. */
+/* Pointers and recursion: breadth-first search, union-find, queens, merge sort of a linked list, life, a binary search
+ * tree.
+ */
 #include "random.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* Memory: a hash join of two tables that exceed the caches, a group-by, and a Bloom filter in front. */
+/* Memory: a hash join of two tables that exceed the caches, a group-by, and a Bloom filter before it. */
 #include "random.h"
 #include <stdio.h>
 #include <stdlib.h>

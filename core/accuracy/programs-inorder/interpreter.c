@@ -1,4 +1,4 @@
-/* Dispatch: random expressions compiled to a stack machine's code, run by computed goto, by a switch, and as trees. */
+/* Dispatch: random expressions are compiled for a stack machine and run by computed goto, by a switch, and as trees. */
 #include "random.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* cJSON at work: parses the file, walks and prints it, three times. */
+/* Runs cJSON: parses the file, walks through it and prints it, three times. */
 #include "cJSON.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-/* A seeded generator, so that a program does the same in each run. */
+/* A seeded generator, so that a program does the same work in each run. */
 #include <stdint.h>
 
 static uint64_t random_state = 88172645463325252u;

@@ -13,7 +13,7 @@
 #include "record.h"
 #include <stddef.h>
 
-/* When a register can be read: after the latency the text tells, and after what happened. */
+/* When a register can be read: after the latency that the code determines, and after dynamic events. */
 struct readiness {
     uint64_t known;
     struct arrival actual;
@@ -22,11 +22,11 @@ struct readiness {
 
 struct unit_use {
     uint64_t free;
-    uint64_t block; /* in which it was taken */
+    uint64_t block; /* the block in which it was taken */
     struct insn *user;
 };
 
-/* A delay of the next instruction's delivery: until when, why and by whom. */
+/* A delay of the delivery of the next instruction: its end, cause and culprit. */
 struct delay {
     uint64_t until;
     struct insn *culprit;
@@ -36,10 +36,11 @@ static struct readiness registers[REGS];
 static struct unit_use multiplier, float_unit;
 static struct delay redirect, entered_system;
 static uint64_t now;         /* the cycle of the last issue */
-static unsigned slots_taken; /* in that cycle */
+static unsigned slots_taken; /* slots used in that cycle */
 static unsigned units_taken;
 static bool cycle_closed = true;
-static uint64_t block;      /* counts transfers of control: what happened before is unknown to a block's text */
+/* number of transfers of control; the code of a block does not determine what happened before */
+static uint64_t block;
 static uint64_t fetched_line = UINT64_MAX, fetched_page = UINT64_MAX;
 static bool ideal;
 
@@ -65,7 +66,7 @@ static struct unit_use *occupied_unit(const struct insn *insn)
     return insn->units & UNIT_FLOAT ? &float_unit : NULL;
 }
 
-/* The earliest cycle by the text alone. */
+/* Returns the earliest cycle that the code alone allows. */
 static uint64_t known_cycle(const struct insn *insn)
 {
     uint64_t cycle = pairs(insn) ? now : now + 1;
@@ -79,7 +80,7 @@ static uint64_t known_cycle(const struct insn *insn)
     return cycle;
 }
 
-/* Moves `cycle` to `until`, charging what that adds. */
+/* Moves `cycle` to `until` and charges the added cycles. */
 static uint64_t held_until(struct insn *insn, uint64_t cycle, uint64_t until, enum cause cause, struct insn *culprit)
 {
     if (until <= cycle)
@@ -88,7 +89,7 @@ static uint64_t held_until(struct insn *insn, uint64_t cycle, uint64_t until, en
     return until;
 }
 
-/* A fetch starts when the predecessor was issued, or once the branch was known to go elsewhere. */
+/* A fetch starts when the predecessor was issued, or when the branch was known to go elsewhere. */
 static uint64_t front_end(struct insn *insn, uint64_t cycle)
 {
     uint64_t fetch = now;
@@ -208,7 +209,7 @@ static void take_unit(struct insn *insn)
         *unit = (struct unit_use){.free = now + insn->busy_cycles, .block = block, .user = insn};
 }
 
-/* Performs the accesses; when the last load's data is there. */
+/* Performs the accesses. Returns when the data of the last load arrives. */
 static struct arrival access_all(struct insn *insn, const struct access *accesses, unsigned n_accesses)
 {
     struct arrival last = {.done = now + insn->latency, .from = FIRST_LEVEL};

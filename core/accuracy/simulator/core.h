@@ -1,4 +1,4 @@
-/* The timing model: when each instruction leaves the head of the queue, and why not earlier. */
+/* The timing model: when each instruction leaves the head of the queue, and why it did not leave earlier. */
 #ifndef DWELL_CORE_H
 #define DWELL_CORE_H
 
@@ -13,7 +13,7 @@ void core_issue(struct insn *insn, const struct access *accesses, unsigned n_acc
 /* The cycle in which the last instruction was issued. */
 uint64_t core_cycles(void);
 
-/* Makes every dynamic event free, so that only what the text explains remains. */
+/* Makes every dynamic event free, so that only delays remain that the code explains. */
 void core_set_ideal(void);
 
 #endif

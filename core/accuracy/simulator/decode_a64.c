@@ -165,7 +165,7 @@ static void system(struct insn *insn, uint32_t word)
         insn->special = bits(word, 7, 5) >= 4 ? BARRIER : PLAIN;
         return;
     }
-    if ((word & 0xffffffe0) == 0xd50b7420) { /* dc zva: a store, though one whose address QEMU does not tell */
+    if ((word & 0xffffffe0) == 0xd50b7420) { /* dc zva: a store, but QEMU does not report its address */
         insn->alone = false;
         insn->units = UNIT_MEMORY;
         insn->store = true;
@@ -233,7 +233,7 @@ static void write_back(struct insn *insn, uint32_t word)
     insn->n_quick = 1;
 }
 
-/* ld1-ld4 and st1-st4, of whole registers or of one lane. */
+/* ld1-ld4 and st1-st4, on whole registers or on one lane. */
 static void structures(struct insn *insn, uint32_t word)
 {
     static const uint8_t whole[16] = {4, 0, 4, 0, 3, 0, 3, 1, 2, 0, 2};
@@ -305,7 +305,7 @@ static void pair(struct insn *insn, uint32_t word)
         write_back(insn, word);
 }
 
-/* ldadd and its kin, swp; ldapr is a plain load. */
+/* ldadd and similar ones, swp; ldapr is a plain load. */
 static void atomic(struct insn *insn, uint32_t word)
 {
     add_source(insn, general_or_sp(word, 5));
@@ -418,7 +418,7 @@ static void scalar_float(struct insn *insn, uint32_t word)
     }
 }
 
-/* dup, ins, smov and umov, of which some cross between the register files. */
+/* dup, ins, smov and umov, some of which cross between the register files. */
 static void copy_lane(struct insn *insn, uint32_t word)
 {
     unsigned kind = bits(word, 14, 11);
@@ -489,7 +489,7 @@ static void vector_three_different(struct insn *insn, uint32_t word)
     add_result(insn, vector(word, 0));
 }
 
-/* Shifts by an immediate, and moves of one. */
+/* Shifts by an immediate, and moves of an immediate. */
 static void vector_immediate(struct insn *insn, uint32_t word)
 {
     unsigned opcode = bits(word, 15, 11);

@@ -17,9 +17,11 @@ enum {
     LATENCY_VECTOR = 3,   /* SIMD integer */
     LATENCY_FLOAT_DIVIDE = 18, /* and square root; the unit is busy throughout */
 
-    MISPREDICT_CYCLES = 8, /* beyond the cycle that the next instruction takes anyhow */
+    MISPREDICT_CYCLES = 8, /* in addition to the cycle that the next instruction takes anyway */
     SYSTEM_CALL_CYCLES = 400,
-    /* In the kernel, beside the program's own time: an order of magnitude, and a prime, so that no loop keeps step with it. */
+    /* Cycles in the kernel, in addition to the program's own time: an order of magnitude, and prime, so that no loop is
+     * synchronous with it.
+     */
     PAGE_FAULT_CYCLES = 1009,
 
     LINE_SHIFT = 6,
@@ -31,15 +33,15 @@ enum {
     L2_BYTES = 512 << 10,
     L2_WAYS = 8,
     L2_CYCLES = 12,      /* load to use, or fetch to issue */
-    MEMORY_CYCLES = 110, /* the same */
+    MEMORY_CYCLES = 110, /* load to use, or fetch to issue */
 
     DTLB_ENTRIES = 64,
     DTLB_CYCLES = 25,
     ITLB_ENTRIES = 32,
     ITLB_CYCLES = 20,
 
-    LOAD_MISSES = 4,   /* outstanding at once */
-    STORE_ENTRIES = 6, /* of the store buffer, which drains in order, a first-level store each cycle */
+    LOAD_MISSES = 4,   /* outstanding at the same time */
+    STORE_ENTRIES = 6, /* the store buffer drains in order, a first-level store each cycle */
 
     GSHARE_BITS = 12,
     TARGET_ENTRIES = 512, /* last targets of indirect jumps and calls */

@@ -12,7 +12,7 @@
 
 struct line {
     uint64_t number;
-    uint64_t used;     /* when, for least recently used */
+    uint64_t used;     /* time of the last use, for least recently used */
     struct arrival arrival;
 };
 
@@ -38,7 +38,7 @@ static struct cache l1i, l1d, l2;
 static struct tlb itlb = {.entries = ITLB_ENTRIES}, dtlb = {.entries = DTLB_ENTRIES};
 static struct miss misses[LOAD_MISSES];
 static struct pending_store stores[STORE_ENTRIES];
-static unsigned next_store; /* the oldest entry, and the one to fill next */
+static unsigned next_store; /* the oldest entry, which is filled next */
 static uint64_t uses;       /* counts accesses: the clock of "least recently used" */
 
 static void cache_init(struct cache *cache, unsigned bytes, unsigned ways)
@@ -85,7 +85,7 @@ static struct line *replace(struct cache *cache, uint64_t number)
     return victim;
 }
 
-/* The line in `cache`, brought in if it was not there; `was_there` says which. */
+/* Returns the line in `cache`, after loading it if it was missing; `was_there` reports that. */
 static struct line *touch(struct cache *cache, uint64_t number, bool *was_there)
 {
     struct line *line = find(cache, number);
@@ -108,7 +108,7 @@ static unsigned cycles_from(enum level level)
     return level == SECOND_LEVEL ? L2_CYCLES : MEMORY_CYCLES;
 }
 
-/* Of a line that is asked for at `start` and is not in the first level. */
+/* Returns the arrival of a line that is requested at `start` and is not in the first level. */
 static struct arrival fetched(uint64_t number, uint64_t start)
 {
     enum level from = beyond_first_level(number);
@@ -190,7 +190,7 @@ uint64_t loads_done(uint64_t now, struct insn **whose)
     return now;
 }
 
-/* A store still in the buffer that covers all of a load hands its data on. */
+/* A store in the buffer that covers a load completely forwards its data. */
 static bool forwarded(const struct access *access, uint64_t now)
 {
     for (unsigned i = 0; i < STORE_ENTRIES; i++) {
@@ -252,7 +252,7 @@ void store(const struct access *access, uint64_t now)
         struct line *line = touch(&l1d, number, &near);
         if (!near)
             line->arrival = fetched(number, done);
-        /* A store to the first level takes a cycle; no line comes sooner than that. */
+        /* A store to the first level takes a cycle, and no line arrives earlier. */
         done = line->arrival.done > done + 1 ? line->arrival.done : done + 1;
     }
     stores[next_store] = (struct pending_store){.done = done, .access = *access};

@@ -14,16 +14,16 @@ struct access {
     bool store;
 };
 
-/* Where data came from, nearest first. */
+/* The level that data came from, the nearest one first. */
 enum level { FIRST_LEVEL, SECOND_LEVEL, MEMORY };
 
-/* When a load's result is usable, and what of it came last. */
+/* When the result of a load is usable, and which part of it came last. */
 struct arrival {
     uint64_t done;
     enum level from;
 };
 
-/* A load's line on its way; `done` may be past. */
+/* The line of a load on its way; `done` may be in the past. */
 struct miss {
     struct arrival arrival;
     struct insn *loader;
@@ -31,27 +31,29 @@ struct miss {
 
 void memory_init(void);
 
-/* Cycles that the fetch of the line of `pc` is late; zero from the first level. */
+/* Returns by how many cycles the fetch of the line of `pc` is late; 0 from the first level. */
 unsigned fetch_line_cycles(uint64_t pc);
-/* Cycles that the translation of the page of `pc` is late. */
+/* Returns by how many cycles the translation of the page of `pc` is late. */
 unsigned fetch_page_cycles(uint64_t pc);
 
-/* Cycles that translating the access is late. `*touched` grows by the pages that nobody accessed before. */
+/* Returns by how many cycles the translation of the access is late. Adds to `*touched` the pages that were never
+ * accessed before.
+ */
 unsigned data_page_cycles(const struct access *access, unsigned *touched);
 
-/* Whether all of the access is in the first level or on its way there. */
+/* Returns whether the whole access is in the first level or on its way there. */
 bool data_is_near(const struct access *access);
 
-/* Of the load misses that fill all places the one that is done first: another can be added then. */
+/* If load misses fill all places, returns the one that is done first: then another one can be added. */
 struct miss *first_miss(void);
 
 /* Performs a load issued at `now` by `loader`. */
 struct arrival load(const struct access *access, uint64_t now, struct insn *loader);
 
-/* When the last outstanding load miss has arrived, and whose it is. */
+/* Returns when the last outstanding load miss arrives, and which instruction caused it. */
 uint64_t loads_done(uint64_t now, struct insn **whose);
 
-/* When the store buffer has a free entry, and when it is empty. */
+/* Returns when the store buffer has a free entry, and when it is empty. */
 uint64_t store_slot_free(uint64_t now);
 uint64_t stores_done(void);
 

@@ -18,7 +18,7 @@
 QEMU_PLUGIN_EXPORT int qemu_plugin_version = 1;
 
 static void (*decode)(struct insn *, uint32_t);
-static struct insn *current; /* begun, not yet issued */
+static struct insn *current; /* begun, but not yet issued */
 static struct access accesses[MAX_ACCESSES];
 static unsigned n_accesses;
 static uint64_t start_code, end_code, foreign;

@@ -4,7 +4,7 @@
 
 #include "insn.h"
 
-/* Predicts the branch, learns from where it went, and says whether the prediction was right. */
+/* Predicts the branch, learns from its target, and returns whether the prediction was right. */
 bool predicted(const struct insn *branch, uint64_t next_pc);
 
 #endif

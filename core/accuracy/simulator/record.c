@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A name, and the level that data came from. */
+/* Names of causes, and of the levels that data came from. */
 static const char *const cause_names[CAUSES][2] = {
     [ICACHE] = {"icache-miss"},
     [ITLB] = {"itlb-miss"},
@@ -25,7 +25,7 @@ static const char *const cause_names[CAUSES][2] = {
 static const char *const event_names[EVENTS] = {"instructions", "L1-dcache-load-misses", "L1-icache-load-misses",
                                                 "dTLB-load-misses", "branch-misses"};
 
-/* An open-addressed table from up to three words to a count. A key of zeros means a free slot. */
+/* An open-addressed table from up to three words to a count. A key of zeros marks a free slot. */
 struct entry {
     uint64_t key[3];
     uint64_t count;
@@ -39,9 +39,9 @@ struct table {
 static struct record_options options;
 static struct table stalls, indirects, insns, pages;
 static uint64_t next_sample, samples, random_state;
-/* The kernel's time draws for itself, so that the program's samples stay where they are. */
+/* The kernel's time has its own random numbers, so that the program's samples do not depend on it. */
 static uint64_t kernel_cycles, next_kernel_sample, kernel_random_state;
-/* Sampled since the last branch. What does not fit is as if its branch could not be told. */
+/* Samples since the last branch. Samples that do not fit are treated as if their branch were unknown. */
 enum { PENDING_MAX = 64 };
 static struct insn *pending[PENDING_MAX];
 static unsigned n_pending;
@@ -99,7 +99,7 @@ static uint64_t *count_of(struct table *table, uint64_t a, uint64_t b, uint64_t 
     return &entry->count;
 }
 
-/* xorshift64*: small, seeded and good enough to draw periods. */
+/* xorshift64*: small, seeded, and good enough to draw periods. */
 static uint64_t draw(uint64_t *state)
 {
     *state ^= *state >> 12;
@@ -108,7 +108,7 @@ static uint64_t draw(uint64_t *state)
     return *state * 0x2545f4914f6cdd1du;
 }
 
-/* Uniform within an eighth of the mean, so that no loop keeps step with the samples. */
+/* Uniform within an eighth of the mean, so that no loop is synchronous with the samples. */
 static uint64_t draw_period(uint64_t *state, uint64_t mean)
 {
     uint64_t spread = mean / 4 + 1;
@@ -126,7 +126,7 @@ void record_init(const struct record_options *given)
         event_left[event] = draw_period(&random_state, options.event_periods[event]);
 }
 
-/* Tables hold instructions as the words of their pointers. */
+/* Tables store instructions as the words of their pointers. */
 static struct insn *insn_of(uint64_t word)
 {
     return (struct insn *)(uintptr_t)word;
@@ -231,7 +231,9 @@ static uint64_t address_or_zero(const struct insn *insn)
     return insn ? insn->pc : 0;
 }
 
-/* Of entries whose first word is an instruction: by its address, then by the second word, then by the third as one too. */
+/* Compares entries whose first word is an instruction: by its address, then by the second word, then by the third one,
+ * also an instruction.
+ */
 static int by_key(const void *left, const void *right)
 {
     const struct entry *a = left, *b = right;
@@ -241,7 +243,7 @@ static int by_key(const void *left, const void *right)
     return order(address_or_zero(insn_of(a->key[2])), address_or_zero(insn_of(b->key[2])));
 }
 
-/* The instructions of the main image in the order of addresses. */
+/* Returns the instructions of the main image in the order of addresses. */
 static struct insn **sorted_insns(uint64_t start, uint64_t end, size_t *count)
 {
     struct insn **list = allocate(insns.used + 1, sizeof *list);
@@ -255,7 +257,7 @@ static struct insn **sorted_insns(uint64_t start, uint64_t end, size_t *count)
     return list;
 }
 
-/* The entries whose instruction is in the main image, so ordered that two runs write the same files. */
+/* Returns the entries whose instruction is in the main image, in an order that makes the files of equal runs equal. */
 static struct entry *sorted_entries(const struct table *table, uint64_t start, uint64_t end, size_t *count)
 {
     struct entry *list = allocate(table->used + 1, sizeof *list);

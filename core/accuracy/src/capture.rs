@@ -319,7 +319,7 @@ fn expected(folder: &Path) -> Result<Vec<Expectation>, CaptureError> {
     table.rows(|row| {
         let address = row.hex()?;
         let TrueCause::Dynamic(cause) = TrueCause::from_str(row.field()?)? else {
-            return Err("\"base\" can be seen by none".to_owned());
+            return Err("\"base\" is not a cause that a listing shows".to_owned());
         };
         let verdict = match row.field()? {
             "kernel" => Expected::Kernel,
@@ -438,7 +438,7 @@ impl<'a> Row<'a> {
     /// Parses a whole number up to [`NUMBER_MAX`], so that many can be added.
     fn number(&mut self) -> Result<u64, String> {
         let text = self.field()?;
-        let number: u64 = text.parse().map_err(|_| format!("\"{text}\" is no whole number"))?;
+        let number: u64 = text.parse().map_err(|_| format!("\"{text}\" is not a whole number"))?;
         if number <= NUMBER_MAX { Ok(number) } else { Err(format!("\"{text}\" is too large")) }
     }
 
@@ -446,11 +446,11 @@ impl<'a> Row<'a> {
     fn amount(&mut self) -> Result<f64, String> {
         let text = self.field()?;
         let amount: Option<f64> = text.parse().ok();
-        amount.filter(|a| a.is_finite() && *a >= 0.0).ok_or_else(|| format!("\"{text}\" is no amount"))
+        amount.filter(|a| a.is_finite() && *a >= 0.0).ok_or_else(|| format!("\"{text}\" is not an amount"))
     }
 }
 
 fn hex(text: &str) -> Result<Address, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
-    u64::from_str_radix(digits, 16).map_err(|_| format!("\"{text}\" is no hexadecimal address"))
+    u64::from_str_radix(digits, 16).map_err(|_| format!("\"{text}\" is not a hexadecimal address"))
 }

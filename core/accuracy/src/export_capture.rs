@@ -21,22 +21,22 @@ use serde::Serialize;
 
 use crate::capture::ELSEWHERE;
 
-/// What to export.
+/// Arguments of `export`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The profile database; all its epochs are added up
+    /// The profile database. All its recordings are added up.
     #[arg(long, value_name = "DIR")]
     pub db: PathBuf,
-    /// A database whose path bursts are taken, where it is another one
+    /// Database with path bursts, if it is another one.
     #[arg(long, value_name = "DIR")]
     pub bursts: Option<PathBuf>,
-    /// A database whose breakpoint counts are taken, where it is another one
+    /// Database with breakpoint counts, if it is another one.
     #[arg(long, value_name = "DIR")]
     pub windows: Option<PathBuf>,
-    /// The program that was recorded
+    /// The program that was recorded.
     #[arg(long, value_name = "PATH")]
     pub image: PathBuf,
-    /// The capture to write to
+    /// Folder of the capture to write.
     #[arg(long, value_name = "DIR")]
     pub out: PathBuf,
 }
@@ -87,7 +87,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
     (sampling.bursts, sampling.windows) = (bursts.len(), windows.len());
     let time = Event::named(&sampling.event);
     sampling.image_samples = tables.get(&time).map_or(0, |table| table.values().sum());
-    ensure!(sampling.image_samples > 0, "no sample of {} in it", arguments.image.display());
+    ensure!(sampling.image_samples > 0, "the recording has no samples of {}", arguments.image.display());
     let derived = [
         ("directions.tsv", directions_table(&tables, &image)),
         ("bursts.tsv", bursts_table(&bursts, build_id, &image)),
@@ -108,14 +108,14 @@ fn all_evidence(folder: &Path) -> anyhow::Result<Vec<ExecutionEvidence>> {
 
 /// Returns what the epochs have in common. Fails if their samples cannot be added up.
 fn sampling(epochs: &[Epoch]) -> anyhow::Result<Sampling> {
-    let first = epochs.first().context("no epoch in the database")?;
+    let first = epochs.first().context("the database has no recordings")?;
     let (event, record) =
         first.events.iter().find(|(event, _)| event.is_time()).context("no time event was recorded")?;
     let mut samples = 0;
     for epoch in epochs {
         match epoch.events.get(event) {
             Some(other) if other.period == record.period => samples += other.samples,
-            _ => bail!("epoch {} was recorded otherwise than {}", epoch.id, first.id),
+            _ => bail!("recording {} has other events or periods than {}", epoch.id, first.id),
         }
     }
     Ok(Sampling {
@@ -140,8 +140,7 @@ fn mean_clock_hz(epochs: &[Epoch]) -> Option<f64> {
 fn add(tables: &mut Tables, counts: &Counts, build_id: &BuildId, image: &Image) -> anyhow::Result<()> {
     let id = ImageId::of_build(build_id);
     for (SampleKey { event, offset, .. }, count) in counts.iter().filter(|(key, _)| key.image == id) {
-        let address =
-            image.address_of(*offset).with_context(|| format!("nothing is loaded from {offset}"))?;
+        let address = image.address_of(*offset).with_context(|| format!("no segment contains {offset}"))?;
         *tables.entry(event.clone()).or_default().entry(address).or_default() += count;
     }
     Ok(())
@@ -166,7 +165,7 @@ fn write(
         }
     }
     for (name, text) in [("samples.tsv", samples), ("events.tsv", events)].into_iter().chain(derived) {
-        // Tables that were not recorded must not exist: an older file would be that of another recording.
+        // Tables that were not recorded must not exist: an older file would belong to another recording.
         let path = folder.join(name);
         if text.is_empty() && path.exists() {
             fs::remove_file(&path).with_context(|| path.display().to_string())?;

@@ -21,11 +21,11 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Estimates every capture's frequencies, compares them with the truth, and reports
+    /// Estimate the frequencies of every capture, compare them with the truth, and report.
     Judge(judge::Arguments),
-    /// Analyses every procedure of the captures and says how long that takes
+    /// Analyse every procedure of the captures, and report the time that this takes.
     Speed(speed::Arguments),
-    /// Writes the samples of a recorded program as a capture's tables
+    /// Write the samples of a recorded program as tables of a capture.
     ExportCapture(export_capture::Arguments),
 }
 

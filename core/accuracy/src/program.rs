@@ -343,7 +343,7 @@ impl<'a> Join<'a> {
             let procedure = |a| self.image.procedure_at(ImageAddress(a)).map(|p| p.address.0);
             let (source, target) = (procedure(from), procedure(to));
             if source != target || source.is_none() {
-                continue; // calls, returns, tail calls, jumps to cold parts
+                continue; // These are calls, returns, tail calls and jumps to cold parts.
             }
             match (self.place(from), self.place(to)) {
                 (Some((p, from)), Some((_, to))) => {
@@ -351,7 +351,7 @@ impl<'a> Join<'a> {
                         self.truth[p].edges.push(TrueEdge { from, to, executions });
                     }
                 }
-                _ if Some(to) == target => {} // a recursive call, as far as can be told without decoding
+                _ if Some(to) == target => {} // This is probably a recursive call; decoding would be needed to be sure.
                 _ => unsampled += executions,
             }
         }

@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_are_kept_as_were_wanted() {
+    fn the_requested_number_is_kept() {
         let mut random = Random::from_text("keep");
         let mut times = [0; 10];
         for _ in 0..2000 {

@@ -38,7 +38,7 @@ impl FromStr for TrueCause {
     fn from_str(text: &str) -> Result<TrueCause, String> {
         let name: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
         let known = NAMES.iter().find(|(n, _)| n.eq_ignore_ascii_case(&name));
-        known.map(|(_, cause)| *cause).ok_or_else(|| format!("\"{text}\" is no cause of a stall"))
+        known.map(|(_, cause)| *cause).ok_or_else(|| format!("\"{text}\" is not a cause of a stall"))
     }
 }
 
@@ -48,6 +48,6 @@ pub fn level(name: &str) -> Result<Level, String> {
         "l2" => Ok(Level::Second),
         "last" => Ok(Level::Last),
         "memory" => Ok(Level::Memory),
-        _ => Err(format!("\"{name}\" is no level of the memory")),
+        _ => Err(format!("\"{name}\" is not a level of the memory")),
     }
 }

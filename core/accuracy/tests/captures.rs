@@ -74,12 +74,12 @@ fn bad_lines_are_named() {
     check_error(
         "samples.tsv",
         Some("1000\t10\n\nxyz\t1\n"),
-        expect![[r#"DIR/samples.tsv:3: "xyz" is no hexadecimal address"#]],
+        expect![[r#"DIR/samples.tsv:3: "xyz" is not a hexadecimal address"#]],
     );
     check_error(
         "samples.tsv",
         Some("1000\t-1\n"),
-        expect![[r#"DIR/samples.tsv:1: "-1" is no whole number"#]],
+        expect![[r#"DIR/samples.tsv:1: "-1" is not a whole number"#]],
     );
     check_error(
         "samples.tsv",
@@ -95,17 +95,17 @@ fn bad_lines_are_named() {
     check_error(
         "stalls.tsv",
         Some("1000\tmoon\t-\t1\n"),
-        expect![[r#"DIR/stalls.tsv:1: "moon" is no cause of a stall"#]],
+        expect![[r#"DIR/stalls.tsv:1: "moon" is not a cause of a stall"#]],
     );
     check_error(
         "stalls.tsv",
         Some("1000\tbase\t-\tNaN\n"),
-        expect![[r#"DIR/stalls.tsv:1: "NaN" is no amount"#]],
+        expect![[r#"DIR/stalls.tsv:1: "NaN" is not an amount"#]],
     );
     check_error(
         "stalls.tsv",
         Some("1000\tdcache-miss\t-\t1\tl9\n"),
-        expect![[r#"DIR/stalls.tsv:1: "l9" is no level of the memory"#]],
+        expect![[r#"DIR/stalls.tsv:1: "l9" is not a level of the memory"#]],
     );
     check_error(
         "meta.json",

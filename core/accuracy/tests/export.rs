@@ -44,7 +44,7 @@ fn store(database: &Database, epoch: Epoch, rows: &[(&str, Event, u64, u64)]) {
 }
 
 #[test]
-fn windows_and_bursts_are_told_apart() {
+fn windows_and_bursts_are_distinguished() {
     let folder = tempfile::tempdir().expect("a folder");
     let database = Database::open(folder.path().join("db")).expect("a database");
     let counts = Counts::from_iter([(
@@ -95,14 +95,14 @@ fn epochs_are_added_up_and_other_images_left_out() {
         ("kernel", clock.clone(), 0x1040, 9),
     ];
     store(&database, epoch("20260101T000000Z-000001", 100_000, 12), &once);
-    // The file is loaded elsewhere than it lies: offset 2de0 at address 3de0.
+    // The address differs from the file offset: offset 2de0 is loaded at address 3de0.
     let again = [
         (&*ours, clock.clone(), 0x1040, 4),
         (&*ours, clock, 0x2de0, 1),
         (&*ours, Event::BRANCH_NOT_TAKEN, 0x1050, 1),
     ];
     store(&database, epoch("20260101T000000Z-000002", 100_000, 4), &again);
-    // Of an older recording, which had events that this one has not.
+    // This file belongs to an older recording, which had events that the current one lacks.
     fs::write(folder.path().join("events.tsv"), "stale").expect("written");
 
     export(&database, folder.path()).expect("exported");
@@ -120,5 +120,5 @@ fn samples_of_different_periods_are_not_added_up() {
     store(&database, epoch("20260101T000000Z-000001", 100_000, 3), &rows);
     store(&database, epoch("20260101T000000Z-000002", 50_000, 3), &rows);
     let error = export(&database, folder.path()).expect_err("two periods").to_string();
-    assert!(error.contains("recorded otherwise"), "{error}");
+    assert!(error.contains("has other events or periods"), "{error}");
 }

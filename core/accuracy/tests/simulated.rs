@@ -39,7 +39,7 @@ fn simulate(arch: &str, into: &Path) {
 }
 
 #[test]
-fn kernels_stall_for_what_their_comments_say() {
+fn kernels_stall_for_the_causes_in_their_comments() {
     for (arch, programs) in ARCHITECTURES {
         if let Some(missing) = programs.into_iter().find(|p| !is_here(p)) {
             eprintln!("SKIPPED kernels of the simulated core ({arch}): {missing} is not installed");

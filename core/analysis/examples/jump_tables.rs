@@ -5,7 +5,7 @@
 use dwell_analysis::{cfg::is_tail_call, recover_jump_targets};
 use dwell_image::{Flow, Image};
 
-/// Recovered, missed, tail calls.
+/// Numbers of recovered tables, missed tables and tail calls.
 type Counts = [usize; 3];
 
 fn main() {

@@ -50,7 +50,7 @@ pub fn analyze_keeping(
             edges: Vec::new(),
             instructions: Vec::new(),
             missing_edges: false,
-            notes: vec!["no estimate: the procedure has no instructions".into()],
+            notes: vec!["no estimate: the function has no instructions".into()],
             basis: Basis::default(),
             scale: Scale::default(),
         };

@@ -15,7 +15,7 @@ pub struct ProcedureAnalysis {
     pub instructions: Vec<InstructionCost>,
     /// Whether the targets of an indirect jump could not be recovered (DCPI §6.1.1, "missing edges").
     pub missing_edges: bool,
-    /// Notes for the reader, such as "no estimate: the procedure has 3 samples".
+    /// Notes for the reader, such as "no estimate: the function has 3 samples".
     pub notes: Vec<String>,
     /// The evidence of frequencies besides cycles.
     pub basis: Basis,

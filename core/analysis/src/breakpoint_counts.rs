@@ -211,7 +211,7 @@ mod tests {
 
     /// Places 0, 1, 2 run together at 1 : 4 : 2, place 3 and 4 in a phase of their own.
     #[test]
-    fn what_runs_together_is_compared() {
+    fn places_of_one_phase_are_compared() {
         let mut windows = Vec::new();
         for i in 0..40_u64 {
             windows.push(vec![(0, 50 + i % 3), (1, 200 - i % 5), (3, 0)]);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ratio_that_wanders_is_none() {
+    fn an_unsteady_ratio_is_rejected() {
         let wander = |i: u64| if i.is_multiple_of(2) { (300, 0) } else { (0, 300) };
         let windows: Vec<_> = (0..100).map(|i| vec![(0, wander(i).0), (1, wander(i).1)]).collect();
         assert_eq!(compare_numbered(2, &windows), [None, None]);
@@ -247,7 +247,7 @@ mod tests {
 
     /// Places 0 and 1 tell how windows differ as a rule; 2 and 3 shared one alone.
     #[test]
-    fn one_window_is_as_sure_as_the_program_is_steady() {
+    fn one_window_is_as_certain_as_the_program_is_steady() {
         let deviation = |wander: u64| {
             let of = |i: u64| if i.is_multiple_of(2) { (100 + wander, 100) } else { (100, 100 + wander) };
             let mut windows: Vec<_> = (0..20).map(|i| vec![(0, of(i).0), (1, of(i).1)]).collect();
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_survived() {
+    fn nonsensical_input_does_not_panic() {
         assert_eq!(compare_numbered(0, &[]), []);
         let windows = vec![vec![(0, u64::MAX), (1, 0), (0, 7)], vec![], vec![(1, u64::MAX)]];
         assert_eq!(compare_numbered(2, &windows), [None, None]);

@@ -55,7 +55,7 @@ impl Certainty {
         let (mut scale, deviations) = scale(estimates, &samples, outer);
         let is_impossible = || is_impossible(estimates, &bounds, &samples, &deviations);
         if scale.kind == ScaleKind::Absolute && is_impossible() {
-            let why = "what was counted is more than the processor can do in the time that was sampled";
+            let why = "more executions were counted than the processor can complete in the sampled time";
             scale = Scale { evidence: vec![why.into()], ..not_absolute(outer) };
         }
         scale.headroom = headroom(estimates, &bounds, &samples);

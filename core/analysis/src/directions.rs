@@ -119,15 +119,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_seen_on_a_branch_alone_stays_as_it_is() {
+    fn directions_of_the_branch_itself_are_kept() {
         let mut at = vec![(0, 0); 6];
         at[4] = (30, 10);
         assert_eq!(directions(&code(), &at, &[(0, 0); 6]), at);
     }
 
     #[test]
-    fn instructions_count_alike_however_long_they_take() {
-        // A load that misses when the branch will be taken: 9,000 samples, all but all of them so; elsewhere half.
+    fn instructions_have_equal_weight_however_long_they_take() {
+        // A load misses when the branch will be taken: nearly all of its 9,000 samples precede a taken branch.
+        // Elsewhere half do.
         let ahead = [(400, 400), (0, 0), (7, 7), (9_000, 1_000), (0, 0), (3, 3)];
         let found = directions(&code(), &[(0, 0); 6], &ahead);
         let share = found[4].0 as f64 / (found[4].0 + found[4].1) as f64;
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_survived() {
+    fn nonsensical_input_does_not_panic() {
         assert_eq!(directions(&[], &[(1, 2)], &[(3, 4)]), []);
         let found = directions(&code(), &[(u64::MAX, u64::MAX); 9], &[(u64::MAX, 0); 9]);
         assert_eq!(found.len(), 6);

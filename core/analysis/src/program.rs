@@ -101,7 +101,7 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
         for i in block.instructions.clone() {
             let (target, count) = match instructions[i].flow {
                 Flow::Call { target: Some(target) } => (target, frequency(b)),
-                // In a tail call, what does not stay inside calls.
+                // In a tail call, executions that do not stay in the procedure are calls.
                 Flow::Jump { target } | Flow::Branch { target } => (target, left[b]),
                 _ => continue,
             };
@@ -230,7 +230,7 @@ fn common_headroom(shapes: &[Shape], factors: &[f64], takes_part: impl Fn(usize)
 /// Checks that each procedure has a factor within bounds, and that procedures without calls, bursts and breakpoint counts
 /// keep their own scale.
 fn verify_scales(factors: &[f64], shapes: &[Shape]) -> Result<(), String> {
-    // Where one scale is known, all guesses move by their common error.
+    // Where the scale of one procedure is known, the guesses of all others are corrected by their common error.
     let mut has_evidence = vec![shapes.iter().any(|s| s.own_deviation.is_some()); shapes.len()];
     for (at, shape) in shapes.iter().enumerate() {
         has_evidence[at] |= !shape.calls.is_empty() || shape.stepped > 0.0 || !shape.counted.is_empty();
@@ -276,8 +276,8 @@ mod tests {
     fn calls_join_scales() {
         let shapes = [
             shape(1.0, &[(1, 10.0), (2, 1.0)]),
-            shape(20.0, &[(3, 40.0)]), // twice too high
-            shape(0.5, &[(3, 2.0)]),   // half
+            shape(20.0, &[(3, 40.0)]), // twice the true value
+            shape(0.5, &[(3, 2.0)]),   // half the true value
             shape(30.0, &[]),
         ];
         let factors = factors(&shapes);
@@ -295,7 +295,7 @@ mod tests {
     fn breakpoint_counts_join_the_scales_of_their_group() {
         let window = |group, ratio: f64| CountedShape { group, log: ratio.ln(), variance: 0.001 };
         let counted = |counts: &[CountedShape]| Shape { counted: counts.to_vec(), ..Shape::default() };
-        // The first two run together, the other two in a phase of their own, on another scale.
+        // The first two run in one phase, the other two in another phase, on another scale.
         let factors = factors(&[
             counted(&[window(1, 1e5)]),
             counted(&[window(1, 3e5)]),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_changes_nothing() {
+    fn without_evidence_nothing_changes() {
         assert_eq!(factors(&[shape(0.0, &[]), shape(3.0, &[])]), [1.0, 1.0]);
         assert!(scales(&[]).is_empty());
         let odd = [shape(f64::MAX, &[(1, f64::MAX)]), shape(1e-300, &[(0, 1e-300), (1, 5.0)])];
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counted_procedure_makes_those_absolute_that_are_joined_to_it() {
+    fn procedures_joined_to_a_counted_one_become_absolute() {
         let stepped = |transfers, own_deviation| Shape {
             transfers,
             stepped: 1e5,
@@ -325,7 +325,8 @@ mod tests {
             headroom: 10.0,
             ..Shape::default()
         };
-        // The second's guess is four times too high, and so is the third's; nothing joins the last to the others.
+        // The guesses of the second and the third are four times too high. No evidence joins the last one to the
+        // others.
         let shapes = [stepped(10.0, Some(0.02)), stepped(40.0, None), stepped(40.0, None), shape(7.0, &[])];
         let scales = scales(&shapes);
         assert_near(&factors(&shapes)[..3], &[1.0, 0.25, 0.25], 0.1);
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn without_counts_the_program_keeps_to_what_is_possible() {
+    fn without_counts_frequencies_stay_possible() {
         let stepped = |transfers, headroom| Shape {
             transfers,
             stepped: 1e5,

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_interval_is_cut_to_what_is_possible() {
+    fn intervals_are_limited_to_possible_values() {
         let interval = Interval::about(100.0, 0.1);
         assert!((interval.max / interval.min - (2.0_f64 * 0.1645).exp()).abs() < 1e-9);
         assert_eq!(interval.within(0.0, 100.0).max, 100.0);

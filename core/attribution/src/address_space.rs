@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_a_file_is_laid_into_at_once_hides_nothing() {
+    fn a_file_mapped_into_reserved_memory_is_not_hidden() {
         let (room, file) = (TargetIndex(1), TargetIndex(2));
         let since_ns = 1_000_000_000;
         let mut space = AddressSpace::default();

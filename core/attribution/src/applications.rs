@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_beyond_the_bounds_counts_together() {
+    fn executions_beyond_the_limits_are_counted_together() {
         let apart = Apart { of_app_max: 2, in_all_max: 5, by_process: vec!["db".to_owned()] };
         let mut apps = Applications::new(apart);
         let mut told_next = |app: &str| {

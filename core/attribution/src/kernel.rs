@@ -260,7 +260,7 @@ ffffffffc0100000 t bpf_trampoline_7\t[bpf]
     }
 
     #[test]
-    fn a_kernel_begins_with_what_is_listed_of_it() {
+    fn the_kernel_begins_at_its_first_listed_symbol() {
         let text = |kallsyms: &str| read_kernel(kallsyms.as_bytes(), Modules::default()).0.text.unwrap();
         let (stext, etext) = ("ffffb3deeca10000 T _stext\n", "ffffb3deed5e0000 D _etext\n");
         assert_eq!(text(&format!("{stext}{etext}")), 0xffff_b3de_eca1_0000);

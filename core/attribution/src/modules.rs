@@ -151,7 +151,7 @@ mod tests {
     const IN_BOTH: u64 = 0xffff_ffff_c000_1008;
 
     #[test]
-    fn of_two_at_once_the_nearer_code_has_it() {
+    fn the_nearer_of_two_overlapping_modules_gets_the_sample() {
         for text in [format!("{A}{B}"), format!("{B}{A}")] {
             let modules = looks(&[&text]);
             assert_eq!(tell(&modules, IN_BOTH, 0, 5).as_deref(), Some("b+8"));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_has_the_samples_of_its_time() {
+    fn an_unloaded_module_keeps_the_samples_of_its_time() {
         let mut modules = looks(&[A, "", B]);
         assert!(modules.has_gone());
         assert_eq!(tell(&modules, IN_BOTH, 12, 14).as_deref(), Some("a+1008"));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_looks_nobody_knows_which() {
+    fn samples_between_two_lists_that_differ_are_unknown() {
         let modules = looks(&[A, B]);
         assert_eq!(tell(&modules, IN_BOTH, 8, 9).as_deref(), Some("a+1008"));
         assert_eq!(tell(&modules, IN_BOTH, 15, 16), None);
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_known_has_not_come_again() {
+    fn a_known_module_is_not_taken_for_a_new_one() {
         let mut modules = looks(&["", A]);
         let done = A.replace("8192", "4096");
         assert!(!modules.look(&done, Interval { since_ns: 30, until_ns: 31 }));

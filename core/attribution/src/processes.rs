@@ -182,7 +182,8 @@ impl Processes {
         if mappings <= mappings_max {
             return 0;
         }
-        // What is below a copy of text in huge pages is known from the kernel's records alone, not from /proc.
+        // Mappings that lie below a copy of text in huge pages are known only from the kernel's records, not from
+        // /proc.
         let is_in_proc = |p: &Process| !p.space.is_empty() && p.space.iter().all(|m| m.over().is_none());
         let living = self.by_pid.iter_mut().filter(|(_, p)| p.dead_since_ns.is_none() && is_in_proc(p));
         let mut by_age: Vec<&mut Process> = living.map(|(_, process)| process).collect();
@@ -190,7 +191,7 @@ impl Processes {
         let mut forgotten = 0;
         for process in by_age {
             if mappings <= mappings_max * 3 / 4 {
-                break; // The margin avoids doing this again at the next call.
+                break; // The margin avoids forgetting again at the next call.
             }
             let left = sharers.entry(process.space.identity()).or_default();
             *left = left.saturating_sub(1);
@@ -221,7 +222,8 @@ impl Processes {
 
     fn put(&mut self, pid: Pid, process: Process, time_ns: u64) {
         self.mapped += process.space.len();
-        let process = Process { sampled_in: self.turn, ..process }; // A new process is not among the least recent.
+        // A new process is not one of the least recently sampled.
+        let process = Process { sampled_in: self.turn, ..process };
         if let Some(old) = self.by_pid.insert(pid, process) {
             self.keep(pid, old, time_ns);
         }
@@ -252,7 +254,8 @@ impl Processes {
             return false;
         };
         let child = Process { dead_since_ns: None, outlives: false, ..parent.clone() };
-        self.replace(pid, child, time_ns); // Shared mappings count again: counting too early is better than too late.
+        // Mappings that are shared count again: counting them too early is better than too late.
+        self.replace(pid, child, time_ns);
         true
     }
 
@@ -338,7 +341,7 @@ impl Processes {
         for mut sharers in shared.into_values() {
             let mut space = AddressSpace::default();
             for sharer in &mut sharers {
-                space = std::mem::take(*sharer); // At the end nobody shares it any more.
+                space = std::mem::take(*sharer); // After its last sharer is gone, nobody shares it.
             }
             space.retarget(moved);
             sharers.into_iter().for_each(|sharer| *sharer = space.clone());
@@ -368,7 +371,7 @@ mod tests {
     use crate::{Apart, Applications};
 
     #[test]
-    fn a_long_past_is_told_until_it_is_forgotten() {
+    fn former_processes_are_known_until_they_are_forgotten() {
         let execution = Applications::new(Apart::in_a_run(Vec::new())).begin("true");
         let mut processes = Processes::default();
         processes.keep_past();
@@ -401,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn mappings_of_those_sampled_longest_ago_are_forgotten() {
+    fn mappings_of_the_least_recently_sampled_are_forgotten() {
         let mut processes = family();
         assert_eq!(processes.forget_least_recent(100), 0, "the child shares its parent's");
         assert!(!processes.is_sampled(Pid(0)) && !processes.is_sampled(Pid(10)));
@@ -435,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn who_shares_mappings_shares_them_when_they_are_renumbered() {
+    fn shared_mappings_stay_shared_when_renumbered() {
         let mut processes = family();
         processes.retarget(&|target| Some(TargetIndex(target.0 + 100)));
         let space = |pid| processes.get(pid).unwrap().space.clone();

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn it_agrees_with_the_whole_image() {
+    fn program_headers_agree_with_the_whole_image() {
         let own = std::env::current_exe().unwrap();
         let files = code_mappings().into_iter().map(|(.., path)| path).filter(|path| path.starts_with('/'));
         for path in files.map(PathBuf::from).chain([own]) {

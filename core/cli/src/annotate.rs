@@ -76,7 +76,7 @@ impl<'a> Page<'a> {
         let share = paint(heat(l.procedure.share), format!("{:.1}%", 100.0 * l.procedure.share));
         self.say(format!("{}  {}", paint(BOLD, &l.procedure.demangled), paint(DIM, &l.image.path)));
         self.say(format!(
-            "{share} of the epoch's {} samples ({}), {} here{}",
+            "{share} of the recording's {} samples ({}): {}{}",
             l.time_event,
             l.epoch,
             grouped(samples),
@@ -145,7 +145,7 @@ impl<'a> Page<'a> {
         let (file, number) = line;
         let text = self.listing.source_lines.get(file).and_then(|f| f.get(&number));
         if text.is_none() && !self.listing.source_lines.is_empty() {
-            return; // inlined from a library whose sources are not here: only in the way
+            return; // Inlined from a library whose sources are missing here; such a line would only be noise.
         }
         let text = text.map_or("", |t| t.trim());
         let name = Path::new(file).file_name().map_or(file.into(), |n| n.to_string_lossy());
@@ -256,9 +256,9 @@ fn scale_told(scale: &ListingScale) -> String {
     let told = match scale.kind.as_str() {
         "absolute" => "executions are absolute numbers",
         "program" => {
-            "executions are known as ratios between procedures of the program; CPI has lower bounds only"
+            "executions are known as ratios between functions of the program; CPI has lower bounds only"
         }
-        _ => "executions are known as ratios within the procedure; CPI has lower bounds only",
+        _ => "executions are known as ratios within the function; CPI has lower bounds only",
     };
     match scale.evidence.is_empty() {
         true => told.to_owned(),

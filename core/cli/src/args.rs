@@ -14,28 +14,29 @@ pub use top::{By, TopArgs};
 
 /// Where have all the cycles gone?
 ///
-/// Samples the whole machine, keeps compact profiles, and tells for each instruction how often it ran, how long it
-/// stalled and who is to blame.
+/// Samples the whole machine, keeps compact profiles, and shows for each instruction how often it ran, how long it
+/// stalled and what caused the stall.
 #[derive(Debug, Parser)]
 #[command(name = "dwell", version, max_term_width = 110, disable_help_subcommand = true)]
 pub struct Cli {
-    /// The profile database [default: $XDG_DATA_HOME/dwell].
+    /// Folder of the profile database [default: $XDG_DATA_HOME/dwell].
     #[arg(long, global = true, env = "DWELL_DB", value_name = "DIR")]
     pub db: Option<PathBuf>,
-    /// Folders with images and debug information by build id, beside /usr/lib/debug; joined by `:` in the variable.
+    /// Folders to search for binaries and debug information by build ID, in addition to /usr/lib/debug. Separate
+    /// several folders by `:` in the variable.
     #[arg(long, global = true, env = "DWELL_DEBUG_DIRS", value_name = "DIR", value_delimiter = ':')]
     pub debug_dir: Vec<PathBuf>,
     /// Print one JSON object instead of text.
     #[arg(long, global = true)]
     pub json: bool,
-    /// Colour the output.
+    /// When to colour the output.
     #[arg(long, global = true, value_name = "WHEN", default_value = "auto")]
     pub color: ColorWhen,
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-/// When to colour.
+/// When output is coloured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ColorWhen {
     Auto,
@@ -45,88 +46,90 @@ pub enum ColorWhen {
 
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Sample the machine, some processes or a command: one epoch from one run.
+    /// Sample the machine, some processes or a command, into one recording (epoch).
     Record(RecordArgs),
-    /// Sample the whole machine until told to stop (SIGTERM, SIGINT), in the foreground.
+    /// Sample the whole machine in the foreground, until SIGTERM or SIGINT.
     Daemon(DaemonArgs),
-    /// Tell how the running daemon does: rates, losses, unknown share, own cost.
+    /// Show the state of the running daemon: rates, losses, share of unknown samples, its own cost.
     Status(StatusArgs),
-    /// Have the running daemon store what it has in memory.
+    /// Make the running daemon store the samples that it holds in memory.
     Flush,
-    /// List, start, rename and remove epochs.
+    /// List, start, rename and remove recordings (epochs).
     #[command(subcommand)]
     Epoch(EpochVerb),
-    /// Tell where the time goes.
+    /// Show where the time goes: the functions, binaries, lines or processes with the most samples.
     Top(TopArgs),
-    /// List a procedure with samples, CPI, stalls and culprits.
+    /// List the instructions of a function with samples, CPI, stalls and culprits.
     Annotate(AnnotateArgs),
-    /// List a source file with what each of its lines costs.
+    /// List a source file with the cost of each line.
     List(ListArgs),
-    /// Draw a procedure's control-flow graph with frequencies, CPI and stalls.
+    /// Draw the control-flow graph of a function with frequencies, CPI and stalls.
     Cfg(CfgArgs),
-    /// Tell where the cycles go, each cause as a range: of a procedure, an image or everything.
+    /// Show what the cycles of a function, a binary or the whole recording were spent on, with a range for each cause.
     Summary(SummaryArgs),
-    /// Write one page for a browser: hot procedures, where their cycles go, listings with bubbles.
+    /// Write an HTML page: the hottest functions, where their cycles go, and listings with stalls.
     Report(ReportArgs),
-    /// Tell how much procedures vary over several runs, and whether two groups of runs differ.
+    /// Show how much functions vary over several runs, and whether two groups of runs differ.
     Stats(StatsArgs),
-    /// Tell what changed from one profile to another: procedures, lines, instructions; cost apart from count.
+    /// Compare two profiles: functions, lines or instructions. Changes of cost and of execution count are separated.
     Diff(DiffArgs),
-    /// Make an epoch out of a perf.data file or a table of counts.
+    /// Make a recording (epoch) from a perf.data file, another tool's profile or a table of counts.
     Import(ImportArgs),
     /// Write a profile in another tool's format.
     Export(ExportArgs),
-    /// Tell a compiler or a linker how often code is executed, in the format that it reads.
+    /// Write execution counts for a compiler or linker, in the format that it reads.
     Feedback(FeedbackArgs),
     /// Print a completion script for a shell.
     Completions {
-        /// Which shell.
+        /// The shell.
         shell: clap_complete::Shell,
     },
-    /// Print the manual page.
+    /// Print a manual page.
     Man {
-        /// Of this verb (default: of dwell itself).
+        /// The verb to describe (default: dwell itself).
         verb: Option<String>,
     },
 }
 
-/// What to sample with.
+/// What is sampled, how often and by which backend: the options that `record` and `daemon` share.
 #[derive(Debug, Args)]
 pub struct SamplingArgs {
-    /// Events to sample, as perf spells them [default: cycles and, at a quarter of the rate, instructions where there is a PMU, else cpu-clock].
+    /// Events to sample, as perf spells them [default: with a PMU cycles and, at a quarter of the rate, instructions;
+    /// without one cpu-clock].
     #[arg(short, long, value_name = "EVENT", value_delimiter = ',')]
     pub event: Vec<String>,
-    /// Samples per second and CPU [default: 1000; of the daemon with a PMU, one per 62,000 cycles].
+    /// Samples per second and CPU [default: 1000; daemon with a PMU: one per 62,000 cycles].
     #[arg(short = 'F', long, value_name = "HZ", conflicts_with = "period",
           value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub frequency: Option<u32>,
-    /// Mean period between samples: cycles, ns for clocks, occurrences for other events.
+    /// Mean period between samples: in cycles, in ns for clocks, in occurrences for other events.
     #[arg(short = 'c', long, value_name = "PERIOD", value_parser = clap::value_parser!(u64).range(1..))]
     pub period: Option<u64>,
-    /// Name of the epoch.
+    /// Name of the recording (epoch).
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
-    /// Keep each process of these programs apart, as an instance of its own; others only by execution, within bounds.
+    /// Keep every process of these programs apart, as an instance of its own. Processes of other programs are kept
+    /// apart by execution only, up to a limit.
     #[arg(long, value_name = "IMAGE", value_delimiter = ',')]
     pub by_process: Vec<String>,
-    /// What to keep of each sample besides, for `top --by`: thread (its name), cpu, cgroup (container, service).
+    /// Attributes to keep with each sample, for `top --by`: thread (its name), cpu, cgroup (container, service).
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     pub dimensions: Vec<Dimension>,
-    /// Who samples: the kernel module, a BPF program or perf's ring buffers.
+    /// What takes the samples: the kernel module, a BPF program or perf's ring buffers.
     #[arg(long, value_name = "BACKEND", default_value = "auto")]
     pub backend: BackendArg,
 }
 
-/// `--backend`.
+/// Values of `--backend`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BackendArg {
-    /// The best that works here; perf for commands and processes.
+    /// The best backend that works on this machine; perf for commands and processes.
     Auto,
     /// The kernel module dwell.ko.
     Kmod,
-    /// A BPF program that counts in the kernel.
+    /// A BPF program that aggregates counts in the kernel.
     Bpf,
-    /// Ring buffers; needs no privilege for one's own processes.
+    /// Ring buffers of perf; one's own processes need no privilege.
     Perf,
 }
 
@@ -135,42 +138,43 @@ pub enum BackendArg {
 pub struct RecordArgs {
     #[command(flatten)]
     pub sampling: SamplingArgs,
-    /// Sample the whole machine (with a command: while it runs; without: until interrupted).
+    /// Sample the whole machine: while the command runs, or without a command until interrupted.
     #[arg(short, long, conflicts_with = "pid")]
     pub all: bool,
     /// Sample these processes and their children until they end or you interrupt.
     #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
     pub pid: Vec<u32>,
-    /// Stop threads for a millisecond or so now and then and follow them for some thousand instructions, for up to so many
-    /// percent of their CPU time: tells how often branches are taken (x86-64; needs the right to trace them). Asked for, threads
-    /// that cannot be followed are single-stepped. 0: never [default: 1 for a command; 0 with --all, --pid or --windows].
+    /// Measure how often branches are taken: stop threads at times for about a millisecond and follow them for some
+    /// thousand instructions (x86-64; needs the right to trace them). At most this percentage of their CPU time is
+    /// used; 0 turns it off. If you give this option, threads that cannot be followed are single-stepped. [default: 1
+    /// for a command; 0 with --all, --pid or --windows]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub paths: Option<f64>,
-    /// Count executions of the hottest places by hardware breakpoints, in windows of some milliseconds, for up to so many
-    /// percent of the CPU time: tells what runs how often. Nothing is stopped. 0: never [default: 1 for a command that cannot be
-    /// followed or with --paths 0; 0 with --all, --pid or --paths].
+    /// Measure how often the hottest places run: count their executions by hardware breakpoints, in windows of some
+    /// milliseconds. No thread is stopped. At most this percentage of the CPU time is used; 0 turns it off. [default: 1
+    /// for a command that cannot be followed or with --paths 0; 0 with --all, --pid or --paths]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub windows: Option<f64>,
-    /// Do not count executions by what the program itself counts. By default registers that loops step, and words of memory to
-    /// which code adds constants, tell how often instructions ran, for less than 1% of the program's time: addresses come from
-    /// samples, a watchpoint says for a moment who writes a word, and of memory nothing else is read (x86-64, samples through
-    /// rings).
+    /// Do not derive executions from the program's own counters. By default Dwell derives how often instructions ran
+    /// from registers that loops step, and from words of memory to which code adds constants, for less than 1% of the
+    /// program's time. It takes their addresses from samples, briefly sets a watchpoint to learn who writes a word, and
+    /// reads no other memory (x86-64, samples through rings).
     #[arg(long)]
     pub no_odometers: bool,
-    /// Record the last branches (LBR, BRBE) so many times a second of a busy CPU, where the processor keeps them and a hardware
-    /// event is sampled through rings: tells what runs how often. 0: never.
+    /// Record the last branches (LBR, BRBE) this many times per second of a busy CPU, to measure how often branches are
+    /// taken. The processor must keep them, and a hardware event must be sampled through rings. 0 turns it off.
     #[arg(long, value_name = "HZ", default_value_t = DEFAULT_BRANCH_STACKS_HZ,
           value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub branch_stacks: u32,
-    /// Keep what data the sampled instructions refer to, for `top --by data`: symbols, mappings, stack, heap (x86-64; needs
-    /// samples' registers).
+    /// Keep which data the sampled instructions access, for `top --by data`: symbols, mappings, stack, heap (x86-64;
+    /// needs the registers of samples).
     #[arg(long)]
     pub data: bool,
-    /// End after so many seconds; a command goes on, and the exit status is 0.
+    /// Stop sampling after this many seconds. A command keeps running, and the exit status is 0.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub duration: Option<u64>,
-    /// Write the JSON object to this open file descriptor, so that it does not mix with what the command prints to standard
-    /// output; implies --json.
+    /// Write the JSON object to this open file descriptor, so that it does not mix with what the command prints to
+    /// standard output. Implies --json.
     #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(3..))]
     pub report_fd: Option<i32>,
     /// Command to run and sample.
@@ -178,17 +182,17 @@ pub struct RecordArgs {
     pub command: Vec<OsString>,
 }
 
-/// Reads a name or a part of a path as answers spell it: a text as it is, other bytes as they are shown.
+/// Parses a name or a part of a path as answers spell it: text stays as it is, other bytes are escaped.
 fn spelled() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new()
         .map(|given| given.into_string().unwrap_or_else(|other| name_to_text(&other).into_owned()))
 }
 
-/// More would be another program than the one that was asked about.
+/// Largest accepted `--paths` and `--windows`. A higher share would change the program's behaviour too much.
 const PATHS_PERCENT_MAX: f64 = 50.0;
 
 fn percent(text: &str) -> Result<f64, String> {
-    let percent: f64 = text.parse().map_err(|_| format!("'{text}' is no number"))?;
+    let percent: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
     let range = 0.0..=PATHS_PERCENT_MAX;
     if range.contains(&percent) { Ok(percent) } else { Err(format!("expected 0 to {PATHS_PERCENT_MAX}")) }
 }
@@ -197,74 +201,79 @@ fn percent(text: &str) -> Result<f64, String> {
 pub struct DaemonArgs {
     #[command(flatten)]
     pub sampling: SamplingArgs,
-    /// Seconds between two times that samples are stored; what kill -9 may lose. `dwell flush` stores at once.
+    /// Seconds between two stores of the samples in memory. At most this much is lost by kill -9. `dwell flush` stores
+    /// at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub flush_interval: u32,
-    /// Percent of each CPU that sampling may cost, interrupts included; beyond, the rate is lowered. 0: no limit.
+    /// Percentage of each CPU that sampling may cost, interrupts included. Above it, the rate is lowered. 0: no limit.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = budget)]
     pub budget: f64,
-    /// Begin a new epoch after that time: 30m, 12h, 7d; `never`: only when asked for (`dwell epoch new`, SIGHUP).
+    /// Begin a new recording (epoch) after this time: 30m, 12h, 7d; `never`: only by `dwell epoch new` or SIGHUP.
     #[arg(long, value_name = "TIME", default_value = "1d", value_parser = duration)]
     pub rotate: Limit<Duration>,
-    /// Begin a new epoch when an image whose path contains this was built anew; may be given more than once.
+    /// Begin a new recording (epoch) when a binary whose path contains this text is rebuilt. May be given several
+    /// times.
     #[arg(long, value_name = "PART")]
     pub rotate_on_rebuild: Vec<String>,
-    /// Remove epochs that ended longer ago, but those with a name: 12h, 30d; `never`.
+    /// Remove recordings without a name that ended longer ago than this: 12h, 30d; `never`.
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = duration)]
     pub keep_for: Limit<Duration>,
-    /// Remove the oldest epochs, but those with a name, when all take more: 500M, 2G; `any`: no limit.
+    /// Remove the oldest recordings without a name while all recordings together are larger than this: 500M, 2G; `any`:
+    /// no limit.
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = size)]
     pub keep_size: Limit<u64>,
-    /// Copy sampled images aside, up to this size in all, so that profiles outlive rebuilds: 500M, 2G.
+    /// Keep copies of sampled binaries, up to this total size, so that profiles remain readable after rebuilds: 500M,
+    /// 2G.
     #[arg(long, value_name = "SIZE", num_args = 0..=1, default_missing_value = "1G", value_parser = size)]
     pub keep_images: Option<Limit<u64>>,
 }
 
 #[derive(Debug, Args)]
 pub struct StatusArgs {
-    /// The account of a stored epoch, ended or not, instead of the running daemon's: id, name, `latest` or `latest~N`.
+    /// Show the statistics of a stored recording (ended or not) instead of the running daemon's: id, name, `latest` or
+    /// `latest~N`.
     #[arg(long, value_name = "EPOCH", conflicts_with = "watch")]
     pub epoch: Option<String>,
-    /// Tell it again and again, until interrupted.
+    /// Refresh the output until interrupted.
     #[arg(short, long)]
     pub watch: bool,
-    /// Seconds between two times.
+    /// Seconds between two refreshes.
     #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=3600))]
     pub interval: u32,
 }
 
-/// A limit that need not be there.
+/// A limit, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit<T>(pub Option<T>);
 
 fn budget(text: &str) -> Result<f64, String> {
-    let percent: f64 = text.parse().map_err(|_| format!("'{text}' is no number"))?;
+    let percent: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
     if (0.0..=100.0).contains(&percent) { Ok(percent) } else { Err("expected 0 to 100".to_owned()) }
 }
 
-/// `30s`, `15m`, `12h`, `7d`, or `never`.
+/// Parses `30s`, `15m`, `12h`, `7d` or `never`.
 fn duration(text: &str) -> Result<Limit<Duration>, String> {
     if text == "never" {
         return Ok(Limit(None));
     }
     let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
     let seconds = with_unit(text, &units).filter(|s| *s > 0);
-    let seconds = seconds.ok_or("expected a number with s, m, h or d, or `never`")?;
+    let seconds = seconds.ok_or("expected a number followed by s, m, h or d, or `never`")?;
     Ok(Limit(Some(Duration::from_secs(seconds))))
 }
 
-/// `30s`, `15m`, `12h`, `7d`.
+/// Parses `30s`, `15m`, `12h` or `7d`.
 fn past(text: &str) -> Result<Duration, String> {
-    duration(text)?.0.ok_or_else(|| "expected a number with s, m, h or d".to_owned())
+    duration(text)?.0.ok_or_else(|| "expected a number followed by s, m, h or d".to_owned())
 }
 
-/// `100K`, `500M`, `2G`, or `any`.
+/// Parses `100K`, `500M`, `2G` or `any`.
 fn size(text: &str) -> Result<Limit<u64>, String> {
     if text == "any" {
         return Ok(Limit(None));
     }
     let units = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)];
-    let bytes = with_unit(text, &units).ok_or("expected a number with K, M, G or T, or `any`")?;
+    let bytes = with_unit(text, &units).ok_or("expected a number followed by K, M, G or T, or `any`")?;
     Ok(Limit(Some(bytes)))
 }
 
@@ -275,27 +284,27 @@ fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 
 #[derive(Debug, Subcommand)]
 pub enum EpochVerb {
-    /// List the epochs, newest last.
+    /// List the recordings (epochs), the newest last.
     List,
-    /// Have the running daemon start a new epoch.
+    /// Make the running daemon start a new recording (epoch).
     New {
-        /// Its name.
+        /// Name of the new recording.
         name: Option<String>,
     },
-    /// Give an epoch a name.
+    /// Give a recording (epoch) a name.
     Rename {
         /// Id, name, `latest` or `latest~N`.
         epoch: String,
         /// The new name.
         name: String,
     },
-    /// Keep the source files of an epoch's sampled lines, as the daemon does when an epoch ends.
+    /// Store the source files of a recording's sampled lines, as the daemon does when an epoch ends.
     #[command(hide = true)]
     KeepSources {
-        /// Its id.
+        /// Id of the epoch.
         epoch: String,
     },
-    /// Remove epochs for good.
+    /// Remove recordings (epochs) permanently.
     Remove {
         /// Ids, names, `latest` or `latest~N`.
         #[arg(required = true)]
@@ -305,19 +314,20 @@ pub enum EpochVerb {
 
 #[derive(Debug, Args)]
 pub struct AnnotateArgs {
-    /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS` [default: the procedure with most samples].
+    /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS` [default: the function with the most samples].
     #[arg(value_parser = spelled())]
     pub procedure: Option<String>,
-    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
-    /// Leave source lines out.
+    /// Omit source lines.
     #[arg(long)]
     pub no_source: bool,
-    /// Show blocks without samples too (by default they are folded).
+    /// Also show blocks without samples, which are folded by default.
     #[arg(long)]
     pub full: bool,
-    /// Show samples where they landed; by default they stand at the instruction that was waited for.
+    /// Show samples at the instruction where they landed. By default they are shown at the instruction that was waited
+    /// for.
     #[arg(long)]
     pub raw: bool,
 }
@@ -326,10 +336,10 @@ pub struct AnnotateArgs {
 pub struct ListArgs {
     /// The source file.
     pub file: PathBuf,
-    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
-    /// Show lines far from any cost too.
+    /// Also show lines far from any line with a cost.
     #[arg(long)]
     pub full: bool,
 }
@@ -339,10 +349,10 @@ pub struct CfgArgs {
     /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS`.
     #[arg(value_parser = spelled())]
     pub procedure: String,
-    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
-    /// As a picture or for Graphviz.
+    /// Output format: a picture or Graphviz source.
     #[arg(short, long, value_name = "FORMAT", default_value = "svg")]
     pub format: GraphFormat,
     /// Write to this file [default: standard output].
@@ -350,7 +360,7 @@ pub struct CfgArgs {
     pub output: Option<PathBuf>,
 }
 
-/// How a graph is written.
+/// Format of a control-flow graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum GraphFormat {
     Svg,
@@ -359,91 +369,91 @@ pub enum GraphFormat {
 
 #[derive(Debug, Args)]
 pub struct SummaryArgs {
-    /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS` [default: all of them].
+    /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS` [default: all functions].
     #[arg(value_parser = spelled())]
     pub procedure: Option<String>,
-    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
-    /// All procedures of the images whose path or id contains this.
+    /// All functions of the binaries (images) whose path or id contains this text.
     #[arg(long, value_name = "PART", conflicts_with = "procedure", value_parser = spelled())]
     pub image: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// Write the page to this file; `-`: standard output. It needs no network and no other file.
+    /// Write the page to this file; `-`: standard output. The page needs no network and no other file.
     #[arg(long, value_name = "FILE")]
     pub html: PathBuf,
-    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
-    /// List the instructions of so many of the hottest procedures.
+    /// Number of functions, the hottest first, whose instructions are listed.
     #[arg(short = 'n', long, value_name = "PROCEDURES", default_value_t = 20)]
     pub limit: usize,
-    /// Rows of the table of procedures.
+    /// Number of rows in the table of functions.
     #[arg(long, value_name = "ROWS", default_value_t = 100)]
     pub rows: usize,
-    /// Only images whose path or id contains this.
+    /// Only binaries (images) whose path or id contains this text.
     #[arg(long, value_name = "PART", value_parser = spelled())]
     pub image: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct StatsArgs {
-    /// Epochs, one for each run: ids, names, `latest`, `latest~N`.
+    /// Recordings (epochs), one for each run: ids, names, `latest` or `latest~N`.
     #[arg(required = true, value_name = "EPOCH")]
     pub epochs: Vec<String>,
-    /// Epochs of other runs, to compare them against; or write them after `--`.
+    /// Recordings (epochs) of other runs to compare with. They can also be written after `--`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',')]
     pub against: Vec<String>,
-    /// Epochs to compare against.
+    /// Recordings (epochs) to compare with.
     #[arg(last = true, value_name = "EPOCH")]
     pub others: Vec<String>,
     #[arg(long, value_name = "BY", default_value = "run", value_parser = normalize, help = NORMALIZE_HELP)]
     pub normalize: Normalize,
-    /// How many procedures (0: all).
+    /// Maximum number of functions (0: all).
     #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20)]
     pub limit: usize,
-    /// Leave out procedures with less of all samples: their range is chance.
+    /// Omit functions with a smaller share of all samples, because their range is chance.
     #[arg(long, value_name = "PERCENT", default_value_t = 0.5)]
     pub min_share: f64,
-    /// Only images whose path or id contains this.
+    /// Only binaries (images) whose path or id contains this text.
     #[arg(long, value_name = "PART", value_parser = spelled())]
     pub image: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// Before: an epoch, or several runs joined by commas.
+    /// The profile before the change: a recording (epoch), or several runs separated by commas.
     #[arg(value_name = "A")]
     pub a: String,
-    /// After.
+    /// The profile after the change, given in the same way.
     #[arg(value_name = "B")]
     pub b: String,
-    /// One procedure, instruction by instruction: `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS`.
+    /// Compare one function instruction by instruction: `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS`.
     #[arg(value_parser = spelled())]
     pub procedure: Option<String>,
     #[arg(long, value_name = "BY", default_value = "run", value_parser = normalize, help = NORMALIZE_HELP)]
     pub normalize: Normalize,
-    /// Show what may be chance, too.
+    /// Also show changes that may be chance.
     #[arg(long)]
     pub all: bool,
-    /// How many procedures and lines (0: all).
+    /// Maximum number of functions and of lines (0: all).
     #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20)]
     pub limit: usize,
 }
 
-/// Of every verb that compares epochs.
-const NORMALIZE_HELP: &str = "What makes unlike epochs comparable: `run` (each did the same work), `time` (per second), \
-    `samples` (parts of the whole) or the name of a procedure that did the same work in each";
+/// Help of `--normalize`, an option of all verbs that compare recordings.
+const NORMALIZE_HELP: &str = "How to scale recordings of different length: `run` (each did the same work), `time` (per second), \
+    `samples` (shares of all samples) or the name of a function that did the same work in each";
 
 fn normalize(text: &str) -> Result<Normalize, String> {
     Ok(match text {
         "run" => Normalize::Run,
         "time" => Normalize::Time,
         "samples" => Normalize::Samples,
-        "" => return Err("expected run, time, samples or the name of a procedure".to_owned()),
+        "" => return Err("expected run, time, samples or the name of a function".to_owned()),
         procedure => Normalize::Procedure(procedure.to_owned()),
     })
 }
@@ -451,24 +461,26 @@ fn normalize(text: &str) -> Result<Normalize, String> {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("what").args(["file", "counts"]).required(true))]
 pub struct ImportArgs {
-    /// A perf.data file, of `perf record` or `perf record -o -`, the folder of `perf record --threads`, the text of `perf script`,
-    /// or a profile of pprof's, also packed by gzip, xz or zstd; `-` is standard input.
+    /// File to import: perf.data from `perf record` or `perf record -o -`, the folder of `perf record --threads`, the
+    /// text of `perf script`, or a pprof profile. It may be compressed by gzip, xz or zstd. `-` is standard input.
     #[arg(conflicts_with_all = ["image", "machine", "event", "period", "unit"])]
     pub file: Option<PathBuf>,
-    /// The folder that stands for the root of the machine that was sampled.
+    /// Folder that contains the root file system of the sampled machine.
     #[arg(long, value_name = "DIR", conflicts_with = "counts")]
     pub symfs: Option<PathBuf>,
-    /// debuginfod's servers, asked in this order for images that are not here, and for the debug information of the hottest;
-    /// joined by spaces in the variable. Without one nobody is asked.
+    /// URLs of debuginfod servers. They are asked in this order for binaries that are missing here, and for the debug
+    /// information of the hottest ones. Separate several URLs by spaces in the variable. Without a URL no server is
+    /// asked.
     #[arg(long, value_name = "URL", env = "DEBUGINFOD_URLS", value_delimiter = ' ', hide_env_values = true)]
     pub debuginfod: Vec<String>,
-    /// The kernel's symbols, as /proc/kallsyms spells them [default: this machine's, if it runs the same kernel].
+    /// File with the kernel's symbols, in the format of /proc/kallsyms [default: those of this machine, if it runs the
+    /// same kernel].
     #[arg(long, value_name = "FILE", conflicts_with = "counts")]
     pub kallsyms: Option<PathBuf>,
-    /// Table of counts: `image<TAB>hex address<TAB>count`.
+    /// Table of counts to import, one per line: `image<TAB>hex address<TAB>count`.
     #[arg(long, value_name = "FILE", requires_all = ["image", "machine", "event", "period", "unit"])]
     pub counts: Option<PathBuf>,
-    /// ELF files that the table speaks of.
+    /// ELF files that the table refers to.
     #[arg(long, value_name = "ELF", num_args = 1..)]
     pub image: Vec<PathBuf>,
     /// Machine model of the processor that was sampled.
@@ -480,26 +492,26 @@ pub struct ImportArgs {
     /// Mean period between samples.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub period: Option<u64>,
-    /// The period's unit.
+    /// Unit of the period.
     #[arg(long, value_name = "UNIT")]
     pub unit: Option<PeriodUnit>,
-    /// Core clock, which makes cycles of nanoseconds.
+    /// Clock frequency of the cores, to convert nanoseconds to cycles.
     #[arg(long, value_name = "HZ")]
     pub clock_hz: Option<f64>,
-    /// Name of the epoch.
+    /// Name of the recording (epoch).
     #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// Whose format.
+    /// The format to write.
     #[arg(short, long, value_name = "FORMAT")]
     pub format: ExportFormat,
-    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
-    /// Only images whose path or id contains this.
+    /// Only binaries (images) whose path or id contains this text.
     #[arg(long, value_name = "PART", value_parser = spelled())]
     pub image: Option<String>,
     /// Write to this file [default: standard output].
@@ -509,16 +521,16 @@ pub struct ExportArgs {
 
 #[derive(Debug, Args)]
 pub struct FeedbackArgs {
-    /// Who is told.
+    /// The tool that reads the feedback.
     #[arg(long, value_name = "OPTIMIZER")]
     pub r#for: FeedbackFor,
-    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
-    /// Only images whose path or id contains this.
+    /// Only binaries (images) whose path or id contains this text.
     #[arg(long, value_name = "PART", value_parser = spelled())]
     pub image: Option<String>,
-    /// What counts: to compare with other tools, samples may.
+    /// What the counts are: executions, or samples to compare with other tools.
     #[arg(long, value_name = "WHAT", default_value = "executions")]
     pub counts: FeedbackCounts,
     /// Write to this file [default: standard output].
@@ -526,10 +538,10 @@ pub struct FeedbackArgs {
     pub output: Option<PathBuf>,
 }
 
-/// Who reads feedback.
+/// A tool that reads feedback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FeedbackFor {
-    /// `clang -fprofile-sample-use=FILE`; `llvm-profdata merge --sample` makes other forms of it.
+    /// `clang -fprofile-sample-use=FILE`; `llvm-profdata merge --sample` converts it to other formats.
     Clang,
     /// `gcc -fauto-profile=FILE`.
     Gcc,
@@ -537,39 +549,39 @@ pub enum FeedbackFor {
     Go,
     /// `llvm-bolt -data=FILE`: transfers between blocks.
     Bolt,
-    /// The same without transfers: only how often blocks ran.
+    /// `llvm-bolt -data=FILE` without transfers: only how often blocks ran.
     BoltBlocks,
 }
 
-/// What feedback is made of.
+/// What the counts of feedback are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FeedbackCounts {
     /// Estimated executions.
     Executions,
-    /// Samples where they landed, as tools without estimates do it.
+    /// Samples where they landed, as tools write them that do not estimate executions.
     Samples,
 }
 
-/// Formats of others.
+/// Formats of other tools.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ExportFormat {
-    /// `go tool pprof`: samples, time and executed instructions.
+    /// For `go tool pprof`: samples, time and executed instructions.
     Pprof,
-    /// Folded stacks, for flame graphs.
+    /// Folded stacks for flame graphs.
     Folded,
-    /// speedscope.app.
+    /// For speedscope.app.
     Speedscope,
-    /// KCachegrind, callgrind_annotate: cycles and executed instructions.
+    /// For KCachegrind and callgrind_annotate: cycles and executed instructions.
     Callgrind,
-    /// profiler.firefox.com, samply load: by address, line and inlined call.
+    /// For profiler.firefox.com and samply load: by address, line and inlined call.
     Firefox,
-    /// The text of perf script: a record for each sample.
+    /// The text of `perf script`, with a record for each sample.
     PerfScript,
-    /// OpenTelemetry's profiles, as a protocol buffer.
+    /// A profile of OpenTelemetry (OTLP), as a protocol buffer.
     Otlp,
 }
 
-/// Unit of an imported period.
+/// Unit of the period of an imported table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PeriodUnit {
     Cycles,

@@ -135,7 +135,7 @@ fn target(args: &RecordArgs) -> anyhow::Result<Target> {
         (false, [], []) => bail!("record: nothing to sample: give a command after --, -p PID or -a"),
         (false, [], command) => Target::Command(command.to_vec()),
         (false, pids, []) => Target::Processes(pids.iter().copied().map(dwell_profile::Pid).collect()),
-        (false, ..) => bail!("record: a process and a command exclude each other"), // clap sees to that
+        (false, ..) => bail!("record: give a process (-p) or a command, not both"), // clap rejects this before
     })
 }
 
@@ -199,7 +199,7 @@ impl Around {
             stop.pass_on(self.pid);
             self.status.recv_timeout(GRACE)
         });
-        waited.ok().transpose().context("the command cannot be waited for")
+        waited.ok().transpose().context("cannot wait for the command to end")
     }
 }
 
@@ -221,7 +221,7 @@ impl Reporter {
                 for note in &epoch.notes {
                     self.say(note);
                 }
-                self.bar.set_message("sampling: Ctrl-C ends it");
+                self.bar.set_message("sampling; press Ctrl-C to stop");
             }
             Progress::Running { .. } if self.bar.is_hidden() => {} // Nobody sees the text.
             Progress::Running { elapsed, samples, lost } => {
@@ -248,7 +248,7 @@ impl Reporter {
 pub fn keep_sources(db: &Path, epoch: &EpochId) {
     let kept = Query::open(Options::for_database(db)).and_then(|q| q.keep_sources(epoch));
     if let Err(error) = kept {
-        complain(&format!("warning: sources are not kept: {error}"));
+        complain(&format!("warning: the sources of this recording were not stored: {error}"));
     }
 }
 
@@ -267,7 +267,7 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs) {
         Some(exit) if !exit.success() => {
             complain(&format!("the command ended with {exit}; its samples are kept"))
         }
-        None if !args.command.is_empty() => complain("the command goes on without being sampled"),
+        None if !args.command.is_empty() => complain("the command is still running, without being sampled"),
         _ => {}
     }
     complain(&tallies(epoch));
@@ -282,15 +282,15 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs) {
     }
 }
 
-/// Describes path bursts: `41 path bursts of 41,000 steps, 0.93% of CPU time; 9 samples meanwhile are not counted; cut
+/// Describes path bursts: `41 path bursts of 41,000 steps, 0.93% of CPU time; 9 samples taken meanwhile are not counted; cut
 /// short: 3 signal; …`.
 pub fn bursts_line(record: &BurstsRecord) -> String {
     let opaque = match record.opaque_steps {
         0 => String::new(),
-        steps => format!("; {} steps in code that cannot be read", grouped(steps)),
+        steps => format!("; {} steps in unreadable code", grouped(steps)),
     };
     format!(
-        "{} of {} steps, {:.2}% of CPU time; {} samples meanwhile are not counted{}{}{opaque}",
+        "{} of {} steps, {:.2}% of CPU time; {} samples taken meanwhile are not counted{}{}{opaque}",
         counted(record.bursts as usize, "path burst"),
         grouped(record.steps),
         100.0 * record.stepping_ns as f64 / (record.cpu_ns as f64).max(1.0),
@@ -300,11 +300,11 @@ pub fn bursts_line(record: &BurstsRecord) -> String {
     )
 }
 
-/// Describes breakpoint counts: `12 counted windows of 4,100 executions, 0.93% of CPU time; 40 samples meanwhile are not
+/// Describes breakpoint counts: `12 counted windows of 4,100 executions, 0.93% of CPU time; 40 samples taken meanwhile are not
 /// counted; refused: 3 not running`.
 pub fn breakpoints_line(record: &BreakpointRecord) -> String {
     format!(
-        "{} of {} executions, {:.2}% of CPU time; {} samples meanwhile are not counted{}",
+        "{} of {} executions, {:.2}% of CPU time; {} samples taken meanwhile are not counted{}",
         counted(record.windows as usize, "counted window"),
         grouped(record.executions),
         100.0 * record.cost_ns as f64 / (record.cpu_ns as f64).max(1.0),
@@ -317,7 +317,7 @@ pub fn breakpoints_line(record: &BreakpointRecord) -> String {
 /// are not counted; refused: 2 goes back`.
 pub fn counts_line(counts: &CountsRecord) -> String {
     format!(
-        "executions counted by {} of memory and {}, {:.2}% of CPU time; {} samples meanwhile are not counted{}",
+        "executions counted by {} of memory and {}, {:.2}% of CPU time; {} samples taken meanwhile are not counted{}",
         counted(counts.words as usize, "word"),
         counted(counts.loops as usize, "loop"),
         100.0 * counts.cost_ns as f64 / (counts.cpu_ns as f64).max(1.0),
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_followed_and_breakpoints_stand_in_unless_somebody_says_otherwise() {
+    fn commands_are_followed_by_default_and_breakpoints_are_the_fallback() {
         let cases = [
             ("-- true", (1.0, 1.0, true)),
             ("--windows 0 -- true", (1.0, 0.0, true)),

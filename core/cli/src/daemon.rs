@@ -67,7 +67,7 @@ impl SourceKeeper {
         // second one are not stored.
         if self.running.as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
             return complain(&format!(
-                "warning: sources of epoch {epoch} are not kept: another's are being read"
+                "warning: sources of recording {epoch} were not stored: those of an earlier one are still being read"
             ));
         }
         let spawned = std::env::current_exe().and_then(|dwell| {
@@ -77,7 +77,9 @@ impl SourceKeeper {
         });
         match spawned {
             Ok(child) => self.running = Some(child),
-            Err(error) => complain(&format!("warning: sources of epoch {epoch} are not kept: {error}")),
+            Err(error) => {
+                complain(&format!("warning: sources of recording {epoch} were not stored: {error}"))
+            }
         }
     }
 
@@ -101,11 +103,11 @@ pub fn status(db: &Path, args: &StatusArgs, json: bool) -> anyhow::Result<()> {
     while !stop.is_asked() {
         let status = dwell_collect::status(&database);
         if redraw {
-            print("\x1b[H\x1b[2J")?; // Home, and clear to the end.
+            print("\x1b[H\x1b[2J")?; // Moves the cursor to the top and clears the screen.
         }
         match status {
             Ok(status) => show(db, &status, json)?,
-            // The daemon may be restarting. A user who watches wants to see it come back.
+            // The daemon may be restarting. A user who watches the status wants to see when it is back.
             Err(error @ (CollectError::NoDaemon(_) | CollectError::Daemon { .. })) if redraw => {
                 print(&format!("{error}\n"))?
             }
@@ -127,7 +129,7 @@ fn show(db: &Path, status: &Status, json: bool) -> anyhow::Result<()> {
     lines.extend(status.events.iter().flat_map(event_lines));
     lines.extend(by_cpu(&status.collector));
     lines.extend(costs(&status.collector));
-    lines.push(format!("{} entries wait to be stored", grouped(status.entries as u64)));
+    lines.push(format!("{} entries are in memory, not stored yet", grouped(status.entries as u64)));
     lines.extend(honesty(&status.collector));
     lines.extend(status.notes.iter().map(|n| format!("note: {n}")));
     print(&(lines.join("\n") + "\n"))
@@ -155,7 +157,7 @@ fn show_stored(epoch: &Epoch, json: bool) -> anyhow::Result<()> {
         );
     }
     let until =
-        epoch.end.map_or("it goes on, or its collector died".to_owned(), |end| format!("to {end:.0}"));
+        epoch.end.map_or("(running, or its collector was killed)".to_owned(), |end| format!("to {end:.0}"));
     let hz = epoch.cpu.clock_hz.map_or(String::new(), |hz| format!("; core clock {:.2} GHz", hz / 1e9));
     let (resolved, unknown) = (100.0 * (1.0 - unknown), 100.0 * unknown);
     let mut lines = vec![
@@ -170,7 +172,7 @@ fn show_stored(epoch: &Epoch, json: bool) -> anyhow::Result<()> {
             lines.extend(costs(account));
             lines.extend(honesty(account));
         }
-        None => lines.push("no account: it was imported, or recorded by an older dwell".to_owned()),
+        None => lines.push("no statistics: it was imported, or recorded by an older dwell".to_owned()),
     }
     lines.extend(epoch.bursts.as_ref().map(collect::bursts_line));
     lines.extend(epoch.breakpoints.as_ref().map(collect::breakpoints_line));
@@ -232,7 +234,7 @@ fn costs(c: &CollectorRecord) -> Vec<String> {
             seconds(c.elapsed_ns)
         ),
         format!(
-            "memory {} (most {}); epoch on disk {}",
+            "memory {} (peak {}); recording on disk {}",
             bytes(c.memory_bytes),
             bytes(c.memory_bytes_max),
             bytes(c.disk_bytes)
@@ -240,7 +242,7 @@ fn costs(c: &CollectorRecord) -> Vec<String> {
     ];
     if c.rate_share < 1.0 || c.rate_lowered + c.rate_raised > 0 {
         lines.push(format!(
-            "rate {:.0}% of the asked; lowered {} times, raised {} times",
+            "rate {:.0}% of the requested one; lowered {} times, raised {} times",
             100.0 * c.rate_share,
             grouped(c.rate_lowered),
             grouped(c.rate_raised)
@@ -248,7 +250,7 @@ fn costs(c: &CollectorRecord) -> Vec<String> {
     }
     if let Some(table) = &c.table {
         let (rate, samples) = (100.0 * table.hit_rate(), grouped(table.samples));
-        lines.push(format!("table: {rate:.1}% of {samples} samples found their entry"));
+        lines.push(format!("table: {rate:.1}% of {samples} samples found an existing entry"));
     }
     lines
 }
@@ -264,23 +266,23 @@ fn honesty(c: &CollectorRecord) -> Vec<String> {
     let told = [
         causes("lost", &c.lost),
         causes("unknown", &c.unknown),
-        counted(c.idle).map(|n| format!("idle: {n} samples in the idle task are counted nowhere else")),
+        counted(c.idle).map(|n| format!("idle: {n} samples of the idle task, which are counted only here")),
         counted(c.registers_lost)
-            .map(|n| format!("registers: {n} times they were lost, so that a sample told no direction")),
+            .map(|n| format!("registers: {n} samples lost theirs, so their branch direction is unknown")),
         counted(c.kernel_time_lost).map(|n| {
-            format!("kernel time: {n} samples were not charged to the user's instruction for want of room")
+            format!("kernel time: {n} samples are not charged to the user's instruction: the table was full")
         }),
         counted(c.executions_lost).map(|n| {
             format!(
-                "executions: {n} were not told for want of room; samples that this left unclear are unknown"
+                "executions: {n} were not reported, as a table was full; samples that depend on them are unknown"
             )
         }),
         c.given_up_ns.filter(|ns| *ns > 0).map(|ns| {
             let time_s = seconds(ns);
-            format!("given up: {time_s:.1} s of CPUs were not sampled, since others' pinned events held all counters")
+            format!("given up: {time_s:.1} s of CPU time were not sampled: pinned events of other programs held all counters")
         }),
         Some(format!(
-            "skew: {} records came after their turn, by {:.3} s at most",
+            "skew: {} records arrived out of order, by {:.3} s at most",
             grouped(c.late_records),
             seconds(c.skew_ns_max)
         )),
@@ -288,9 +290,9 @@ fn honesty(c: &CollectorRecord) -> Vec<String> {
         (c.clock_steps > 0).then(|| {
             format!("the clock was set {} times, by {:+.1} s", c.clock_steps, c.clock_step_ns as f64 / 1e9)
         }),
-        (c.stores_failed > 0).then(|| format!("storing failed {} times", grouped(c.stores_failed))),
+        (c.stores_failed > 0).then(|| format!("storing samples failed {} times", grouped(c.stores_failed))),
         (c.events_reopened > 0)
-            .then(|| format!("silent events were opened again {} times", c.events_reopened)),
+            .then(|| format!("events that delivered no samples were reopened {} times", c.events_reopened)),
     ];
     told.into_iter().flatten().collect()
 }
@@ -320,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_kernel_counted_beside_samples_is_told() {
+    fn counters_of_the_kernel_are_reported() {
         let told = |[idle, registers_lost, kernel_time_lost, executions_lost, given_up_ns]: [Option<u64>;
                         5]| {
             let of = CollectorRecord::default();
@@ -341,17 +343,17 @@ mod tests {
         assert_eq!(
             told([Some(1234), Some(5), Some(9), Some(6), Some(7_200_000_000)]),
             [
-                "idle: 1,234 samples in the idle task are counted nowhere else",
-                "registers: 5 times they were lost, so that a sample told no direction",
-                "kernel time: 9 samples were not charged to the user's instruction for want of room",
-                "executions: 6 were not told for want of room; samples that this left unclear are unknown",
-                "given up: 7.2 s of CPUs were not sampled, since others' pinned events held all counters"
+                "idle: 1,234 samples of the idle task, which are counted only here",
+                "registers: 5 samples lost theirs, so their branch direction is unknown",
+                "kernel time: 9 samples are not charged to the user's instruction: the table was full",
+                "executions: 6 were not reported, as a table was full; samples that depend on them are unknown",
+                "given up: 7.2 s of CPU time were not sampled: pinned events of other programs held all counters"
             ]
         );
     }
 
     #[test]
-    fn an_event_that_took_turns_is_told() {
+    fn a_multiplexed_event_is_reported() {
         let record = |running_share| EventRecord {
             period: 1_000_000,
             unit: Unit::Cycles,
@@ -365,7 +367,7 @@ mod tests {
         let first =
             "  1,000 samples of cycles, 0 lost, 0.00% unknown; every 1,000,000 cycles, throttled 0 times";
         assert_eq!((lines(None), lines(Some(1.0))), (vec![first.to_owned()], vec![first.to_owned()]));
-        let note = "  cycles ran 43% of the time: multiplexed; counts are those of that time";
+        let note = "  cycles ran 43% of the time (multiplexed); its counts cover only that time";
         assert_eq!(lines(Some(0.43)), [first, note]);
     }
 }

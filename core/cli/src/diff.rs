@@ -62,7 +62,7 @@ impl Page {
             self.say(format!("{}  {name}", columns(&row.change, &row.factors, doubt)));
         }
         if diff.procedures.is_empty() {
-            self.say("no procedure changed by more than chance");
+            self.say("no function changed by more than chance");
         }
         self.say("");
     }
@@ -112,8 +112,8 @@ impl Page {
     fn foot(&mut self, diff: &Diff) {
         let (procedures, lines) = (diff.insignificant_procedures, diff.insignificant_lines);
         if procedures + lines > 0 && diff.instructions.is_empty() {
-            let what = format!("{} and {}", counted(procedures, "procedure"), counted(lines, "line"));
-            self.say(paint(DIM, format!("{what} changed by no more than chance: --all shows them")));
+            let what = format!("{} and {}", counted(procedures, "function"), counted(lines, "line"));
+            self.say(paint(DIM, format!("{what} changed by no more than chance: show them with --all")));
         }
         if diff.omitted_rows > 0 {
             self.say(paint(DIM, format!("… {}: -n 0 shows all", counted(diff.omitted_rows, "more row"))));

@@ -46,7 +46,7 @@ fn list(db: &Path, json: bool) -> anyhow::Result<()> {
         epoch.notes.iter().for_each(|n| text += &format!("{}\n", paint(DIM, format!("  note: {n}"))));
     }
     if list.epochs.is_empty() {
-        text += "no epoch yet: 'dwell record -- CMD' makes one\n";
+        text += "no recording yet: make one with 'dwell record -- CMD'\n";
     }
     list.warnings.iter().for_each(|w| complain(&format!("warning: {w}")));
     print(&text)

@@ -20,7 +20,7 @@ pub fn run(query: &Query, args: &ExportArgs, json: bool) -> anyhow::Result<()> {
     };
     let bytes = export(&places, format);
     let Some(path) = &args.output else {
-        anyhow::ensure!(!json, "export: --json tells of a file: name it with --output");
+        anyhow::ensure!(!json, "export: --json describes a file: name it with --output");
         return crate::print_raw(&bytes);
     };
     std::fs::write(path, &bytes).with_context(|| format!("export: {}", path.display()))?;

@@ -15,7 +15,7 @@ const GCC_VERSION: u32 = 2;
 pub fn run(query: &Query, args: &FeedbackArgs, json: bool) -> anyhow::Result<()> {
     anyhow::ensure!(
         !json || args.output.is_some(),
-        "feedback: --json tells of a file: name it with --output"
+        "feedback: --json describes a file: name it with --output"
     );
     let told = query.feedback(&args.epoch, &args.image, &Cancel::new())?;
     let optimizer = match args.r#for {
@@ -33,10 +33,11 @@ pub fn run(query: &Query, args: &FeedbackArgs, json: bool) -> anyhow::Result<()>
     told.notes.iter().for_each(|note| crate::complain(&format!("feedback: note: {note}")));
     anyhow::ensure!(
         !told.procedures.is_empty() && !bytes.is_empty(),
-        "feedback: there is nothing to tell: no procedure with debug information has samples"
+        "feedback: nothing to write: no function with debug information has samples"
     );
     let Some(path) = &args.output else {
-        let mut out = std::io::stdout().lock(); // as it is: anstream would strip what looks like colours
+        // Written as they are: anstream would remove bytes that look like colours.
+        let mut out = std::io::stdout().lock();
         return out.write_all(&bytes).and_then(|()| out.flush()).context("standard output");
     };
     std::fs::write(path, &bytes).with_context(|| format!("feedback: {}", path.display()))?;
@@ -48,5 +49,5 @@ pub fn run(query: &Query, args: &FeedbackArgs, json: bool) -> anyhow::Result<()>
         return crate::print_json(&answer);
     }
     let procedures = told.procedures.len();
-    crate::print(&format!("{}: {procedures} procedures, {} bytes\n", path.display(), bytes.len()))
+    crate::print(&format!("{}: {procedures} functions, {} bytes\n", path.display(), bytes.len()))
 }

@@ -22,7 +22,7 @@ pub fn run(db: &Path, args: &ImportArgs, debug_dirs: Vec<PathBuf>, json: bool) -
             }
         }
         (None, None) => {
-            anyhow::bail!("import: a table needs --image, --machine, --event, --period and --unit")
+            anyhow::bail!("import: --counts needs --image, --machine, --event, --period and --unit")
         }
     }
 }
@@ -31,12 +31,12 @@ fn request(path: &Path, args: &ImportArgs, debug_dirs: Vec<PathBuf>) -> anyhow::
     let urls: Vec<String> = args.debuginfod.iter().filter(|url| !url.is_empty()).cloned().collect();
     let is_url = |url: &&String| url.starts_with("http://") || url.starts_with("https://");
     if let Some(other) = urls.iter().find(|url| !is_url(url)) {
-        anyhow::bail!("import: --debuginfod '{other}': expected http://… or https://…");
+        anyhow::bail!("import: --debuginfod '{other}': expected a URL with http:// or https://");
     }
     let cache = fetched_dir();
     anyhow::ensure!(
         urls.is_empty() || cache.is_some(),
-        "import: --debuginfod: no folder for what is fetched: neither XDG_CACHE_HOME nor HOME is set"
+        "import: --debuginfod: no folder for fetched files: set XDG_CACHE_HOME or HOME"
     );
     let limits = Limits::from_variables(|name| std::env::var(name).ok());
     let usual = std::iter::once("/usr/lib/debug".into()).chain(cache.clone());

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     dwell_collect::keep_peak_small();
     match run(&cli) {
         Ok(status) => status,
-        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS, // `dwell top | head` is no failure
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS, // `dwell top | head` is not a failure.
         Err(error) => {
             complain(&one_line(&error));
             exit::of_failure(&cli.verb, &error)
@@ -153,9 +153,9 @@ fn run_annotate(query: &Query, args: &AnnotateArgs, json: bool) -> anyhow::Resul
     let hottest = || -> anyhow::Result<String> {
         let request = TopRequest { epochs: args.epoch.clone(), ..TopRequest::default() };
         let rows = query.top(&TopRequest { limit: Some(20), ..request }, &cancel)?.rows;
-        // Some procedures have no instructions to list, for instance those of a kernel whose text was not found.
+        // Some functions have no instructions to list, for instance those of a kernel whose text was not found.
         let listed = rows.into_iter().find(|r| r.cpi_min.is_some()).and_then(|r| r.id);
-        listed.context("annotate: no procedure of the epoch has samples and instructions that can be read")
+        listed.context("annotate: no function of the recording has samples and readable instructions")
     };
     let procedure = args.procedure.clone().map_or_else(hottest, Ok)?;
     let listing = query.listing(&args.epoch, &procedure, &cancel)?;
@@ -184,7 +184,7 @@ fn run_cfg(query: &Query, args: &CfgArgs, json: bool) -> anyhow::Result<()> {
     if json {
         return print_json(&listing);
     }
-    anyhow::ensure!(listing.has_code(), "cfg: {}: its code is not on this machine", args.procedure);
+    anyhow::ensure!(listing.has_code(), "cfg: {}: the binary is not on this machine", args.procedure);
     let text = match args.format {
         GraphFormat::Svg => cfg::svg(&listing),
         GraphFormat::Dot => cfg::dot(&listing),
@@ -237,7 +237,7 @@ fn man(verb: Option<&str>) -> anyhow::Result<()> {
     let command = match verb {
         None => command,
         Some(verb) => {
-            command.find_subcommand(verb).with_context(|| format!("man: '{verb}' is no verb"))?.clone()
+            command.find_subcommand(verb).with_context(|| format!("man: '{verb}' is not a verb"))?.clone()
         }
     };
     let mut page = Vec::new();

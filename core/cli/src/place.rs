@@ -12,6 +12,6 @@ pub fn database(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
     Ok(data
-        .context("database: neither --db, DWELL_DB, XDG_DATA_HOME nor HOME is set: name its folder by --db")?
+        .context("database: none of DWELL_DB, XDG_DATA_HOME and HOME is set: name its folder with --db")?
         .join("dwell"))
 }

@@ -30,7 +30,7 @@ pub fn render(stats: &Stats, width: usize) -> String {
         });
     }
     if stats.omitted_rows > 0 {
-        let more = counted(stats.omitted_rows, "more procedure");
+        let more = counted(stats.omitted_rows, "more function");
         say(paint(DIM, format!("… {more}: -n 0 --min-share 0 shows all")));
     }
     stats.notes.iter().for_each(|n| say(paint(DIM, format!("note: {n}"))));

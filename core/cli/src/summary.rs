@@ -43,7 +43,7 @@ struct Page {
 
 impl Page {
     fn head(&mut self, s: &Summary) {
-        let name = if s.scope.kind == "epoch" { "the whole epoch".to_owned() } else { s.scope.name.clone() };
+        let name = if s.scope.kind == "epoch" { "whole recording".to_owned() } else { s.scope.name.clone() };
         self.say(paint(BOLD, format!("*** {name}")));
         // If the clock rate is unknown, samples replace cycles: their ratios are the same.
         let instructions = s.instructions.or_else(|| s.cpi.map(|cpi| s.samples_tallied / cpi));
@@ -81,7 +81,7 @@ impl Page {
             DIM,
             format!(
                 "{} analysed{left_out}; machine model {}",
-                counted(s.procedures, "procedure"),
+                counted(s.procedures, "function"),
                 s.machine_model
             ),
         ));

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn origins_of_data() {
+    fn origins_of_data_are_described() {
         let stall = |share_max, sources: &[(&str, Option<f64>)]| ListingStall {
             kind: "dynamic".into(),
             cause: "d-cache-miss".into(),
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_a_bound_or_a_ratio() {
+    fn unknown_values_are_shown_as_bounds_or_ratios() {
         let ratio = |executions| ListingPerEntry { executions, of: "loop".into() };
         assert_eq!(executed(Some(1.2e6), Some(&ratio(2.0))), "executed 1.20 M times");
         assert_eq!(executed(None, Some(&ratio(2.0))), "executed 2.0 per entry of the loop");

@@ -72,10 +72,7 @@ pub fn since(query: &Query, time: Duration) -> anyhow::Result<Vec<String>> {
         e.end.as_ref().is_none_or(|end| end.parse::<Timestamp>().is_ok_and(|end| end >= from))
     };
     let ids: Vec<String> = query.epochs()?.epochs.iter().filter(is_within).map(|e| e.id.clone()).collect();
-    anyhow::ensure!(
-        !ids.is_empty(),
-        "top: --since: no epoch has ended since {from:.0}, and none is going on"
-    );
+    anyhow::ensure!(!ids.is_empty(), "top: --since: no recording ended after {from:.0}, and none is running");
     Ok(ids)
 }
 

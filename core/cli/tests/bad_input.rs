@@ -54,8 +54,8 @@ fn row_of<'a>(top: &'a Value, image: &Path) -> &'a Value {
 
 /// A name in Latin-1: the program is recorded, found again, and its source is shown.
 #[test]
-fn names_that_are_no_utf8() {
-    if !can_sample("names_that_are_no_utf8") {
+fn names_that_are_not_utf8() {
+    if !can_sample("names_that_are_not_utf8") {
         return;
     }
     let scratch = Scratch::new();
@@ -65,7 +65,7 @@ fn names_that_are_no_utf8() {
         (folder.join(OsStr::from_bytes(b"s\xe9.c")), folder.join(OsStr::from_bytes(b"pr\xe9g")));
     fs::copy(support::source("divide.c"), &source).unwrap();
     fs::copy(support::source("workload.h"), folder.join("workload.h")).unwrap();
-    // Without a build id the path alone finds it.
+    // Without a build ID, only the path leads to the image.
     let built = Command::new("gcc")
         .args(["-O2", "-g", "-Wl,--build-id=none", "-o"])
         .args([&program, &source])
@@ -84,7 +84,7 @@ fn names_that_are_no_utf8() {
     assert!(lines.keys().any(|file| file.ends_with("/s\u{fffd}E9.c")), "{lines:?}");
     let list = scratch.command(&["list"]).arg(&source).output().unwrap();
     let hot = support::line_text("divide.c", support::hot_line("divide.c"));
-    // The text is cut where the terminal ends.
+    // The text is cut off at the edge of the terminal.
     assert!(list.status.success() && String::from_utf8_lossy(&list.stdout).contains(&hot[..20]), "{list:?}");
 }
 
@@ -223,7 +223,7 @@ fn a_corrupt_segment() {
     let whole = scratch.json(&["top"]);
     let found = segments(&scratch.path("database"));
     assert!(!found.is_empty());
-    // A torn copy beside the good one: what can be read is read, the other is named.
+    // A truncated copy lies beside the good segment: the good one is read, and a warning names the other.
     let good = fs::read(&found[0]).unwrap();
     let torn = found[0].with_file_name("0000000099.parquet");
     fs::write(&torn, &good[..good.len() / 2]).unwrap();
@@ -232,7 +232,7 @@ fn a_corrupt_segment() {
     let top: Value = serde_json::from_str(&answer.stdout).unwrap();
     assert_eq!(top["total"], whole["total"]);
     assert_says(&(notes(&top) + &answer.stderr), &["0000000099.parquet"]);
-    // Every byte of the only one spoilt: nothing to read, and no crash.
+    // Every byte of the only segment is overwritten: nothing can be read, and nothing crashes.
     fs::remove_file(&torn).unwrap();
     fs::write(&found[0], vec![0xa5; good.len()]).unwrap();
     let answer = scratch.dwell(&["top"]);

@@ -66,7 +66,7 @@ fn threads_cpus_and_groups_are_kept_on_request() {
     let program = workload("mispredict");
     let program = program.to_str().unwrap();
     let options = ["record", "-e", "cpu-clock", "-F", "2000", "--dimensions", "thread,cpu,cgroup", "--"];
-    // Its second process is called otherwise, by its own wish.
+    // The second process gets another name, because it executes a renamed copy.
     let script = r#""$0" 60; cp "$0" "$1/renamed"; exec "$1/renamed" 60"#;
     let folder = scratch.path("programs");
     std::fs::create_dir(&folder).unwrap();
@@ -80,7 +80,7 @@ fn threads_cpus_and_groups_are_kept_on_request() {
     let cpus = scratch.json(&["top", "--by", "cpu"]);
     assert!(rows(&cpus).iter().all(|row| row["cpu"].is_u64()), "{cpus:#}");
     let groups = scratch.json(&["top", "--by", "cgroup"]);
-    // A child is in its parent's group, which is ours.
+    // A child is in the control group of its parent, which is that of this test.
     assert!(rows(&groups).iter().all(|row| row["cgroup"].is_string()), "{groups:#}");
     for top in [&threads, &cpus, &groups] {
         assert_shares_add_up(top);
@@ -102,7 +102,7 @@ fn threads_cpus_and_groups_are_kept_on_request() {
     assert!(refused.stderr.contains("no samples of app 'nobody', thread 'renamed'"), "{refused:?}");
     let text = scratch.text(&["top", "--by", "thread"]);
     assert!(text.contains("thread") && text.contains("renamed"), "{text}");
-    // Who does not ask by them sees each place once.
+    // Unless rows are requested by dimension, each place is one row.
     let procedures = scratch.json(&["top", "-n", "0"]);
     let walks = rows(&procedures).iter().filter(|row| row["procedure"] == "walk").count();
     assert!((1..=2).contains(&walks), "{procedures:#}");
@@ -113,7 +113,7 @@ fn rows(top: &Value) -> &Vec<Value> {
 }
 
 #[test]
-fn answers_have_their_shapes() {
+fn answers_have_the_documented_fields() {
     if !can_sample("the shapes of answers") {
         return;
     }
@@ -154,7 +154,7 @@ fn answers_have_their_shapes() {
         "paths": { "bursts": 1, "steps": 1, "samples_dropped": 1 }, "notes": [] });
     hold(&told, &shape, "status --epoch");
     if !told["windows"].is_null() {
-        // Where threads cannot be followed.
+        // Windows are recorded where threads cannot be followed.
         hold(&told["windows"], &json!({ "windows": 1, "executions": 1, "samples_dropped": 1 }), "windows");
     }
     let by_cpu = told["collector"]["samples_by_cpu"]["cpu-clock"].as_array().unwrap();
@@ -212,7 +212,7 @@ fn answers_have_their_shapes() {
 }
 
 #[test]
-fn the_suite_has_its_shapes() {
+fn answers_of_the_tool_suite_have_the_documented_fields() {
     if !can_sample("the shapes of the tool suite's answers") {
         return;
     }
@@ -270,7 +270,7 @@ fn the_suite_has_its_shapes() {
     for arguments in
         [&["stats", "latest", "--", "latest~1"][..], &["stats", "latest", "--against", "latest~1"]]
     {
-        // What follows `--` are epochs, so `--json` comes first.
+        // Arguments after `--` are epochs, so `--json` precedes it.
         let text = scratch.text(&[&["--json"], arguments].concat());
         hold(&serde_json::from_str(&text).unwrap(), &shape(&row), "stats of groups");
         assert!(scratch.text(arguments).contains("against"));

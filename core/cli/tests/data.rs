@@ -13,8 +13,8 @@ use support::{Scratch, can_sample};
 const SHARE_MIN: f64 = 0.045;
 
 #[test]
-fn each_kind_of_data_has_its_share() {
-    if !can_sample("what data samples refer to") {
+fn each_kind_of_data_has_the_expected_share() {
+    if !can_sample("the data that samples access") {
         return;
     }
     let scratch = Scratch::new();

@@ -22,8 +22,8 @@ fn answer(ended: &Ended) -> Value {
 }
 
 #[test]
-fn it_ends_as_the_command_does() {
-    if !can_sample("it_ends_as_the_command_does") {
+fn the_exit_status_is_that_of_the_command() {
+    if !can_sample("the_exit_status_is_that_of_the_command") {
         return;
     }
     let cases: [(&[&str], &str, i32, Value); 7] = [
@@ -39,7 +39,7 @@ fn it_ends_as_the_command_does() {
     for (options, script, status, told) in cases {
         let ended = record(&scratch, options, script);
         if options.contains(&"-a") && ended.stderr.contains("kernel.perf_event_paranoid") {
-            println!("SKIPPED it_ends_as_the_command_does -a: {}", ended.stderr.trim());
+            println!("SKIPPED the_exit_status_is_that_of_the_command -a: {}", ended.stderr.trim());
             continue;
         }
         assert_eq!(ended.status, Some(status), "{script} {ended:?}");
@@ -48,7 +48,7 @@ fn it_ends_as_the_command_does() {
 }
 
 #[test]
-fn its_own_failures_are_apart() {
+fn failures_of_dwell_have_statuses_of_their_own() {
     let scratch = Scratch::new();
     let not_executable = scratch.path("text");
     fs::write(&not_executable, "no program").unwrap();
@@ -70,8 +70,8 @@ fn its_own_failures_are_apart() {
 }
 
 #[test]
-fn after_the_duration_the_command_goes_on() {
-    if !can_sample("after_the_duration_the_command_goes_on") {
+fn the_command_keeps_running_after_the_duration() {
+    if !can_sample("the_command_keeps_running_after_the_duration") {
         return;
     }
     let scratch = Scratch::new();
@@ -81,7 +81,7 @@ fn after_the_duration_the_command_goes_on() {
         ended_file.display(),
         done.display()
     );
-    // Its output would otherwise be waited for.
+    // The command closes its output; otherwise the test would wait for the end of that output.
     let ended = record(&scratch, &["--duration", "1"], &format!("exec >/dev/null 2>&1; {script}"));
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert_eq!(answer(&ended)["exit_status"], Value::Null);
@@ -94,8 +94,8 @@ fn after_the_duration_the_command_goes_on() {
 }
 
 #[test]
-fn a_signal_reaches_the_command_and_is_its_end() {
-    if !can_sample("a_signal_reaches_the_command_and_is_its_end") {
+fn a_signal_is_passed_to_the_command_and_ends_it() {
+    if !can_sample("a_signal_is_passed_to_the_command_and_ends_it") {
         return;
     }
     let scratch = Scratch::new();
@@ -111,14 +111,15 @@ fn a_signal_reaches_the_command_and_is_its_end() {
     assert_eq!(dwell.wait().unwrap().code(), Some(128 + 15));
 }
 
-/// With `--report-fd` what the command prints stays apart from the answer, and the command does not inherit the descriptor.
+/// With `--report-fd` the output of the command is separate from the answer, and the command does not inherit the
+/// descriptor.
 #[test]
-fn the_answer_goes_to_the_descriptor_that_was_named() {
+fn the_answer_goes_to_the_named_descriptor() {
     let scratch = Scratch::new();
     let closed = scratch.dwell(&["record", "--report-fd", "77", "--", "true"]);
     assert_eq!(closed.status, Some(125), "{closed:?}");
     assert!(closed.stderr.starts_with("dwell: record: --report-fd 77: "), "{closed:?}");
-    if !can_sample("the_answer_goes_to_the_descriptor_that_was_named") {
+    if !can_sample("the_answer_goes_to_the_named_descriptor") {
         return;
     }
     let report = scratch.path("report");

@@ -112,7 +112,7 @@ fn kill_9_loses_nothing_that_was_flushed() {
     }
     for kill in 0..kills {
         let promise = kill_one(&scratch, random, kill);
-        // It opens, and what was promised is there; an epoch that a daemon only began may be empty.
+        // The database opens and contains what was promised. An epoch that a daemon only began may be empty.
         let database = Database::open(scratch.path("database")).unwrap();
         let list = database.epochs().unwrap();
         assert_eq!(list.warnings, [], "kill {kill}");
@@ -152,7 +152,7 @@ fn kill_one(scratch: &Scratch, random: &mut Random, kill: u64) -> Option<u64> {
         sleep(Duration::from_millis(random.below(40)));
         promise = promised(&scratch.dwell(&["flush", "--json"])).or(promise);
     }
-    // Now and then while a flush is on its way.
+    // In some runs the daemon is killed during a flush.
     let asking =
         (random.below(2) == 0).then(|| scratch.command(&["flush"]).stderr(Stdio::null()).spawn().unwrap());
     sleep(Duration::from_micros(random.below(60_000)));
@@ -187,7 +187,7 @@ fn unshared(scratch: &Scratch, script: &str) -> Option<Ended> {
     Some(Ended::from(command.output().unwrap()))
 }
 
-/// Who only reads can; who must write says why not, in one line.
+/// Commands that only read succeed. Commands that write report in one line why they cannot.
 #[test]
 fn a_read_only_database_is_read() {
     let name = "a_read_only_database_is_read";
@@ -227,8 +227,8 @@ fn a_read_only_database_is_read() {
 /// In a pid namespace, as in most containers, tables in the kernel would know processes by other numbers than we: rings are taken,
 /// and nobody outside passes for the idle task.
 #[test]
-fn in_a_pid_namespace_nothing_is_taken_for_another() {
-    let name = "in_a_pid_namespace_nothing_is_taken_for_another";
+fn processes_of_a_pid_namespace_are_not_confused() {
+    let name = "processes_of_a_pid_namespace_are_not_confused";
     let possible = Command::new("unshare").args(["-p", "-f", "--mount-proc", "true"]).status();
     if !is_root() || !possible.is_ok_and(|status| status.success()) || !can_sample(name) {
         println!("SKIPPED {name}: needs root and pid namespaces");
@@ -283,7 +283,7 @@ fn a_storm_of_forks_is_counted() {
 
 /// All that live are known, those that began before the daemon did, and memory stays within bounds.
 #[test]
-fn ten_thousand_processes_are_known() {
+fn samples_of_ten_thousand_processes_are_attributed() {
     let (scratch, wanted) = (Scratch::new(), 10_000.to_string());
     let mut crowd = Command::new(workload("crowd"))
         .arg(&wanted)
@@ -295,7 +295,9 @@ fn ten_thousand_processes_are_known() {
     BufReader::new(crowd.stdout.take().unwrap()).read_line(&mut answer).unwrap();
     let count: u64 = answer.trim().parse().unwrap();
     let options = ["-F", "2000", "--flush-interval", "1"];
-    let Some(running) = Running::start(&scratch, "ten_thousand_processes_are_known", &options) else {
+    let Some(running) =
+        Running::start(&scratch, "samples_of_ten_thousand_processes_are_attributed", &options)
+    else {
         drop(crowd.stdin.take());
         crowd.wait().unwrap();
         return;
@@ -318,7 +320,7 @@ fn ten_thousand_processes_are_known() {
 /// A daemon built for tests maps more than one that is shipped.
 const RESIDENT_MAX: u64 = 64 << 20;
 
-/// Samples told are samples stored; none was lost, and of no more than a thousandth nobody knows where they were.
+/// All reported samples are stored. None is lost, and the place of at most one in a thousand is unknown.
 fn check_all_is_told(scratch: &Scratch) {
     let database = Database::open(scratch.path("database")).unwrap();
     for epoch in database.epochs().unwrap().epochs {
@@ -345,7 +347,7 @@ fn a_shifted_clock_changes_nothing() {
             println!("SKIPPED {name}: no time namespaces here");
             return;
         }
-        // Stored while it goes on: what is held back until the end would be missing.
+        // Samples are stored while the daemon runs, so counts that it held back until its end would be missing.
         let script = "\"$0\" daemon -e cpu-clock -F 2000 --flush-interval 1 & daemon=$!
             until \"$0\" status >/dev/null 2>&1; do kill -0 $daemon || exit 98; sleep 0.05; done
             \"$1\" 200 >/dev/null; sleep 0.3

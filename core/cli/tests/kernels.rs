@@ -93,7 +93,8 @@ fn recorded(name: &str) -> Value {
     scratch.json(&["annotate", &format!("{name}:kernel")])
 }
 
-/// Which of a line's alternatives were met, where it has some; else what of the listing is not as marked.
+/// Returns the alternatives of a line that were met, if the line has some; otherwise the differences between the
+/// listing and its marks.
 fn judge(name: &str, marks: &[Mark], listing: &Value) -> Result<Vec<String>, String> {
     let instructions = listing["instructions"].as_array().unwrap();
     let time = |i: &Value| i["head_samples"].as_f64().unwrap();
@@ -117,7 +118,8 @@ fn judge(name: &str, marks: &[Mark], listing: &Value) -> Result<Vec<String>, Str
     }
 }
 
-/// Which of a line's alternatives the analysis named, of all that its instructions show; nothing where it has but one.
+/// Returns the alternatives of a line that the analysis named, out of all that its instructions show; nothing if there
+/// is only one.
 fn alternatives_met(mark: &Mark, own: &[&Value], instructions: &[Value]) -> Option<String> {
     if mark.causes.len() < 2 {
         return None;

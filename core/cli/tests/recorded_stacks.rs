@@ -13,7 +13,7 @@ const EVENT_ID: u64 = 5;
 /// IDENTIFIER | IP | TID | TIME | BRANCH_STACK.
 const SAMPLE_TYPE: u64 = 1 << 16 | 1 | 2 | 4 | 1 << 11;
 const STACKS: u64 = 2000;
-/// As many as LBR keeps.
+/// Number of branches that LBR keeps.
 const STACK_MAX: u64 = 32;
 /// Straight-line code between two branches: so many pieces, of so many bytes.
 const RUNS: u64 = 100;
@@ -84,7 +84,8 @@ fn ring(mapped: &Mapped) -> Vec<u8> {
         let mut later = runs[0].0;
         for _ in 0..kept {
             let (start, end) = runs[random.below(RUNS) as usize];
-            // What nothing explains, as where the kernel returns; and what was not executed.
+            // Some branches come from an address outside of the image, as when the kernel returns; some were not
+            // executed.
             let (from, flags) = match random.below(16) {
                 0 => (u64::MAX - 9, 0),
                 1 => (end, 1 << 24),
@@ -100,11 +101,12 @@ fn ring(mapped: &Mapped) -> Vec<u8> {
 
 /// A stream of perf's: an event, this process and its mapping, then the ring.
 fn perf_data(path: &str, mapped: &Mapped, ring: &[u8]) -> Vec<u8> {
-    // PERF_TYPE_HARDWARE and the structure's size; PERF_COUNT_HW_BRANCH_INSTRUCTIONS; `sample_id_all`.
+    // The words are PERF_TYPE_HARDWARE with the size of the structure, PERF_COUNT_HW_BRANCH_INSTRUCTIONS and
+    // `sample_id_all`.
     let mut attribute = vec![112_u64 << 32, 4, 1_000_001, SAMPLE_TYPE, 0, 1 << 18];
     attribute.resize(14, 0);
     attribute.push(EVENT_ID);
-    // What `sample_id_all` appends.
+    // With `sample_id_all` every record ends with these words.
     let trailer: Vec<u8> = [own_pid_and_tid(), 1, EVENT_ID].into_iter().flat_map(u64::to_ne_bytes).collect();
     let with_trailer = |mut record: Vec<u8>| {
         record.extend(&trailer);
@@ -125,7 +127,7 @@ fn cpu_time_us() -> f64 {
 }
 
 #[test]
-fn recorded_and_imported_stacks_are_one_evidence() {
+fn recorded_and_imported_stacks_give_equal_evidence() {
     let path = std::env::current_exe().unwrap().canonicalize().unwrap();
     let path = path.to_str().unwrap();
     let mapped = Mapped::of_own_code(path);
@@ -137,7 +139,7 @@ fn recorded_and_imported_stacks_are_one_evidence() {
     };
     let (recorded, once_us) = collected(&ring);
     let (twice, twice_us) = collected(&ring.repeat(2));
-    // What is left out: this process's mappings, the image's build id, the code.
+    // The difference omits fixed costs: reading this process's mappings, the image's build ID and its code.
     println!("{:.1} µs of CPU time a stack", (twice_us - once_us) / STACKS as f64);
 
     let folder = tempfile::tempdir().unwrap();

@@ -122,8 +122,8 @@ fn can_have_a_root(test: &str) -> bool {
 }
 
 #[test]
-fn workers_have_the_samples_of_their_own_code() {
-    let test = "workers_have_the_samples_of_their_own_code";
+fn samples_of_generated_code_belong_to_its_own_process() {
+    let test = "samples_of_generated_code_belong_to_its_own_process";
     let Some(bench) = Bench::new(test) else { return };
     let workers = "./program workers parse 300 render 100 query 200; rm -f /tmp/perf-$$.map";
     let check = |how: &str, script: &str| {
@@ -146,16 +146,16 @@ fn workers_have_the_samples_of_their_own_code() {
 }
 
 #[test]
-fn code_that_was_replaced_has_its_own_samples_or_none() {
-    let Some(bench) = Bench::new("code_that_was_replaced_has_its_own_samples_or_none") else { return };
+fn replaced_code_never_gets_samples_of_other_code() {
+    let Some(bench) = Bench::new("replaced_code_never_gets_samples_of_other_code") else { return };
     let rows = bench.record("exec ./program phases first 400 second 400");
     let found = ["first", "second"].map(|name| samples(&rows, name));
     assert!(found.iter().all(|count| (150..=440).contains(count)), "{rows:?}");
 }
 
 #[test]
-fn programs_that_no_path_leads_to_have_names() {
-    let test = "programs_that_no_path_leads_to_have_names";
+fn programs_without_a_path_have_names() {
+    let test = "programs_without_a_path_have_names";
     let Some(bench) = Bench::new(test) else { return };
     let check = |how: &str, script: &str, image: &str| {
         let rows = bench.record(script);
@@ -164,7 +164,7 @@ fn programs_that_no_path_leads_to_have_names() {
         assert!(*count > 100, "{how}: {rows:?}");
         assert_eq!(Path::new(path).file_name().unwrap(), image, "{how}");
     };
-    // Other bytes, or it would be the image that is at its path as well.
+    // The bytes must differ; otherwise the image at the path would be the same.
     let other = "cp program other; objcopy --remove-section .note.gnu.build-id other 2>/dev/null || true";
     check("memory", &format!("{other}; exec ./program memory other 300"), "memfd:in-memory");
     check("deleted", "cp program gone; ./gone spin 300 & sleep 0.1; rm gone; wait", "gone");

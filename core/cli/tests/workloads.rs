@@ -31,7 +31,7 @@ fn check(file: &str, procedure: &str, repetitions: &str) {
     assert_eq!(line_waited_for_most(&listing), hot, "{listing:#}");
     assert_eq!(listing["procedure"]["name"], first["procedure"]);
     let text = scratch.text(&["annotate"]);
-    let marked: String = line_text(file, hot).chars().take(40).collect(); // as much as every width shows
+    let marked: String = line_text(file, hot).chars().take(40).collect(); // Every width of the terminal shows as much.
     assert!(text.contains(&marked), "the source is between the instructions: {text}");
 }
 

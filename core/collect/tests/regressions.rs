@@ -6,7 +6,7 @@ mod replay;
 use dwell_collect::exercise;
 
 #[test]
-fn what_fuzzing_found_stays_found() {
+fn inputs_found_by_fuzzing_do_no_harm() {
     replay::replay(&[
         ("perf_record", exercise::records),
         ("entries", exercise::entries),

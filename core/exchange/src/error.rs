@@ -17,7 +17,7 @@ pub enum ExchangeError {
         source: std::io::Error,
     },
     /// The file is malformed.
-    #[error("{}: not a perf.data file that can be read: {why}", path.display())]
+    #[error("{}: not a perf.data file that Dwell can read: {why}", path.display())]
     BadPerfData {
         /// The file.
         path: PathBuf,
@@ -25,7 +25,7 @@ pub enum ExchangeError {
         why: String,
     },
     /// The file has no samples.
-    #[error("{}: no samples in it{}", path.display(), why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
+    #[error("{}: it contains no samples{}", path.display(), why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
     NoSamples {
         /// The file.
         path: PathBuf,

@@ -99,7 +99,7 @@ impl Scene {
     }
 }
 
-/// How a version of perf writes its files.
+/// The format in which a version of perf writes its files.
 struct Style {
     attribute_bytes: u32,
     big_endian: bool,
@@ -156,7 +156,7 @@ impl Writer<'_> {
         self.bytes.resize(start + 72, 0);
         self.word(1 | 1 << 3);
         self.bytes.resize(start + self.style.attribute_bytes as usize, 0);
-        // What does not fit was not there yet.
+        // Fields beyond the structure's size did not exist in that version of the kernel.
         self.bytes.truncate(start + self.style.attribute_bytes as usize);
     }
 
@@ -245,7 +245,7 @@ fn frequencies_follow_branch_stacks_of_every_version() {
 }
 
 #[test]
-fn without_stacks_nothing_tells() {
+fn without_stacks_branch_directions_are_unknown() {
     let scene = Scene::new();
     let bare: Vec<_> = scene.samples().into_iter().map(|(pc, _)| (pc, Vec::new())).collect();
     let style = Style { attribute_bytes: 112, big_endian: false, mmap2: true, pipe: false };

@@ -145,9 +145,9 @@ impl Drop for Server {
 }
 
 #[test]
-fn what_is_nowhere_here_comes_from_a_server() {
+fn missing_images_are_fetched_from_a_server() {
     let scene = Scene::new();
-    let Some(server) = Server::start(&scene, "what_is_nowhere_here_comes_from_a_server") else { return };
+    let Some(server) = Server::start(&scene, "missing_images_are_fetched_from_a_server") else { return };
     let began = Instant::now();
     while !server.is_ready(&scene) {
         assert!(began.elapsed() < Duration::from_secs(300), "debuginfod has not indexed two files");
@@ -182,7 +182,7 @@ fn answers(bytes: Vec<u8>) -> (String, Arc<AtomicUsize>) {
             let mut request = [0; 4096];
             let _ = stream.read(&mut request);
             if bytes.is_empty() {
-                // Silence, for longer than anyone waits.
+                // The server stays silent for longer than the client waits.
                 std::thread::spawn(move || drop((sleep(Duration::from_secs(60)), stream)));
             } else {
                 let _ = stream.write_all(&bytes);
@@ -198,16 +198,16 @@ fn ok(body: &[u8], promised: usize) -> Vec<u8> {
 }
 
 #[test]
-fn nobody_is_asked_who_was_not_named() {
+fn only_named_servers_are_asked() {
     let scene = Scene::new();
     let imported = scene.import(&[], Limits::default());
-    assert!(imported.notes.iter().any(|n| n.contains("it is not here")), "{:?}", imported.notes);
+    assert!(imported.notes.iter().any(|n| n.contains("it is not on this machine")), "{:?}", imported.notes);
     assert!(imported.fetched.is_empty() && !scene.path("cache").exists());
     assert!(!scene.listing().unwrap().has_code(), "the names are the profile's");
 }
 
 #[test]
-fn bad_answers_are_told_and_never_kept() {
+fn bad_answers_are_reported_and_never_stored() {
     let scene = Scene::new();
     let own = fs::read(std::env::current_exe().unwrap()).unwrap();
     let other = fs::read("/bin/true").unwrap();
@@ -215,7 +215,7 @@ fn bad_answers_are_told_and_never_kept() {
     let small = Limits { file_bytes: 1000, ..quick };
     for (bytes, limits, wanted) in [
         (ok(&other, other.len()), quick, "the file's build id is "),
-        (ok(b"<html>", 6), quick, "no ELF file"),
+        (ok(b"<html>", 6), quick, "not an ELF file"),
         (ok(&own[..5000], 6000), quick, "cut off"),
         (ok(&other, other.len()), small, "more than 1000 bytes"),
         (
@@ -231,7 +231,11 @@ fn bad_answers_are_told_and_never_kept() {
         let imported = scene.import(&[&url], limits);
         let told = imported.notes.iter().filter(|n| n.contains(&url)).cloned().collect::<Vec<_>>().join("\n");
         assert!(!told.is_empty() && told.contains(wanted), "'{wanted}': {:?}", imported.notes);
-        assert!(imported.notes.iter().any(|n| n.contains("it is not here")), "{:?}", imported.notes);
+        assert!(
+            imported.notes.iter().any(|n| n.contains("it is not on this machine")),
+            "{:?}",
+            imported.notes
+        );
         assert!(imported.samples > 0 && imported.fetched.is_empty());
         assert!(asked.load(Ordering::SeqCst) >= 1);
         let kept: Vec<_> = fs::read_dir(scene.path("cache")).into_iter().flatten().collect();
@@ -245,10 +249,10 @@ fn a_miss_is_remembered_and_the_next_server_is_asked() {
     let image = fs::read(scene.path("served/spin")).unwrap();
     let (without, asked) =
         answers(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec());
-    let dead = "http://127.0.0.1:9".to_owned(); // nobody listens there
+    let dead = "http://127.0.0.1:9".to_owned(); // Nothing listens on this port.
     for _ in 0..2 {
         let imported = scene.import(&[&without], Limits::default());
-        assert!(imported.notes.iter().any(|n| n.contains("it is not here")));
+        assert!(imported.notes.iter().any(|n| n.contains("it is not on this machine")));
     }
     assert_eq!(asked.load(Ordering::SeqCst), 1, "for a while a miss is known");
     fs::remove_dir_all(scene.path("cache")).unwrap();
@@ -290,7 +294,7 @@ impl TlsServer {
         let mut child = server.spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
         let port = said.find_map(|line| line.strip_prefix("ACCEPT 127.0.0.1:").map(str::to_owned));
-        // Whoever stops to listen ends it at its next word.
+        // Its output is read to the end: openssl would end at its next line if nobody read it.
         std::thread::spawn(move || said.for_each(drop));
         Some(TlsServer {
             child,
@@ -311,8 +315,8 @@ const TRUSTING: &str = "DWELL_TEST_TRUSTING";
 /// An authority of one's own is believed where the system believes it, and only there. What the system believes is read
 /// once: this test runs itself again, with its own certificate among the system's.
 #[test]
-fn over_tls_a_certificate_that_nobody_vouches_for_is_refused() {
-    let test = "over_tls_a_certificate_that_nobody_vouches_for_is_refused";
+fn an_untrusted_tls_certificate_is_refused() {
+    let test = "an_untrusted_tls_certificate_is_refused";
     if let Ok(url) = std::env::var(TRUSTING) {
         return over_tls_from(&url);
     }
@@ -332,7 +336,7 @@ fn over_tls_a_certificate_that_nobody_vouches_for_is_refused() {
     run(trusting.env(TRUSTING, place));
 }
 
-/// The same server, which is trusted in this process.
+/// The same server, whose certificate this process trusts.
 fn over_tls_from(place: &str) {
     let [url, build_id, folder] = place.splitn(3, ' ').collect::<Vec<_>>()[..] else { panic!("{place}") };
     let cache = Path::new(folder).join("trusting");

@@ -8,7 +8,7 @@ use dwell_profile::{Database, Unit};
 use dwell_query::{Cancel, ImportRequest, Options, Query, answer::Feedback, import_counts};
 use jiff::Timestamp;
 
-/// Most numbers are small; what is done with the others is seldom done.
+/// Most numbers are small; the work for the other ones is rarely done.
 const SOURCE: &str = "\
 #include <stdint.h>
 static inline uint64_t mix(uint64_t x) {
@@ -33,7 +33,7 @@ int main(int argc, char **argv) {
 }
 ";
 
-/// With what profiles by position need.
+/// clang with the options that profiles by position need.
 const CLANG: &[&str] =
     &["clang-14", "-O2", "-gline-tables-only", "-fdebug-info-for-profiling", "-fno-unroll-loops"];
 const GCC: &[&str] = &["gcc-12", "-O2", "-g"];
@@ -73,7 +73,7 @@ impl Scene {
         Ok(String::from_utf8(ended.stderr).unwrap())
     }
 
-    /// 900 samples of each instruction of the loop but those of the line that is seldom executed: 3.
+    /// 900 samples of each instruction of the loop, except for the line that is rarely executed, which has 3.
     fn import(&self) {
         let image = Image::open(self.path("walk")).unwrap();
         let walk = image.procedures().iter().find(|p| p.name() == "walk").unwrap();
@@ -119,11 +119,12 @@ fn body(profile: &str, position: &str) -> u64 {
 }
 
 #[test]
-fn clang_takes_our_executions_for_its_own() {
-    let Some(scene) = Scene::new("clang_takes_our_executions_for_its_own", CLANG) else { return };
+fn clang_accepts_our_executions() {
+    let Some(scene) = Scene::new("clang_accepts_our_executions", CLANG) else { return };
     let profile = scene.write(Optimizer::Clang, "walk.prof");
     assert!(profile.starts_with("walk:"), "{profile}");
-    // The call, from the line `walk` begins at; and what was inlined, where it was called.
+    // The call is counted at its line, relative to the first line of `walk`; inlined code is counted at the line of its
+    // call.
     assert!(body(&profile, "4") < body(&profile, "3") / 20, "{profile}");
     assert!(profile.contains(" seldom:"), "the call's target: {profile}");
     let mut inlined = profile.lines().skip_while(|l| !l.starts_with(" 5: mix:"));
@@ -146,8 +147,8 @@ fn branch_weights(line: &str) -> Option<(u64, u64)> {
 }
 
 #[test]
-fn bolt_finds_every_block_of_ours() {
-    let Some(scene) = Scene::new("bolt_finds_every_block_of_ours", CLANG) else { return };
+fn bolt_accepts_every_block() {
+    let Some(scene) = Scene::new("bolt_accepts_every_block", CLANG) else { return };
     for (optimizer, name) in [(Optimizer::Bolt, "walk.fdata"), (Optimizer::BoltBlocks, "walk.blocks")] {
         scene.write(optimizer, name);
         let mut command = Command::new("llvm-bolt-19");
@@ -155,7 +156,7 @@ fn bolt_finds_every_block_of_ours() {
         let ended = match command.current_dir(scene.folder.path()).output() {
             Ok(ended) => ended,
             Err(error) => {
-                println!("SKIPPED bolt_finds_every_block_of_ours: llvm-bolt-19: {error}");
+                println!("SKIPPED bolt_accepts_every_block: llvm-bolt-19: {error}");
                 return;
             }
         };
@@ -164,15 +165,15 @@ fn bolt_finds_every_block_of_ours() {
         assert!(ended.status.success(), "{said}");
         assert!(said.contains("1 out of ") && said.contains("have non-empty execution profile"), "{said}");
         assert!(!said.contains("invalid (possibly stale) profile"), "{said}");
-        // The program is as it was, but for where its blocks are.
+        // BOLT only moves blocks, so the program still behaves as before.
         let status = Command::new(scene.path("walk.bolt")).status().unwrap();
         assert_eq!(status.code(), Command::new(scene.path("walk")).status().unwrap().code());
     }
 }
 
 #[test]
-fn gcc_takes_our_executions_for_its_own() {
-    let Some(scene) = Scene::new("gcc_takes_our_executions_for_its_own", GCC) else { return };
+fn gcc_accepts_our_executions() {
+    let Some(scene) = Scene::new("gcc_accepts_our_executions", GCC) else { return };
     scene.write(Optimizer::Gcc { version: 2 }, "walk.afdo");
     scene
         .compile(&["-fauto-profile=walk.afdo", "-S", "-o", "walk.s", "-fdump-tree-optimized-blocks-details"])

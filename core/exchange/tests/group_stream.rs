@@ -15,7 +15,7 @@ struct Writer {
 
 /// IDENTIFIER, IP, TID, TIME, READ and PERIOD.
 const SAMPLE_TYPE: u64 = 1 << 16 | 1 | 2 | 4 | 16 | 256;
-/// ID, GROUP and LOST.
+/// The read format: ID, GROUP and LOST.
 const READ_FORMAT: u64 = 4 | 8 | 16;
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 const CLOCK: u64 = 11;
@@ -110,7 +110,7 @@ impl Writer {
 }
 
 #[test]
-fn a_sample_of_a_group_counts_for_each_event_that_went_on() {
+fn a_group_sample_counts_for_each_event_that_advanced() {
     let folder = tempfile::tempdir().unwrap();
     let told = |bytes: &[u8]| {
         let path = folder.path().join("stream");
@@ -132,16 +132,17 @@ fn a_sample_of_a_group_counts_for_each_event_that_went_on() {
         3 samples on host
         cpu-clock:u: 3 every 1000 ns, 4 lost
         sched:sched_switch: 1 every 5 events, 0 lost
-        1 samples bear the id of no event of the file's and were left out
+        1 samples have an id that no event of the file has and were left out
         1 records of AUX data (Intel PT, ARM SPE, …) were left out
-        1 samples are of events that were counted when the first of their group was sampled (perf record :S)
-        /bin/x: it is not here (build id 000102030405060708090a0b0c0d0e0f10111213)
+        1 samples are of events that were read when the leader of their group was sampled (perf record :S)
+        /bin/x: it is not on this machine (build id 000102030405060708090a0b0c0d0e0f10111213)
     "#]]
     .assert_eq(&told(&little));
     assert_eq!(told(&little), told(&big));
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/regressions/perf_data");
     for (name, bytes) in [("group-stream", &little), ("group-stream-big-endian", &big)] {
-        // As expected texts are: `gzip -n -c group-stream > group-stream-gzip` makes the third.
+        // UPDATE_EXPECT rewrites these files, like expected texts. Make the third one with `gzip -n -c group-stream >
+        // group-stream-gzip`.
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             fs::write(kept.join(name), bytes).unwrap();
         }

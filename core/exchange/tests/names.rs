@@ -144,7 +144,8 @@ impl Pprof<'_> {
     }
 }
 
-/// Of a program and a kernel that are not here: two places of one function, one with an inlined call, one mangled name.
+/// A profile of a program and a kernel that are not on this machine: two places of one function, one of them with an
+/// inlined call, and a mangled name.
 const PROGRAM: Pprof<'_> = Pprof {
     mappings: &[(0x40_0000, "/gone/app", "abcdef0123"), (0xffff_ffff_8100_0000, "[kernel.kallsyms]", "")],
     functions: &[
@@ -159,7 +160,7 @@ const PROGRAM: Pprof<'_> = Pprof {
         (1, 0x40_1020, &[(3, 5), (1, 12)]),
         (1, 0x40_2000, &[(2, 21)]),
         (2, 0xffff_ffff_8100_0040, &[(4, 0)]),
-        // Between the places of another function: functions need not be in one piece.
+        // This place lies between the places of another function, because the code of a function may be split.
         (1, 0x40_1018, &[(5, 91)]),
         (1, 0x40_3000, &[]),
     ],
@@ -167,7 +168,7 @@ const PROGRAM: Pprof<'_> = Pprof {
 };
 
 #[test]
-fn functions_of_a_program_that_is_not_here_have_the_names_of_the_profile() {
+fn functions_of_a_missing_program_have_the_names_of_the_profile() {
     let scene = Scene::new();
     let imported = scene.import(&PROGRAM.bytes());
     let missing = imported.notes.iter().filter(|n| n.contains("/gone/app")).count();
@@ -196,7 +197,7 @@ fn functions_of_a_program_that_is_not_here_have_the_names_of_the_profile() {
         scene.rows(TopBy::Procedure, &[]).into_iter().find(|r| r.procedure.as_deref() == Some("_ZN2ns1fEi"));
     let row = row.expect("the linkage name stays");
     assert_eq!((row.file.as_deref(), row.line), (Some("/src/f.cc"), Some(20)), "where it begins");
-    // Annotated by place, found by name, without the instructions that nothing tells.
+    // The listing shows places and is found by name. It has no instructions, since the profile contains none.
     let listing = scene.listing("main.burn");
     let places: Vec<_> = listing.instructions.iter().map(|i| (i.address, i.line, i.head_samples)).collect();
     assert_eq!(places, [(0x1010, Some(11), 10.0), (0x1020, Some(5), 4.0)]);
@@ -204,7 +205,7 @@ fn functions_of_a_program_that_is_not_here_have_the_names_of_the_profile() {
     let costs = scene.query().file_costs(&[], "/src/main.go".as_ref(), &Cancel::new()).unwrap();
     let shown: Vec<_> = costs.lines.iter().map(|l| (l.line, l.samples.values().sum::<u64>())).collect();
     assert_eq!(shown, [(11, 10), (91, 1)], "editors show its lines");
-    // Names outlive exports, and epochs that are read together.
+    // Names survive an export, and merging with another epoch.
     scene.import(&scene.exported(Format::Pprof));
     assert_eq!((scene.procedures(), lines_of(&scene)), (procedures, lines));
     let both = scene.rows(TopBy::Procedure, &["latest", "latest~1"]);
@@ -268,7 +269,7 @@ fn profiles_without_addresses_have_a_row_for_each_function() {
 }
 
 #[test]
-fn a_file_of_other_functions_is_not_taken_for_the_image() {
+fn a_file_with_other_functions_is_not_used_as_the_image() {
     let scene = Scene::new();
     let here = std::env::current_exe().unwrap().display().to_string();
     let pprof = Pprof {
@@ -283,8 +284,9 @@ fn a_file_of_other_functions_is_not_taken_for_the_image() {
 }
 
 #[test]
-fn the_text_of_perf_script_names_what_is_not_here() {
-    // Fields of perf 3 to 6: `-g` and not, with sources, inlined calls, names with spaces, without time, tracepoints.
+fn the_text_of_perf_script_names_functions_of_missing_files() {
+    // These are fields that perf 3 to 6 print: with and without `-g`, sources, inlined calls, names with spaces, lines
+    // without a time, tracepoints.
     let chains = "\
 # hostname : elsewhere
 # os release : 5.10.0
@@ -325,18 +327,19 @@ a: b 7: 1  200/200 [000]  2093.364957:    5000000 cycles:u: \n\t    7f2f34aef400
     );
     assert_eq!((scene.lines()["/src/s.cc:2"], scene.lines()["/src/mix.h:7"]), (1, 1));
     for (text, rows) in [
-        // perf 6, single lines; two processes of one program at different addresses are one function.
+        // These are single lines of perf 6: two processes execute one program at different addresses, and its function
+        // is the same.
         (
             "               s     1  1.000001:    5000000 cpu-clock:ppp:      5586e6ffa13f spin+0x16 (/gone/s)\n\
                             s     2  1.000002:    5000000 cpu-clock:ppp:      5599e6ffa13f spin+0x16 (/gone/s)\n",
             &[("/gone/s spin", 2)][..],
         ),
-        // perf 3, without periods.
+        // perf 3 prints no periods.
         (
             "s  1 [000] 1.1: cycles:  ffffffff8104f45a native_safe_halt+0xa ([kernel.kallsyms])\n",
             &[("[kernel.kallsyms] native_safe_halt", 1)],
         ),
-        // -F comm,ip,sym,dso and -F comm,pid,event,ip,sym: commands that look like addresses.
+        // With -F comm,ip,sym,dso and -F comm,pid,event,ip,sym, names of commands can look like addresses.
         (
             "             add      5586e6ffa13f spin (/gone/s)\n           cafe1      5586e6ffa14a spin (/gone/s)\n",
             &[("/gone/s spin", 2)],
@@ -346,13 +349,13 @@ a: b 7: 1  200/200 [000]  2093.364957:    5000000 cycles:u: \n\t    7f2f34aef400
             "s 31764 \n\t    5586e6ffa13f spin (/gone/s)\n\t    5586e6ffb000 main (/gone/s)\n\n",
             &[("/gone/s spin", 1)],
         ),
-        // Tracepoints: their text is no place, calls below it are.
+        // The text of a tracepoint is not a place, but the calls below it are.
         (
             "s 1 [000] 1.100: sched:sched_switch: prev_comm=s: x prev_pid=1 ==> next_comm=y\n\
              s 1 [000] 1.200: probe:f: (ffffffff81000000) a=1\n\tffffffff81000000 f+0x0 ([kernel.kallsyms])\n\n",
             &[("[unknown] [no symbol]", 1), ("[kernel.kallsyms] f", 1)],
         ),
-        // Generated code is named by process.
+        // Generated code is named separately for each process.
         (
             "java 7 1.1000: 1 cycles: \n\t    7f0000001010 Lfoo; (/tmp/perf-7.map)\n\n\
              java 8 1.2000: 1 cycles: \n\t    7f0000001010 Lbar; (/tmp/perf-8.map)\n\n",
@@ -399,7 +402,8 @@ fn generated_code_has_the_names_of_its_own_process() {
     scene.import(text.concat().as_bytes());
     let rows = [("jit:worker one", 1), ("jit:worker two of it", 1), ("jit:worker [no symbol]", 1)];
     assert_eq!(scene.procedures(), wanted(&rows));
-    // One process keeps the plain name; a link is not followed, as it may lead anywhere.
+    // With a single process the name is used as it is. A symbolic link is not followed, because it can lead to any
+    // file.
     let alone = [mapped(5000001), sample(5000001, "7f0000001010")].concat();
     scene.import(alone.as_bytes());
     assert_eq!(scene.procedures(), wanted(&[("jit:worker one", 1)]));

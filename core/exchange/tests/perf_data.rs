@@ -34,7 +34,7 @@ impl Scene {
     fn record(&self, test: &str, options: &[&str]) -> Option<PathBuf> {
         let file = self.path("perf.data");
         let mut perf = Command::new("perf");
-        // Its cache of images is to be the scene's, too.
+        // perf's cache of images must also be in the folder of the test.
         perf.env("HOME", self.folder.path()).args(["record", "-q", "-e", "cpu-clock:u"]).args(options);
         if options.contains(&"-o") {
             perf.stdout(fs::File::create(&file).unwrap());
@@ -75,7 +75,8 @@ impl Scene {
     }
 }
 
-/// Samples by symbol, as perf tells them; `None` where perf itself fails (6.1 asserts on some kernels' build ids).
+/// Returns samples by symbol, as perf reports them; `None` if perf itself fails (6.1 asserts on some kernels' build
+/// IDs).
 fn report(test: &str, file: &Path) -> Option<BTreeMap<String, u64>> {
     let mut perf = Command::new("perf");
     perf.args([
@@ -108,7 +109,7 @@ fn report(test: &str, file: &Path) -> Option<BTreeMap<String, u64>> {
 }
 
 #[test]
-fn what_perf_counts_is_counted_however_it_was_written() {
+fn every_format_of_perf_gives_the_samples_that_perf_counts() {
     for options in
         [&[][..], &["-z"], &["-F", "5000"], &["-o", "-"], &["--buildid-all"], &["--buildid-mmap"], &["-g"]]
     {
@@ -120,7 +121,7 @@ fn what_perf_counts_is_counted_however_it_was_written() {
         let total: u64 = theirs.values().sum();
         assert_eq!(imported.samples, total, "{options:?}: {theirs:?}");
         let (spin, theirs) = (ours["spin"], theirs["spin"]);
-        // Weighted by periods, which vary where perf adapts them.
+        // Samples are weighted by their period, which varies if perf adapts it.
         assert!(spin.abs_diff(theirs) * 50 <= total, "{options:?}: {spin} and {theirs} of {total}");
         let told = imported.notes.iter().any(|n| n.contains("call chains"));
         assert_eq!(told, options.contains(&"-g"), "{options:?}: {:?}", imported.notes);
@@ -128,7 +129,7 @@ fn what_perf_counts_is_counted_however_it_was_written() {
 }
 
 #[test]
-fn several_events_keep_apart() {
+fn several_events_are_kept_apart() {
     let scene = Scene::new();
     let options = ["-e", "task-clock:u,page-faults:u", "-c", "1000000"];
     let Some(file) = scene.record("import of several events", &options) else { return };
@@ -166,7 +167,7 @@ fn a_file_that_is_cut_or_damaged_gives_an_error_or_a_part() {
     for part in 1..20 {
         check(&bytes[..bytes.len() * part / 20], &format!("cut at {part}/20"));
     }
-    // perf was killed: the size of the records was not yet written.
+    // perf was killed before it wrote the size of the records.
     let mut killed = bytes.clone();
     killed[48..56].fill(0);
     check(&killed, "cut: size zero");
@@ -174,7 +175,7 @@ fn a_file_that_is_cut_or_damaged_gives_an_error_or_a_part() {
     for nth in 0..300 {
         let mut flipped = bytes.clone();
         random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        // The header and the first records matter most.
+        // Half of the changes are in the header and the first records, where they matter most.
         let within = if nth % 2 == 0 { bytes.len().min(2048) } else { bytes.len() };
         flipped[(random >> 33) as usize % within] ^= 1 << (random >> 29 & 7);
         check(&flipped, "flip");
@@ -183,7 +184,7 @@ fn a_file_that_is_cut_or_damaged_gives_an_error_or_a_part() {
 }
 
 #[test]
-fn what_is_no_perf_data_is_told() {
+fn files_that_are_not_perf_data_are_reported() {
     let scene = Scene::new();
     for (name, bytes) in
         [("empty", &b""[..]), ("text", b"hello, this is no perf.data"), ("magic", b"PERFILE2")]
@@ -197,7 +198,7 @@ fn what_is_no_perf_data_is_told() {
 }
 
 #[test]
-fn a_missing_image_is_told_and_found_under_another_root() {
+fn a_missing_image_is_reported_and_found_under_another_root() {
     let scene = Scene::new();
     let Some(file) = scene.record("import with a missing image", &[]) else { return };
     let root = scene.path("root");
@@ -205,7 +206,7 @@ fn a_missing_image_is_told_and_found_under_another_root() {
     fs::create_dir_all(away.parent().unwrap()).unwrap();
     fs::rename(scene.path("spin"), &away).unwrap();
     let imported = scene.import(&file).unwrap();
-    assert!(imported.notes.iter().any(|n| n.contains("spin: it is not here")), "{:?}", imported.notes);
+    assert!(imported.notes.iter().any(|n| n.contains("spin: it is not on")), "{:?}", imported.notes);
     let found = |request: ImportFile| {
         let database = Database::open(scene.path("db")).unwrap();
         let request = ImportFile { path: file.clone(), ..request };

@@ -126,7 +126,7 @@ fn stats(file: &Path) -> Option<(u64, Vec<(String, u64)>)> {
     }
     match counts.iter().position(|(of, _)| of == "Aggregated").map(|at| counts.remove(at).1) {
         Some(samples) => Some((samples, counts)),
-        // perf report 6.1 stops at the formats of tracepoints in a stream, and perf script does not.
+        // perf report 6.1 fails at the formats of tracepoints in a stream; perf script does not.
         None => script(file),
     }
 }
@@ -153,7 +153,7 @@ fn numbers(counts: &[(String, u64)]) -> Vec<u64> {
 const LINES_OF_A_THREAD: usize = 3;
 
 #[test]
-fn whatever_perf_records_has_the_samples_that_perf_counts() {
+fn every_recording_of_perf_has_the_samples_that_perf_counts() {
     std::thread::scope(|threads| {
         for lines in COMMAND_LINES.chunks(LINES_OF_A_THREAD) {
             threads.spawn(|| compare(lines));
@@ -214,7 +214,7 @@ fn a_packed_file_has_the_samples_of_the_plain_one() {
         }
         let imported = scene.import(&packed).unwrap();
         assert_eq!(scene.events(&imported), plain, "{program}");
-        // Packed by blocks: what came before the cut is there only for some.
+        // Some programs pack in blocks, so the records before the cut can be read only if their block is complete.
         let bytes = fs::read(&packed).unwrap();
         fs::write(&packed, &bytes[..bytes.len() * 3 / 4]).unwrap();
         match scene.import(&packed) {
@@ -227,7 +227,7 @@ fn a_packed_file_has_the_samples_of_the_plain_one() {
 }
 
 #[test]
-fn what_cannot_be_read_is_named() {
+fn unreadable_files_are_named() {
     let scene = Scene::new();
     let folder = scene.path("folder");
     fs::create_dir(&folder).unwrap();
@@ -236,7 +236,7 @@ fn what_cannot_be_read_is_named() {
     fs::write(folder.join("data"), b"").unwrap();
     fs::write(folder.join("data.1"), b"records").unwrap();
     let error = scene.import(&folder.join("data.1")).unwrap_err();
-    assert!(error.contains("data.1: ") && error.contains("import its folder"), "{error}");
+    assert!(error.contains("data.1: ") && error.contains("import their folder"), "{error}");
     for (bytes, what) in [
         (&b"BZh91AY&SY"[..], "bunzip2"),
         (b"QPERFSTREAM\0", "hotspot"),

@@ -38,7 +38,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// By lld's rules a file's offsets are not its addresses, by GNU ld's mostly they are.
+    /// Builds the program. With lld, a file's offsets differ from its addresses; with GNU ld they are usually equal.
     fn new(linking: &[&str]) -> Scene {
         let folder = tempfile::tempdir().unwrap();
         let program = compile(folder.path(), SOURCE, linking);
@@ -119,7 +119,7 @@ fn exported(places: &Places) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn what_is_exported_can_be_imported() {
+fn exports_can_be_imported() {
     for linking in [&["-pie"][..], &["-no-pie"], &["-Wl,-z,noseparate-code"]] {
         let scene = Scene::new(linking);
         let places = scene.own_places();
@@ -133,7 +133,7 @@ fn what_is_exported_can_be_imported() {
 }
 
 #[test]
-fn mappings_without_an_offset_are_understood_by_where_samples_are() {
+fn missing_offsets_of_mappings_are_inferred_from_samples() {
     let scene = Scene::new(&["-pie"]);
     let spin = scene.image.procedures().iter().find(|p| p.name() == "spin").unwrap().address.0;
     let first = scene.image.procedures().iter().map(|p| p.address.0).min().unwrap() & !0xfff;
@@ -146,12 +146,13 @@ fn mappings_without_an_offset_are_understood_by_where_samples_are() {
         ("its code alone is mapped", Box::new(move |a| base + a - first)),
     ];
     for (way, moved) in ways {
-        // Exported mappings begin at the first sample's page; moved by as much, they have no offset.
+        // Exported mappings begin at the page of the first sample. If the code is moved by that distance, they have no
+        // offset.
         let places = scene.places(&moved, |address| page(moved(address)));
         let (found, imported) = scene.imported(&export(&places, Format::Pprof));
         assert_eq!(found, wanted, "{way}: {:?}", imported.notes);
         assert!(
-            imported.notes.iter().any(|n| n.contains("no offset of its mapping")),
+            imported.notes.iter().any(|n| n.contains("lacks the offset of its mapping")),
             "{:?}",
             imported.notes
         );

@@ -10,7 +10,7 @@ fuzz_target!(
         std::panic::set_hook(Box::new(|_| {}));
     },
     |bytes: &[u8]| {
-        // Both ways of reading agree, where both can read it.
+        // Both ways of reading agree on segments that both can read.
         let (rows, runs) = (dwell_profile::read_segment_unverified(bytes), dwell_profile::sum_runs_unverified(bytes));
         if let (Ok(rows), Ok(runs)) = (rows, runs) {
             let mut sums = dwell_profile::Counts::default();

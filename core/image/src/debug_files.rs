@@ -90,7 +90,7 @@ fn reason(search: &DebugSearch, image: &Elf, link: Option<&(String, u32)>, refus
         (None, Some((name, _))) => {
             reason.push_str(&format!(", and {name} is neither beside it nor in {dirs}"))
         }
-        (None, None) => reason.push_str(", nor a build id or link to find it by"),
+        (None, None) => reason.push_str(", and neither a build ID nor a link to find it by"),
     }
     reason
 }
@@ -147,7 +147,7 @@ fn open(path: &Path, image: &Elf, crc: Option<u32>) -> Result<Found, Option<Stri
         // An equal build ID is stronger evidence than the CRC and needs no reading of the file.
         (Some(_), Some(_), Some(_)) => {}
         (Some(crc), ..) if crc32fast::hash(data.bytes()) != crc => {
-            return Err(refuse("has another CRC than the image's link says"));
+            return Err(refuse("has another CRC than the image's link requires"));
         }
         _ => {}
     }

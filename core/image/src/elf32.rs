@@ -24,7 +24,7 @@ pub(crate) fn is_32_bit(start: &[u8]) -> bool {
 /// Converts a file to the 64-bit format.
 pub(crate) fn widen(bytes: &[u8]) -> Result<Vec<u8>, ImageError> {
     if bytes.len() > BYTES_MAX {
-        return Err(ImageError::Unsupported("too large a 32-bit file".to_owned()));
+        return Err(ImageError::Unsupported("the 32-bit file is too large".to_owned()));
     }
     let header = FileHeader32::<LittleEndian>::parse(bytes)
         .map_err(|_| ImageError::NotElf("cut off in its header"))?;

@@ -50,7 +50,7 @@ impl ElfFile {
         let read = |error| ImageError::read(path, error);
         let file = open_regular(path).map_err(read)?;
         if file.metadata().map_err(read)?.len() > FILE_BYTES_MAX {
-            return Err(ImageError::Unsupported("too large a file".to_owned()));
+            return Err(ImageError::Unsupported("the file is too large".to_owned()));
         }
         let elf = Elf::parse(&ReadCache::new(&file))?;
         Ok(ElfFile::new(Arc::new(elf), Arc::new(file)))

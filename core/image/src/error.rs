@@ -16,7 +16,7 @@ pub enum ImageError {
         error: io::Error,
     },
     /// The bytes are not an ELF file, or end within its header.
-    #[error("no ELF file: {0}")]
+    #[error("not an ELF file: {0}")]
     NotElf(&'static str),
     /// The ELF file is of a kind that Dwell does not support.
     #[error("unsupported ELF file: {0}")]

@@ -59,7 +59,7 @@ impl Image {
         let elf = Elf::parse(data.bytes())?;
         let why = match elf.relocatable {
             true => "debug information of relocatable files is not read: its addresses are not yet known",
-            false => "the file has no debug information, and none was looked for elsewhere",
+            false => "the file has no debug information, and no other file was searched",
         };
         let debug = Err(why.to_owned());
         let own = Dwarf::new(elf, Arc::new(data));

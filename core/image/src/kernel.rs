@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn text_in_memory_is_an_image() {
         let text = ImageAddress(0xffff_ffff_a120_0000);
-        // Decodes to: nop; ret; mov rax, [rax]; ret.
+        // The bytes decode to: nop; ret; mov rax, [rax]; ret.
         let bytes = [0x90, 0xc3, 0x48, 0x8b, 0, 0xc3];
         let symbol = |offset, size_bytes, name: &str| ImageSymbol {
             offset: ImageOffset(offset),

@@ -99,7 +99,7 @@ mod tests {
     use super::LruCache;
 
     #[test]
-    fn what_was_not_used_for_longest_goes_first() {
+    fn the_least_recently_used_value_is_evicted_first() {
         let cache: LruCache<usize, usize> = LruCache::new(100);
         let read = |key: usize| *cache.get(&key, || key * 10, |_| 30);
         for key in [1, 2, 3] {
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_larger_than_all_should_be_stays_until_the_next() {
+    fn an_oversized_value_stays_until_the_next_insertion() {
         let cache: LruCache<u8, u8> = LruCache::new(100);
         cache.get(&1, || 1, |_| 500);
         assert_eq!((cache.peek(&1).as_deref(), cache.size()), (Some(&1), 500));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_who_ask_one_makes_it() {
+    fn concurrent_requests_compute_a_value_once() {
         let cache: LruCache<u8, u8> = LruCache::new(100);
         let made = std::sync::atomic::AtomicUsize::new(0);
         let make = || made.fetch_add(1, std::sync::atomic::Ordering::Relaxed) as u8;

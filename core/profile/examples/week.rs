@@ -29,7 +29,7 @@ const IN_LIBRARIES: f64 = 0.05;
 const KERNEL_SYMBOLS: usize = 3000;
 const BAR_BYTES: u64 = 13_000_000;
 
-/// How samples spread over an image's instructions: rank ~ scale × (u^(−1/exponent) − 1), cut at its size.
+/// How samples spread over an image's instructions: rank ~ scale × (u^(−1/exponent) − 1), limited by its size.
 #[derive(Clone, Copy)]
 struct Shape {
     exponent: f64,
@@ -44,7 +44,7 @@ const COMPILERS: [Shape; 3] = [
     Shape { exponent: 0.6, scale: 3981.0 }, // libLLVM: 165,633 of 755,342
     Shape { exponent: 0.8, scale: 3981.0 }, // cc1: 100,374 of 533,707
 ];
-/// Of 87 images four were such, among them the two of the hottest programs.
+/// Four of 87 images were such, among them those of the two hottest programs.
 const IMAGES_PER_COMPILER: usize = 22;
 const KERNEL: Shape = Shape { exponent: 0.7, scale: 63.0 }; // 14,696 of 315,079
 const OTHERS: [Shape; 6] = [
@@ -72,7 +72,7 @@ fn shape(at: usize) -> Shape {
 struct Random(u64);
 
 impl Random {
-    /// In [0, 1).
+    /// Returns a random number in [0, 1).
     fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 11) as f64 / (1_u64 << 53) as f64
@@ -194,7 +194,7 @@ fn interval(random: &mut Random, images: &[Image], samples: u64) -> FxHashMap<(u
         let image = match random.unit() {
             u if u < IN_KERNEL => 0,
             u if u < 1.0 - IN_LIBRARIES => program,
-            // A program has some ten libraries: those that most have, and a few of its own.
+            // A program uses about ten libraries: common ones, which most programs use, and a few of its own.
             _ => {
                 PROGRAMS
                     + 1
@@ -243,24 +243,24 @@ fn bytes_below(path: &Path) -> u64 {
         .sum()
 }
 
-/// What is simulated.
+/// Parameters of the simulation.
 pub struct Time {
-    /// How long.
+    /// Simulated time.
     pub days: u64,
     /// An epoch for each day.
     pub daily: bool,
-    /// Of each append.
+    /// Number of samples in each append.
     pub samples: u64,
 }
 
-/// What it took.
+/// Results of the simulation.
 #[derive(Debug)]
 pub struct Taken {
     /// Samples, as simulated and as read again.
     pub samples: [u64; 2],
-    /// Rows of all epochs.
+    /// Number of rows in all epochs.
     pub rows: usize,
-    /// Epochs.
+    /// Number of epochs.
     pub epochs: usize,
     /// Segments of the last one.
     pub segments: usize,

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_name_does_not_count_and_what_has_one_name_counts_together() {
+    fn unnamed_images_are_not_counted_and_equal_names_are_summed() {
         let at = |image, offset| Some(CodePlace { image, offset: ImageOffset(offset) });
         let mut sums = BranchSums::default();
         for image in 0..3 {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_path_is_told_by_its_flags() {
+    fn wrong_paths_are_recognized_by_their_flags() {
         let entry = |flags| BranchEntry { from: 1, to: 2, flags };
         // mispred, 0xffff cycles, type 15: all bits around `spec` are set.
         assert!(!entry(0x00ff_ffff).is_wrong_path());

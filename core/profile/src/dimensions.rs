@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_hold_what_they_are_made_of() {
+    fn sets_contain_the_elements_they_are_made_from() {
         let set: DimensionSet = ["cpu", "thread"].iter().map(|t| t.parse().unwrap()).collect();
         assert_eq!(set.iter().collect::<Vec<_>>(), [Dimension::Thread, Dimension::Cpu]);
         assert!(!set.has(Dimension::Cgroup) && !set.is_empty() && DimensionSet::NONE.is_empty());

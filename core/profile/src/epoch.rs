@@ -153,7 +153,7 @@ impl EventRecord {
     pub fn multiplexing_note(&self, event: &Event) -> Option<String> {
         let share = self.running_share.filter(|share| *share < TOLD_SHARE)?;
         let percent = 100.0 * share;
-        Some(format!("{event} ran {percent:.0}% of the time: multiplexed; counts are those of that time"))
+        Some(format!("{event} ran {percent:.0}% of the time (multiplexed); its counts cover only that time"))
     }
 }
 
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(note(r#", "running_share": 0.99"#), None);
         assert_eq!(
             note(r#", "running_share": 0.4321"#).unwrap(),
-            "cycles ran 43% of the time: multiplexed; counts are those of that time"
+            "cycles ran 43% of the time (multiplexed); its counts cover only that time"
         );
     }
 }

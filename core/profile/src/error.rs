@@ -9,13 +9,13 @@ use crate::{EpochId, SegmentError};
 pub enum DatabaseError {
     /// The folder is not a database: it holds other files.
     #[error(
-        "{} is no profile database: it holds other files and no FORMAT marker; name an empty or a new folder",
+        "{} is not a profile database: it contains other files and no FORMAT marker; name an empty or a new folder",
         .0.display()
     )]
     NotADatabase(PathBuf),
     /// The database was written by a newer Dwell, in a layout that this version does not know.
     #[error(
-        "{} has database format {found}, this dwell reads up to {known}; use the newer dwell that wrote it",
+        "{} has database format {found}, but this dwell reads up to {known}; use the newer dwell that wrote it",
         path.display()
     )]
     NewerFormat {
@@ -27,10 +27,10 @@ pub enum DatabaseError {
         known: u32,
     },
     /// The database contains no epoch.
-    #[error("the profile database {} is empty; record an epoch with `dwell record`", .0.display())]
+    #[error("the profile database {} is empty; make a recording with `dwell record`", .0.display())]
     Empty(PathBuf),
     /// The selector matches no epoch.
-    #[error("no epoch '{selector}'; there are {have}: `dwell epoch list` names them")]
+    #[error("no recording '{selector}'; there are {have}: `dwell epoch list` shows them")]
     NoSuchEpoch {
         /// The selector.
         selector: String,
@@ -38,7 +38,7 @@ pub enum DatabaseError {
         have: usize,
     },
     /// The selector matches several epochs.
-    #[error("'{selector}' names {} epochs: {}; give a full id", candidates.len(), list(candidates))]
+    #[error("'{selector}' matches {} recordings: {}; give a full id", candidates.len(), list(candidates))]
     AmbiguousEpoch {
         /// The selector.
         selector: String,
@@ -46,13 +46,13 @@ pub enum DatabaseError {
         candidates: Vec<EpochId>,
     },
     /// The selector is malformed.
-    #[error("'{0}' selects no epoch: expected an id, a name, `latest` or `latest~N`")]
+    #[error("'{0}' does not select a recording: expected an id, a name, `latest` or `latest~N`")]
     BadSelector(String),
     /// The epoch id cannot be the name of a folder.
-    #[error("'{0}' is no epoch id: expected letters, digits and '-'")]
+    #[error("'{0}' is not an epoch id: expected letters, digits and '-'")]
     BadEpochId(String),
     /// The name cannot be given to an epoch: it would hide a selector, or it cannot be shown.
-    #[error("'{name}' cannot name an epoch: {why}")]
+    #[error("'{name}' cannot name a recording: {why}")]
     BadName {
         /// The requested name.
         name: String,
@@ -60,7 +60,7 @@ pub enum DatabaseError {
         why: &'static str,
     },
     /// Another epoch has the requested name already.
-    #[error("the name '{name}' is taken by epoch {by}")]
+    #[error("the name '{name}' is already used by recording {by}")]
     NameTaken {
         /// The requested name.
         name: String,
@@ -120,7 +120,7 @@ pub enum DatabaseError {
         source: SegmentError,
     },
     /// A source file is too large to be stored.
-    #[error("{} is not kept: {size_bytes} bytes, the limit is {limit_bytes}", path.display())]
+    #[error("{} is not stored: it has {size_bytes} bytes, the limit is {limit_bytes}", path.display())]
     SourceTooLarge {
         /// The file.
         path: PathBuf,
@@ -152,7 +152,7 @@ fn process(pid: Option<u32>) -> String {
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; make room and try again: what was stored before is intact"
+            "; free some space and try again: samples stored before are intact"
         }
         io::ErrorKind::PermissionDenied => "; the database belongs to the user who collects into it",
         io::ErrorKind::ReadOnlyFilesystem => "; name a writable database with --db",

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_counted_is_known_whatever_the_modifiers_are() {
+    fn modifiers_do_not_change_what_an_event_counts() {
         let bases = [
             ("cycles", "cycles"),
             ("cycles:P", "cycles"),

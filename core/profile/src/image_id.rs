@@ -17,7 +17,7 @@ pub struct BuildId(Box<[u8]>);
 
 /// The error for a text that is not a build ID.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("'{0}' is no build id: expected 2 to 128 hexadecimal digits, an even number of them")]
+#[error("'{0}' is not a build ID: expected an even number of hexadecimal digits, from 2 to 128")]
 pub struct BuildIdError(pub String);
 
 impl BuildId {

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn newer_names_hold_and_older_ones_stay() {
+    fn newer_names_win_and_older_ones_remain() {
         let mut places = ImagePlaces { numbered: false, all: vec![place(1, "one"), place(5, "old")] };
         places.absorb(ImagePlaces { numbered: false, all: vec![place(3, "three"), place(5, "new")] });
         places.absorb(ImagePlaces::default());

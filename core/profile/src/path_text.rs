@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_stay_and_other_bytes_are_spelled_out() {
+    fn texts_are_unchanged_and_other_bytes_are_escaped() {
         for (bytes, text) in [
             (&b"/tmp/prog"[..], "/tmp/prog"),
             ("/tmp/pr\u{f6}g".as_bytes(), "/tmp/pr\u{f6}g"),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_from_before_are_read_as_they_are() {
+    fn older_texts_are_read_unchanged() {
         for text in
             ["/tmp/pr\u{fffd}g", "a\u{fffd}", "\u{fffd}4", "\u{fffd}41", "\u{fffd}e9", "\u{fffd}\u{e9}"]
         {

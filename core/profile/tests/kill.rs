@@ -53,7 +53,7 @@ fn one(offset: u64) -> Counts {
     )])
 }
 
-/// The child: appends for ever and tells after each append that it is done.
+/// The child process: it appends forever and reports the end of each append.
 #[test]
 fn child_appends_until_killed() {
     let Some(path) = std::env::var_os(CHILD) else { return };
@@ -104,7 +104,7 @@ fn check(path: &Path, told: u64) {
     let read = db.read(&id).unwrap();
     assert_eq!(read.warnings, []);
     let stored = read.counts.values().sum::<u64>();
-    // It may have appended more than we read of its words; each of them is there once.
+    // The child may have appended more than the number that we read last; each append is stored once.
     assert!(stored >= told && read.counts.values().all(|&c| c == 1), "{stored} of {told}");
     let writer = db.writer().unwrap();
     writer.compact(&id).unwrap();

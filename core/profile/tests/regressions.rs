@@ -4,6 +4,6 @@
 mod replay;
 
 #[test]
-fn what_fuzzing_found_stays_found() {
+fn inputs_found_by_fuzzing_do_no_harm() {
     replay::replay(&[("epoch_json", dwell_profile::exercise_epoch)]);
 }

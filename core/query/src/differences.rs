@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stretches_are_both_sequences() {
+    fn stretches_cover_both_sequences() {
         let of = |a: &str, b: &str| {
             let [a, b] = [a, b].map(|text| text.chars().collect::<Vec<_>>());
             stretches(a.iter(), b.iter())

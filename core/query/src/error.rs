@@ -12,7 +12,7 @@ pub enum QueryError {
     #[error(transparent)]
     Profile(#[from] DatabaseError),
     /// None of the epoch's images contains a procedure of that name.
-    #[error("procedure '{name}': not found in epoch {epoch}: {}", instead(similar))]
+    #[error("function '{name}': not found in recording {epoch}: {}", instead(similar))]
     NoProcedure {
         /// Name of the procedure, as the request spells it.
         name: String,
@@ -23,7 +23,7 @@ pub enum QueryError {
         similar: Vec<(String, u64)>,
     },
     /// The name matches several procedures.
-    #[error("procedure '{name}': ambiguous: name one of {}", candidates.join(", "))]
+    #[error("function '{name}' is ambiguous: name one of {}", candidates.join(", "))]
     Ambiguous {
         /// Name of the procedure, as the request spells it.
         name: String,
@@ -31,7 +31,7 @@ pub enum QueryError {
         candidates: Vec<String>,
     },
     /// The procedure is known, but its instructions are not available.
-    #[error("procedure '{name}': no listing: {why}")]
+    #[error("function '{name}' has no listing: {why}")]
     NoInstructions {
         /// Name of the procedure, as the request spells it.
         name: String,
@@ -39,13 +39,13 @@ pub enum QueryError {
         why: String,
     },
     /// The request needs samples of time, but the epoch has none.
-    #[error("epoch {epoch}: no samples of time: record cycles or cpu-clock")]
+    #[error("recording {epoch}: no samples of time: record cycles or cpu-clock")]
     NoTime {
         /// Id of the epoch.
         epoch: String,
     },
     /// The request is for rows by a dimension that none of the epochs recorded.
-    #[error("epoch {epoch}: no {dimension} was kept: record with '--dimensions {dimension}'")]
+    #[error("recording {epoch}: no {dimension} was kept: record with '--dimensions {dimension}'")]
     NoDimension {
         /// The requested dimension.
         dimension: Dimension,
@@ -53,14 +53,14 @@ pub enum QueryError {
         epoch: String,
     },
     /// The request is for the data that samples refer to, but the epochs did not record it.
-    #[error("epoch {epoch}: what data samples refer to was not kept: record with '--data'")]
+    #[error("recording {epoch}: the data that samples access was not kept: record with '--data'")]
     NoData {
         /// Id of the epoch.
         epoch: String,
     },
     /// No sample matches the filter of the request.
     #[error(
-        "epoch {epoch}: no samples of {filter}: 'dwell top --by app' (thread, cpu, cgroup) lists what has some"
+        "recording {epoch}: no samples of {filter}: 'dwell top --by app' (thread, cpu, cgroup) shows which exist"
     )]
     NothingTaken {
         /// The filter of the request, as text: `app 'gcc'`.
@@ -69,7 +69,7 @@ pub enum QueryError {
         epoch: String,
     },
     /// No image with samples matches.
-    #[error("image '{name}': not found in epoch {epoch}: 'dwell top --by image' lists those with samples")]
+    #[error("binary '{name}': not found in recording {epoch}: 'dwell top --by image' lists binaries")]
     NoImage {
         /// Part of the image's name, as the request spells it.
         name: String,
@@ -77,7 +77,7 @@ pub enum QueryError {
         epoch: String,
     },
     /// The sample counts of the epoch cannot be compared with those of other epochs.
-    #[error("epoch {epoch}: nothing to compare by: it has no samples, no duration or none of that procedure")]
+    #[error("recording {epoch} cannot be compared: no samples, no duration or none of that function")]
     NothingToCompare {
         /// Id of the epoch.
         epoch: String,
@@ -104,7 +104,7 @@ pub enum QueryError {
     #[error(transparent)]
     Image(#[from] dwell_image::ImageError),
     /// There is no machine model of that name.
-    #[error("machine model '{name}': unknown: name one of {}", known.join(", "))]
+    #[error("machine model '{name}' is unknown: name one of {}", known.join(", "))]
     NoModel {
         /// Name of the machine model, as the request spells it.
         name: String,

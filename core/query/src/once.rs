@@ -37,7 +37,7 @@ mod tests {
     use super::Once;
 
     #[test]
-    fn many_ask_and_one_computes() {
+    fn concurrent_requests_compute_once() {
         let (once, made) = (Once::default(), AtomicUsize::new(0));
         assert_eq!(once.get_or_try(|| Err::<u32, _>("no")), Err("no"));
         std::thread::scope(|scope| {

@@ -196,7 +196,7 @@ impl Query {
             *views = Views { generation, ..Views::default() };
         }
         let slot = views.slot(key);
-        drop(views); // Reading a large epoch must not keep those waiting who ask for another.
+        drop(views); // Reading a large epoch must not block threads that need another epoch.
         let read = || {
             let selection = Selection::read(&self.database, &epochs, filter)?;
             Ok::<_, QueryError>(Arc::new(View {

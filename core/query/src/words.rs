@@ -38,7 +38,7 @@ const fn expert(
     CauseNames { cause, name, letter, label, awaited, is_plain: false }
 }
 
-#[rustfmt::skip] // One row for each cause.
+#[rustfmt::skip] // Each cause has one row.
 const CAUSES: [CauseNames; 17] = [
     expert(Cause::DCacheMiss, "d-cache-miss", 'd', "D-cache miss", "memory"),
     expert(Cause::DtlbMiss, "dtlb-miss", 'D', "DTLB miss", "memory"),
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn causes_that_cannot_be_told_apart_are_one_phrase() {
+    fn tied_causes_are_one_phrase() {
         let check = |causes: &[Cause], text: &str| assert_eq!(waits_for(causes), text);
         check(&[Cause::DCacheMiss], "waits for memory (D-cache miss)");
         check(&[Cause::DCacheMiss, Cause::DtlbMiss], "waits for memory (D-cache or DTLB miss)");

@@ -153,18 +153,18 @@ fn top_orders_procedures_images_lines_and_applications() {
     assert_eq!(names, ["walk", "other"]);
     assert_eq!(procedures.rows[0].id.as_deref(), Some("walk:walk"));
     assert!(procedures.rows[0].share > 0.98 && procedures.rows[1].cumulative_share > 0.999);
-    // Out of order, time alone bounds CPI from below only.
+    // On an out-of-order processor, samples of time alone give only a lower bound of CPI.
     let walk = &procedures.rows[0];
     assert!(walk.cpi.is_none() && walk.cpi_min > Some(0.1) && walk.cpi_max.is_none(), "{walk:?}");
     assert_eq!(walk.scale.as_deref(), Some("procedure"));
-    // One sample is 1 ms at 2 GHz.
+    // One sample is 1 ms, or 2 million cycles at 2 GHz.
     let samples = procedures.rows[0].samples["cpu-clock"] as f64;
     assert_eq!(procedures.rows[0].cycles, Some(samples * 2e6));
 
     let lines = top(TopBy::Line);
     assert!(lines.rows[0].file.as_deref().unwrap().ends_with("walk.c"));
     let shares: f64 = lines.rows.iter().map(|r| r.share).sum();
-    assert!((0.999..=1.000_001).contains(&shares), "{shares}"); // lines of less than half a sample are left out
+    assert!((0.999..=1.000_001).contains(&shares), "{shares}"); // Lines of less than half a sample are left out.
 
     assert_eq!(top(TopBy::Image).rows.len(), 1);
     assert_eq!(top(TopBy::App).rows[0].app.as_deref(), Some("walk"));
@@ -190,7 +190,7 @@ fn a_listing_holds_every_sample_and_the_source_text() {
 fn merged_epochs_are_analysed_as_their_sum() {
     let scene = Scene::new();
     let round = std::cell::Cell::new(0);
-    // Of more instructions than the loop has; often none, now and then many.
+    // There are more counts than the loop has instructions. Many are 0, and a few are large.
     let counts = || prop::collection::vec(prop_oneof![Just(0_u64), 1..100_u64, 1000..1_000_000_u64], 64);
     let check = |(one, other): (Vec<u64>, Vec<u64>)| {
         round.set(round.get() + 1);
@@ -229,7 +229,7 @@ fn a_procedure_is_found_by_any_of_its_names() {
 }
 
 #[test]
-fn a_name_that_compilers_and_namespaces_added_to_is_offered() {
+fn names_extended_by_compilers_and_namespaces_are_suggested() {
     let scene = Scene::new();
     let renames = ["walk=walk.constprop.0", "other=_ZN2ns5otherEi.cold", "main=walk.cold"];
     let renames = renames.iter().flat_map(|names| ["--redefine-sym", names]);
@@ -238,7 +238,7 @@ fn a_name_that_compilers_and_namespaces_added_to_is_offered() {
     let offered = |name: &str| scene.listing(name).unwrap_err().to_string();
     let walk = offered("walk");
     let (with, without) = ("'walk:walk.constprop.0' (", "'walk:walk.cold' (no samples)");
-    assert!(walk.contains("not found in epoch") && walk.lines().count() == 1, "{walk}");
+    assert!(walk.contains("not found in recording") && walk.lines().count() == 1, "{walk}");
     assert!(walk.find(with).zip(walk.find(without)).is_some_and(|(first, second)| first < second), "{walk}");
     assert!(offered("walk:walk").contains(with));
     for name in ["other", "ns::other", "ns::other(int)", "_ZN2ns5otherEi"] {
@@ -256,7 +256,7 @@ fn inlined_lines_cost_where_they_are_written() {
     let lines: Vec<u32> = costs.lines.iter().map(|l| l.line).collect();
     assert!(lines.contains(&3), "the inlined body is missing: {lines:?}");
     let shares: f64 = costs.lines.iter().map(|l| l.share).sum();
-    assert!((0.999..=1.000_001).contains(&shares), "{shares}"); // lines of less than half a sample are left out
+    assert!((0.999..=1.000_001).contains(&shares), "{shares}"); // Lines of less than half a sample are left out.
     let begins: Vec<_> = costs.procedures.iter().map(|p| (p.demangled.as_str(), p.line)).collect();
     assert_eq!(begins, [("walk", 5), ("other", 11)]);
 }
@@ -299,7 +299,7 @@ fn two_builds_of_a_file_keep_their_own_lines() {
     scene.rebuild(&format!("// one\n// two\n{SOURCE}"));
     let both = ["made-up".to_owned(), "rebuilt".to_owned()];
     let merged = scene.query().file_costs(&both, &scene.source, &Cancel::new()).unwrap();
-    // The old program is no longer at its path: what is left stands on the new lines only.
+    // The old program is no longer at its path, so its remaining costs are shown only on lines of the new text.
     let moved: Vec<u32> = alone.lines.iter().map(|l| l.line + 2).collect();
     let lines: Vec<u32> = merged.lines.iter().map(|l| l.line).collect();
     assert!(lines.iter().all(|l| moved.contains(l)), "{lines:?} beside {moved:?}");
@@ -336,7 +336,7 @@ fn events_other_than_time_count_where_they_landed() {
 
 /// What a machine with a PMU records: `instructions` beside `cycles`.
 #[test]
-fn instructions_beside_cycles_tell_executions() {
+fn samples_of_instructions_determine_executions() {
     let scene = Scene::new();
     let database = scene.database();
     let mut profile = database.read(&database.resolve("latest").unwrap().id).unwrap();
@@ -374,12 +374,12 @@ fn instructions_beside_cycles_tell_executions() {
     writer.finish(start).unwrap();
     let listing = scene.query().listing(&["counted".into()], "walk", &Cancel::new()).unwrap();
     assert!(listing.instructions.iter().all(|i| i.samples.get("instructions") == Some(&400)));
-    // Each instruction retired 400 million times, however long it took.
+    // Each instruction retired 400 million times, whatever time it took.
     let mut executions: Vec<f64> = listing.instructions.iter().filter_map(|i| i.executions).collect();
     executions.sort_by(f64::total_cmp);
     assert!(executions.len() * 2 > listing.instructions.len(), "{executions:?}");
     assert!((executions[executions.len() / 2] / 4e8 - 1.0).abs() < 0.25, "{executions:?}");
-    let shared = "instructions ran 50% of the time: multiplexed; counts are those of that time";
+    let shared = "instructions ran 50% of the time (multiplexed); its counts cover only that time";
     assert_eq!(
         listing.notes.iter().filter(|note| note.contains("multiplexed")).collect::<Vec<_>>(),
         [shared]
@@ -449,7 +449,7 @@ fn a_bad_table_is_refused_whole() {
 }
 
 #[test]
-fn a_cancelled_question_ends() {
+fn a_cancelled_query_ends() {
     let scene = Scene::new();
     let cancel = Cancel::new();
     cancel.cancel();

@@ -27,7 +27,7 @@ int main(int argc, char **argv) {
 }
 ";
 
-/// The same, its loop longer by a multiplication, two lines further down.
+/// The same program with a loop that has an additional multiplication and begins two lines later.
 fn after() -> String {
     BEFORE
         .replace("#include", "/* changed */\n\n#include")
@@ -52,7 +52,7 @@ impl Scene {
         self.build_from("walk.c", folder, text);
     }
 
-    /// The same of a source that lies elsewhere.
+    /// The same program, built from a source in another folder.
     fn build_from(&self, source: &str, folder: &str, text: &str) {
         fs::create_dir_all(self.path(folder)).unwrap();
         fs::write(self.path(source), text).unwrap();
@@ -119,7 +119,7 @@ fn a_change_is_found_across_a_rebuild_and_noise_is_not() {
     assert_eq!(diff.insignificant_procedures, 1);
     let walk = &diff.procedures[0];
     assert!(walk.change.significant && walk.change.change > 0.0 && walk.change.ratio > Some(1.4), "{walk:?}");
-    // Time alone does not tell how often it ran.
+    // Samples of time alone do not show how often the procedure ran.
     let factors = walk.factors;
     assert!(
         factors.count_ratio.is_none() && factors.cost_ratio.is_none() && !factors.tells_apart,
@@ -129,9 +129,9 @@ fn a_change_is_found_across_a_rebuild_and_noise_is_not() {
     let places: Vec<_> = diff.lines.iter().map(|l| (l.line_a, l.line_b)).collect();
     assert!(places.contains(&(Some(4), Some(6))) || places.contains(&(Some(6), Some(8))), "{places:?}");
     assert!(places.contains(&(None, Some(7))), "an edited line stands alone: {places:?}");
-    assert!(diff.notes.iter().any(|n| n.contains("one run a side")), "{:?}", diff.notes);
+    assert!(diff.notes.iter().any(|n| n.contains("one run on each side")), "{:?}", diff.notes);
 
-    // A program that was built in the same place is gone, and that is told.
+    // The program of A was replaced at its path, and a note reports this.
     fs::remove_dir_all(scene.path("old")).unwrap();
     let gone = scene.diff(of("before", "after")).unwrap();
     assert!(gone.notes.iter().any(|n| n.contains("old/walk") && n.starts_with("A: ")), "{:?}", gone.notes);
@@ -145,7 +145,7 @@ fn in_order_a_change_is_count_times_cost() {
     scene.import("old", "after", "alpha-21164", [1500, 52]);
     let diff = scene.diff(of("before", "after")).unwrap();
     let walk = &diff.procedures[0];
-    // Samples are executions times cycles, on either side.
+    // On both sides, samples are executions times cycles.
     let (factors, ratio) = (walk.factors, walk.change.ratio.unwrap());
     let product = factors.count_ratio.unwrap() * factors.cost_ratio.unwrap();
     assert!((product / ratio - 1.0).abs() < 0.02, "{product} is not {ratio}: {walk:#?}");
@@ -153,7 +153,7 @@ fn in_order_a_change_is_count_times_cost() {
 }
 
 #[test]
-fn what_may_be_chance_is_shown_on_demand() {
+fn insignificant_changes_are_shown_on_request() {
     let scene = Scene::new();
     scene.build("old", BEFORE);
     scene.import("old", "before", "generic-x86-64", [1000, 50]);
@@ -194,7 +194,7 @@ fn runs_that_vary_by_themselves_prove_nothing() {
     {
         scene.import("old", name, "generic-x86-64", [samples, 50]);
     }
-    assert_eq!(names(&scene.diff(of("a1", "b1")).unwrap()), ["walk"], "one run a side knows no better");
+    assert_eq!(names(&scene.diff(of("a1", "b1")).unwrap()), ["walk"], "one run on each side knows no better");
     let diff = scene.diff(of("a1,a2,a3", "b1,b2,b3")).unwrap();
     assert!(diff.procedures.is_empty() && !diff.total.significant, "{diff:#?}");
 }
@@ -215,7 +215,7 @@ fn normalization_and_unlike_machines() {
     assert_eq!((exposure, total), (2.0, 1.0));
     assert!(diff.procedures.iter().all(|p| !p.change.significant), "{diff:#?}");
     assert!(
-        diff.notes.iter().any(|n| n.starts_with("unlike machines: A on generic-x86-64")),
+        diff.notes.iter().any(|n| n.starts_with("different machines: A on generic-x86-64")),
         "{:?}",
         diff.notes
     );
@@ -255,10 +255,10 @@ fn a_files_lines_are_those_of_the_text_as_it_is_now() {
     assert!(walk.line == 4 && walk.change.significant, "{walk:?}");
     let steady = changes.procedures.iter().find(|p| p.procedure == "steady").unwrap();
     assert!(!steady.change.significant, "{steady:?}");
-    // The loop stands on line 6 now; it stood on line 4.
+    // The loop is on line 6 now; before, it was on line 4.
     let line = |n: u32| changes.lines.iter().find(|l| l.line == n).unwrap();
     assert!(line(6).change.samples_a > 0.0 && line(6).change.samples_b > 0.0, "{:#?}", changes.lines);
-    // Its body was edited: nothing before is on this line now.
+    // The body was edited, so no line of the old text corresponds to this line.
     assert_eq!(line(7).change.samples_a, 0.0, "{:#?}", changes.lines);
 
     let nothing = scene.query().file_changes(&of("before", "absent"), &scene.path("walk.c"), &Cancel::new());
@@ -266,14 +266,14 @@ fn a_files_lines_are_those_of_the_text_as_it_is_now() {
 }
 
 #[test]
-fn a_line_is_told_instruction_by_instruction_wherever_the_sources_lie() {
+fn lines_are_compared_by_instruction_wherever_their_sources_are() {
     let scene = Scene::new();
     let inlined = "static inline __attribute__((always_inline)) uint64_t steady(uint64_t n)";
     let text = BEFORE
         .replace("__attribute__((noinline)) uint64_t steady(uint64_t n)", inlined)
         .replace("__attribute__((noinline)) uint64_t walk", &format!("{inlined}; uint64_t walk"))
         .replace("return sum;", "return sum + steady(n);");
-    // The import looks for a procedure of that name.
+    // The import looks up a procedure with this name.
     let text = text + "uint64_t (*kept)(uint64_t) = steady;\n";
     scene.build("old", &text);
     scene.import("old", "only", "generic-x86-64", [1000, 0]);
@@ -293,7 +293,7 @@ fn a_line_is_told_instruction_by_instruction_wherever_the_sources_lie() {
     assert!(detail(&query, &scene.path("walk.c"), 1).places.is_empty());
     assert!(detail(&query, std::path::Path::new("/no/such/file.c"), 5).places.is_empty());
 
-    // Built there, edited here.
+    // The program was built in this folder and edited in the other one.
     let here = scene.path("here");
     fs::create_dir_all(&here).unwrap();
     fs::rename(scene.path("walk.c"), here.join("moved.c")).unwrap();
@@ -304,7 +304,7 @@ fn a_line_is_told_instruction_by_instruction_wherever_the_sources_lie() {
     assert_eq!(detail(&mapped, &here.join("walk.c"), 5), body_at(&body, &here));
 }
 
-/// The same where the file is in another folder.
+/// The same comparison with a file in another folder.
 fn body_at(
     detail: &dwell_query::answer::LineDetail,
     folder: &std::path::Path,
@@ -318,7 +318,7 @@ fn body_at(
 }
 
 #[test]
-fn epochs_are_named_and_removed_by_what_selects_them() {
+fn epochs_are_renamed_and_removed_by_selectors() {
     let scene = Scene::new();
     scene.build("old", BEFORE);
     for name in ["one", "two", "three"] {
@@ -329,7 +329,7 @@ fn epochs_are_named_and_removed_by_what_selects_them() {
     query.rename_epoch("two", "second").unwrap();
     assert_eq!(names().len(), 3);
     assert!(names().contains(&"second".to_owned()) && !names().contains(&"two".to_owned()));
-    // Each is found before the first goes.
+    // All epochs are looked up before the first one is removed.
     let asked = ["one".to_owned(), "second".to_owned(), "one".to_owned()];
     assert_eq!(query.remove_epochs(&asked).unwrap().len(), 2);
     assert_eq!(names(), ["three"]);

@@ -22,7 +22,7 @@ unsigned long twice(unsigned long *to, unsigned long count)
 	return fill(to, count) + fill(to, count);
 }
 ";
-/// Where x86-64's kernel is linked to.
+/// Link address of the x86-64 kernel.
 const TEXT: u64 = 0xffff_ffff_8100_0000;
 /// Samples of the loop's store, which lies so far from its function's start.
 const SAMPLES: u64 = 1000;
@@ -33,7 +33,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A kernel of two functions, of which a file is in a folder of debug information as Debian's packages have it.
+    /// A kernel of two functions, whose file is in a folder of debug information laid out like Debian's packages.
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (source, folder) = (dir.path().join("fill.c"), dir.path().join("debug/boot"));
@@ -149,7 +149,7 @@ fn text_of_another_kernel_is_not_shown() {
     assert!(of("other", vec!["00".repeat(20)]).contains("no vmlinux of build 0000"));
     assert!(of("old", Vec::new()).contains("does not say which build"));
     assert!(of("both", vec!["00".repeat(20), scene.build()]).contains("several builds"));
-    // Who does not say which it was may have been another.
+    // A record without a kernel build may be from another kernel.
     let record = |builds: &[String]| ImageRecord {
         kernel_builds: builds.to_vec(),
         ..ImageRecord::new(ImageId::kernel(), ImageKind::Kernel, "[kernel.kallsyms]")

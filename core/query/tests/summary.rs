@@ -108,7 +108,7 @@ fn every_fixture_adds_up() {
             };
             let name = format!("{} on {model}", file.display());
             let whole = match ask(None, None) {
-                Err(QueryError::NoTime { .. }) => continue, // nothing in it could be sampled
+                Err(QueryError::NoTime { .. }) => continue, // No instruction of it could be sampled.
                 whole => whole.unwrap(),
             };
             assert_adds_up(&name, &whole);
@@ -127,12 +127,12 @@ fn every_fixture_adds_up() {
             assert_eq!(samples, whole.samples, "{name}");
         }
     }
-    // The test has seen what it is about.
+    // The fixtures contain enough cases for the checks above to be meaningful.
     assert!(tallied > 50 && ranges > 50 && unexplained > 5, "{tallied} {ranges} {unexplained}");
 }
 
 #[test]
-fn what_cannot_be_summed_up_is_told() {
+fn impossible_summaries_are_explained() {
     let file = &fixtures()[0];
     let (_folder, query) = epoch(file, "generic-inorder-2", "cache-misses");
     let ask = |query: &Query, image: Option<&str>| {
@@ -141,5 +141,5 @@ fn what_cannot_be_summed_up_is_told() {
     };
     assert!(ask(&query, None).contains("no samples of time"));
     let (_folder, query) = epoch(file, "generic-inorder-2", "cycles");
-    assert!(ask(&query, Some("no-such-image")).starts_with("image 'no-such-image': not found"));
+    assert!(ask(&query, Some("no-such-image")).starts_with("binary 'no-such-image': not found"));
 }

@@ -3,8 +3,8 @@
 
 use std::path::{Component, Path};
 
-/// One line for each link of a Markdown file, and for each mention of a document under `docs/`, that leads nowhere. JSON is left
-/// out: machine models cite documents of other projects.
+/// Returns one line for each link of a Markdown file, and for each mention of a document under `docs/`, that leads
+/// nowhere. JSON is not checked, because machine models cite documents of other projects.
 pub fn problems(path: &str, text: &str, files: &[String]) -> Vec<String> {
     let folder = Path::new(path).parent().unwrap_or(Path::new(""));
     let linked = if path.ends_with(".md") { targets(text) } else { Vec::new() };
@@ -15,14 +15,14 @@ pub fn problems(path: &str, text: &str, files: &[String]) -> Vec<String> {
     dead.map(|(target, _)| format!("{path}: cites {target}, which is not there")).collect()
 }
 
-/// Whether a path is a file of the repository, or a folder with files.
+/// Returns whether a path is a file of the repository, or a folder with files.
 fn exists(path: &str, files: &[String]) -> bool {
     files
         .iter()
         .any(|file| file.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/')))
 }
 
-/// Relative targets of `[text](target)`, without their anchors.
+/// Returns the relative targets of `[text](target)`, without their anchors.
 fn targets(text: &str) -> Vec<&str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split_once(')')).map(|(target, _)| target);
     let files =
@@ -30,7 +30,7 @@ fn targets(text: &str) -> Vec<&str> {
     files.filter(|target| !target.is_empty()).collect()
 }
 
-/// Words such as `docs/guide.md` that begin at the root of the repository.
+/// Returns words such as `docs/guide.md` that begin at the root of the repository.
 fn mentions(text: &str) -> Vec<&str> {
     let is_part = |character: char| character.is_ascii_alphanumeric() || "/._-".contains(character);
     let words = text.split(|character| !is_part(character)).map(|word| word.trim_end_matches('.'));

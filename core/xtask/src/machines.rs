@@ -11,19 +11,19 @@ use anyhow::{Context, ensure};
 use serde_json::Value;
 
 const MCA: &str = "llvm-mca-19";
-/// How a source that this chore checks begins.
+/// Prefix of the sources that this chore checks.
 const CITATION: &str = "llvm-mca 19";
-/// Cycles within which two figures are the same: llvm-mca rounds to hundredths.
+/// Cycles by which equal figures may differ, because llvm-mca rounds to hundredths.
 const TOLERANCE: f64 = 0.011;
 
-/// What llvm-mca says of an instruction.
+/// Figures that llvm-mca computes for an instruction.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     latency: f64,
     throughput: f64,
 }
 
-/// One figure beside llvm-mca's.
+/// A figure of a machine model, beside that of llvm-mca.
 struct Row {
     machine: String,
     class: String,
@@ -39,7 +39,7 @@ impl Row {
     }
 }
 
-/// Prints every figure beside llvm-mca's, or with `check_only` the wrong ones; fails if there are any.
+/// Prints every figure beside llvm-mca's, or only the wrong ones if `check_only` is set. Fails if a figure is wrong.
 pub fn machines(root: &Path, check_only: bool) -> anyhow::Result<ExitCode> {
     if !is_installed() {
         eprintln!("SKIPPED machines: {MCA} is not installed (Debian: apt-get install llvm-19)");
@@ -113,14 +113,15 @@ fn rows_of(model: &Value) -> anyhow::Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Whether the source of a figure, looked up as `dwell_analysis::machine::Source` does, is llvm-mca.
+/// Returns whether the source of a figure is llvm-mca. The source is looked up as `dwell_analysis::machine::Source`
+/// does.
 fn cites_mca(model: &Value, source: &Value, figure: &str) -> bool {
     let key = source.as_str().or_else(|| source.get(figure).or_else(|| source.get("*"))?.as_str());
     let citation = key.and_then(|key| model["sources"].get(key)?.as_str());
     citation.is_some_and(|text| text.starts_with(CITATION))
 }
 
-/// Cycles between two such instructions that only units hold back.
+/// Returns the cycles between two such instructions if only units limit them.
 fn throughput(model: &Value, cost: &Value) -> f64 {
     let count = |pool: &Value| pool.as_str().map(|name| number(&model["units"][name]));
     let unit = count(&cost["unit"]).map(|count| number(&cost["busy"]) / count);
@@ -133,7 +134,7 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_default()
 }
 
-/// Latency and reciprocal throughput of each instruction, and the width of dispatch.
+/// Returns latency and reciprocal throughput of each instruction, and the width of dispatch.
 fn ask<'a>(llvm: &Value, examples: impl Iterator<Item = &'a str>) -> anyhow::Result<(Vec<Answer>, f64)> {
     let (triple, cpu) =
         (llvm["triple"].as_str().context("no triple")?, llvm["cpu"].as_str().context("no cpu")?);
@@ -165,9 +166,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_from_llvm_mca_are_its_own() {
+    fn figures_cited_from_llvm_mca_are_correct() {
         if !is_installed() {
-            eprintln!("SKIPPED figures_from_llvm_mca_are_its_own: {MCA} is not installed");
+            eprintln!("SKIPPED figures_cited_from_llvm_mca_are_correct: {MCA} is not installed");
             return;
         }
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

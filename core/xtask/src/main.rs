@@ -24,7 +24,7 @@ fn main() -> anyhow::Result<ExitCode> {
     }
 }
 
-/// The repository's root.
+/// Root folder of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }

@@ -1,6 +1,8 @@
-//! The arrows between the rooms. Enters: each crate with its dependencies. Leaves: the arrows that must not be.
+//! The dependencies between the rooms. Enters: each crate with its dependencies. Leaves: the dependencies that are not
+//! allowed. Never here: reading of files.
 
-/// Each room with the rooms it may see. `analysis` never sees `collect`; `node` sees `query` alone.
+/// Each room with the rooms that it may depend on. `analysis` never depends on `collect`; `node` depends only on
+/// `query`.
 const ROOMS: &[(&str, &[&str])] = &[
     ("dwell-profile", &[]),
     ("dwell-image", &["dwell-profile"]),
@@ -15,18 +17,18 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("dwell-xtask", &[]),
 ];
 
-/// Crates of others that only some rooms may use, each with the reason.
+/// External crates that only some rooms may use, each with the reason.
 const CONFINED: &[(&str, &[&str], &str)] = &[
-    ("perf-event-open-sys", &["dwell-collect"], "the kernel is spoken to in collect alone"),
-    ("signal-hook", &["dwell-collect"], "the kernel is spoken to in collect alone"),
+    ("perf-event-open-sys", &["dwell-collect"], "only collect makes system calls of this kind"),
+    ("signal-hook", &["dwell-collect"], "only collect makes system calls of this kind"),
     ("capstone", &["dwell-image"], "instructions leave image as plain data"),
     ("object", &["dwell-image"], "ELF leaves image as plain data"),
     ("gimli", &["dwell-image"], "DWARF leaves image as plain data"),
     ("addr2line", &["dwell-image"], "DWARF leaves image as plain data"),
-    ("parquet", &["dwell-profile"], "the database's format is profile's affair"),
-    ("linux-perf-data", &["dwell-exchange"], "others' formats are known to exchange alone"),
-    ("napi", &["dwell-node"], "JavaScript is known to node alone"),
-    ("clap", &["dwell-cli", "dwell-accuracy"], "arguments are parsed in binaries alone"),
+    ("parquet", &["dwell-profile"], "only profile knows the format of the database"),
+    ("linux-perf-data", &["dwell-exchange"], "only exchange knows the formats of other tools"),
+    ("napi", &["dwell-node"], "only node knows JavaScript"),
+    ("clap", &["dwell-cli", "dwell-accuracy"], "only binaries parse arguments"),
     ("anyhow", &["dwell-cli", "dwell-accuracy", "dwell-xtask"], "libraries name their errors with thiserror"),
     (
         "serde_json",
@@ -44,12 +46,12 @@ const CONFINED: &[(&str, &[&str], &str)] = &[
     ),
 ];
 
-/// One line for each arrow that must not be.
+/// Returns one line for each dependency that is not allowed.
 pub fn problems(crates: &[(String, Vec<String>)]) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, dependencies) in crates {
         let Some((_, seen)) = ROOMS.iter().find(|(room, _)| room == name) else {
-            problems.push(format!("{name} is no room: list it in core/xtask/src/rooms.rs"));
+            problems.push(format!("{name} is not a room: list it in core/xtask/src/rooms.rs"));
             continue;
         };
         for dependency in dependencies {
@@ -76,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows() {
+    fn forbidden_dependencies_are_reported() {
         check(&[("dwell-query", &["dwell-profile", "dwell-analysis", "serde_json"])], expect![""]);
         check(
             &[("dwell-analysis", &["dwell-collect"]), ("dwell-node", &["dwell-query", "dwell-profile"])],
@@ -90,6 +92,6 @@ mod tests {
                 r#"dwell-image must not use serde_json: answers become text at the boundary; tidy lists the files below query that may"#
             ]],
         );
-        check(&[("dwell-new", &[])], expect!["dwell-new is no room: list it in core/xtask/src/rooms.rs"]);
+        check(&[("dwell-new", &[])], expect!["dwell-new is not a room: list it in core/xtask/src/rooms.rs"]);
     }
 }

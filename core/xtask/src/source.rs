@@ -1,9 +1,9 @@
 //! The rules that a file's text can break. Enters: a path and the text. Leaves: one line for each problem. Pure.
 
-/// A file past this asks to be split.
+/// Largest number of lines of a file. A longer file should be split.
 const LINES_MAX: usize = 600;
 
-/// A rule, and where it does not hold, each with the reason. A path that ends in `/` stands for all below it.
+/// Exceptions from a rule, each with the reason. A path that ends in `/` includes everything below it.
 type Exceptions = &'static [(&'static str, &'static str)];
 
 const LONG: Exceptions =
@@ -14,14 +14,14 @@ const UNSAFE: Exceptions = &[
     ("core/image/src/", "the one memory map, in a module that allows it"),
 ];
 
-/// Below `query`, who may turn something into JSON.
+/// Places below `query` that may use JSON.
 const JSON: Exceptions = &[
     ("core/profile/src/", "epoch.json and the other metadata of the database's format"),
     ("core/collect/src/", "the daemon's control socket"),
     ("core/analysis/src/", "machine models are data"),
 ];
 
-/// Where packages come from is a machine's affair, never the repository's.
+/// Hosts of package registries. The machine decides where packages come from, so the repository must not name them.
 const REGISTRY_HOSTS: &[&str] = &[
     concat!("registry.npm", "js.org"),
     concat!("static.crates", ".io"),
@@ -31,7 +31,7 @@ const REGISTRY_HOSTS: &[&str] = &[
     concat!("\"resolved\": \"", "http"),
 ];
 
-/// Imports that must not be: below a folder, of a module, why.
+/// Imports that are not allowed: folder, module and reason.
 const IMPORTS: &[(&str, &str, &str)] = &[
     ("lsp-server/", "vscode", "the server serves every editor"),
     ("lsp-server/", "vscode-languageclient", "the server is no client"),
@@ -42,7 +42,7 @@ fn excepted(exceptions: Exceptions, path: &str) -> bool {
     exceptions.iter().any(|(place, _)| path == *place || (place.ends_with('/') && path.starts_with(place)))
 }
 
-/// One line for each rule that the file breaks.
+/// Returns one line for each rule that the file breaks.
 pub fn problems(path: &str, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     let mut broken = |rule: bool, problem: &str| {
@@ -54,7 +54,7 @@ pub fn problems(path: &str, text: &str) -> Vec<String> {
     let lines = text.lines().count();
     broken(
         written && lines > LINES_MAX && !excepted(LONG, path),
-        &format!("{lines} lines, over {LINES_MAX}: two things live here"),
+        &format!("{lines} lines, over {LINES_MAX}: split the file by concept"),
     );
     broken(
         REGISTRY_HOSTS.iter().any(|host| text.contains(host)) && path != "Cargo.lock",
@@ -85,13 +85,13 @@ pub fn problems(path: &str, text: &str) -> Vec<String> {
     problems
 }
 
-/// Exceptions for which there is no file any more.
+/// Returns one line for each exception whose file does not exist.
 pub fn stale_exceptions(files: &[String]) -> Vec<String> {
     [LONG, UNSAFE, JSON]
         .concat()
         .iter()
         .filter(|(place, _)| !files.iter().any(|file| file.starts_with(place)))
-        .map(|(place, _)| format!("{place}: an exception in core/xtask/src/source.rs for nothing"))
+        .map(|(place, _)| format!("{place}: core/xtask/src/source.rs excepts this missing file"))
         .collect()
 }
 
@@ -105,7 +105,8 @@ fn opens_with_docs(text: &str) -> bool {
     text.starts_with("//!") || text.starts_with("#!")
 }
 
-/// The text without comments and string literals: as close as a line-wise look comes, which tidy can live with.
+/// Returns the text without comments and string literals. The lines are examined one by one, which is exact enough for
+/// `tidy`.
 fn code_of(text: &str) -> String {
     text.lines().map(|line| code_of_line(line) + "\n").collect()
 }
@@ -160,7 +161,7 @@ mod tests {
         check(
             "emacs/dwell.el",
             &"\n".repeat(601),
-            expect!["emacs/dwell.el: 601 lines, over 600: two things live here"],
+            expect!["emacs/dwell.el: 601 lines, over 600: split the file by concept"],
         );
         check("Cargo.lock", &"\n".repeat(601), expect![""]);
     }
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn unopened_and_unfinished() {
+    fn missing_headers_and_unfinished_code() {
         check(
             "core/cli/src/a.rs",
             "fn f() { todo!() }\n",
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn arrows_in_typescript() {
+    fn forbidden_imports_of_typescript() {
         check(
             "lsp-server/src/a.ts",
             "import * as vscode from 'vscode';\n",

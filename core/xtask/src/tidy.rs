@@ -8,7 +8,7 @@ use cargo_metadata::{Metadata, MetadataCommand};
 
 use crate::{links, rooms, source};
 
-/// Checks everything; each problem is one line on standard error.
+/// Checks everything, and prints one line for each problem to standard error.
 pub fn tidy() -> anyhow::Result<ExitCode> {
     let metadata = MetadataCommand::new().no_deps().exec().context("cargo metadata")?;
     let files = repository_files(&metadata)?;
@@ -28,7 +28,7 @@ pub fn tidy() -> anyhow::Result<ExitCode> {
     Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What git tracks and what it would: relative paths of files that exist.
+/// Returns the relative paths of all files that git tracks or would track.
 fn repository_files(metadata: &Metadata) -> anyhow::Result<Vec<String>> {
     let root = metadata.workspace_root.as_std_path();
     let listing = Command::new("git")
@@ -45,7 +45,7 @@ fn repository_files(metadata: &Metadata) -> anyhow::Result<Vec<String>> {
     Ok(paths)
 }
 
-/// Each workspace crate with the crates it depends on, in any way.
+/// Returns each crate of the workspace with all crates on which it depends, for any purpose.
 fn crates(metadata: &Metadata) -> Vec<(String, Vec<String>)> {
     let names = |package: &cargo_metadata::Package| {
         package.dependencies.iter().map(|dependency| dependency.name.to_string()).collect()

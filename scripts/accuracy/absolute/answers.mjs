@@ -10,10 +10,10 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { Stop, top } from '../../step.mjs';
 
-/** Procedures are read until so much of the samples is there: the rest is many with a handful each. */
+/** Procedures are read until they cover this share of the samples. The remaining ones have few samples each. */
 const read_share = 0.95;
 const read_max = 150;
-/** How `top` names samples that no symbol covers. */
+/** Name that `top` gives to samples without a symbol. */
 const no_symbol = '[no symbol]';
 
 /**
@@ -28,7 +28,7 @@ const no_symbol = '[no symbol]';
 
 const execute = promisify(execFile);
 
-/** Asks dwell for one object. */
+/** Runs dwell and returns its JSON object. */
 async function ask(dwell, ...arguments_) {
   try {
     const { stdout } = await execute(dwell, arguments_, { encoding: 'utf8', maxBuffer: 2 ** 30 });
@@ -38,7 +38,7 @@ async function ask(dwell, ...arguments_) {
   }
 }
 
-/** Maps a list, as many at a time as there are processors. */
+/** Maps a list with as many concurrent calls as there are processors. */
 async function mapAtOnce(list, map) {
   const results = [];
   let next = 0;
@@ -49,14 +49,14 @@ async function mapAtOnce(list, map) {
   return results;
 }
 
-/** The rows that hold most samples. */
+/** Returns the rows with the most samples. */
 function hottest(rows, samplesOf, all) {
   let read = 0;
   const chosen = [];
   for (const row of rows.toSorted((a, b) => samplesOf(b) - samplesOf(a))) {
     if (samplesOf(row) === 0 || read >= read_share * all || chosen.length >= read_max) break;
     read += samplesOf(row);
-    // What no symbol covers, and the kernel, have no listing here: their samples count, as ones that nothing is claimed of.
+    // The kernel and samples without a symbol have no listing. Their samples are counted as ones without a claim.
     if (row.image?.startsWith('/') && row.procedure !== no_symbol) chosen.push(row);
   }
   return chosen;
@@ -70,7 +70,7 @@ function hottest(rows, samplesOf, all) {
  * @returns {Promise<Answer>}
  */
 export async function answerOf(dwell, database, { apps } = {}) {
-  // CPI of a whole machine's procedures takes minutes: there blocks alone are judged.
+  // Computing CPI for all procedures of a machine takes minutes, so for such recordings only blocks are judged.
   const { rows, total } = await ask(dwell, '--db', database, 'top', '--json', '-n', '0', ...(apps ? [] : ['--cpi']));
   const own = apps ? await ownSamples(dwell, database, apps) : null;
   const event = timeEvent(total);
@@ -100,13 +100,13 @@ function widthOf(model) {
   return widths.get(model);
 }
 
-/** A listing as plain data. @returns {Procedure} */
+/** Converts a listing to plain data. @returns {Procedure} */
 export function procedureOf(listing, event) {
   const { procedure, image, scale, blocks, instructions } = listing;
   const starts = blocks.map(({ address }) => address);
   const blockAt = (address) => starts.findLastIndex((start) => start <= address);
   const relativeOf = (each) => (each.executions_relative !== undefined ? each.executions_relative : each.executions);
-  // Without a scale in the contract's sense nothing is claimed, whatever number stands there.
+  // Without a known scale the numbers are not a claim, so they are ignored.
   const kind = scale?.kind ?? 'program';
   return {
     name: procedure.demangled ?? procedure.name,
@@ -128,7 +128,10 @@ export function procedureOf(listing, event) {
   };
 }
 
-/** Whether this instruction may retire in the place of the one before it: a branch behind what sets its flags, and padding. */
+/**
+ * Returns whether this instruction may retire in the place of the previous one: a branch after the instruction that
+ * sets its flags, or padding.
+ */
 function fusesWith(before, text) {
   if (/^(nop|endbr)/.test(text)) return true;
   return /^j(?!mp)/.test(text) && /^(cmp|test|add|sub|and|or|xor|inc|dec)\b/.test(before ?? '');

@@ -3,7 +3,7 @@
 
 import { json, makeInputs, pick, records, skewed, text, words, xml } from '../inputs.mjs';
 
-/** Stereo, 44.1 kHz, 16 bits, no header: notes with overtones and some noise. */
+/** Audio: stereo, 44.1 kHz, 16 bits, no header; notes with overtones and some noise. */
 function sound(random, seconds) {
   const rate = 44_100;
   const frames = Math.floor(rate * seconds);
@@ -54,7 +54,7 @@ function html(random, bytes) {
   return `<html><head><title>${phrase()}</title></head><body>\n${out.join('\n')}\n</body></html>\n`;
 }
 
-/** C that compiles: functions of loops, switches and arithmetic. */
+/** Compilable C: functions with loops, switches and arithmetic. */
 function code(random, functions) {
   const one = (number) => {
     const statements = Array.from({ length: 8 }, () => pick(random, [
@@ -69,7 +69,7 @@ function code(random, functions) {
   return `${Array.from({ length: functions }, (_, number) => one(number)).join('\n')}\nint entry(int n) { return f${functions - 1}(n, 1); }\n`;
 }
 
-/** A random formula of bit vectors and a pigeonhole. */
+/** A random formula over bit vectors, and a pigeonhole problem. */
 function formula(random, variables) {
   const name = () => `x${Math.floor(random() * variables)}`;
   const term = (depth) => (depth === 0 ? pick(random, [name(), name(), `#x${Math.floor(random() * 256).toString(16).padStart(2, '0')}`]) : `(${pick(random, ['bvadd', 'bvxor', 'bvand', 'bvor', 'bvmul'])} ${term(depth - 1)} ${term(depth - 1)})`);
@@ -78,7 +78,7 @@ function formula(random, variables) {
   return `(push)\n${declared.join('\n')}\n${asserted.join('\n')}\n(check-sat)\n(pop)\n`;
 }
 
-/** Objects of numbers, names and lists, one array of them. */
+/** JSON: one array of objects with numbers, names and lists. */
 function objects(random, count) {
   const names = words(random, 200);
   const one = (id) => ({ id, name: `${pick(random, names)} n${id}`, values: Array.from({ length: 1 + skewed(random, 20) }, () => Math.floor(random() * 1000)), nested: { kind: pick(random, names), score: random() } });
@@ -101,5 +101,5 @@ const files = {
   'formula.smt2': (random) => formula(random, 24),
 };
 
-/** Makes the inputs that are not in the folder yet. */
+/** Makes the inputs that are missing in the folder. */
 export const makePassInputs = (folder) => makeInputs(folder, files);

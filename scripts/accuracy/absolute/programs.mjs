@@ -7,10 +7,10 @@
 // `quick` ones are enough to see that all works; a kernel's `hot` is the function whose loop is judged.
 
 const times = (passes, path) => Array(passes).fill(path);
-/** One shell that runs the same command so many times: many processes, as a build is. */
+/** A shell that runs the same command this many times: many processes, like a build. */
 const again = (passes, command) => ['bash', '-c', 'for ((i = 0; i < $0; i++)); do "$@" || exit; done', String(passes), ...command];
 
-/** Goroutines are not interrupted by signals: callgrind 3.19 fails an assertion at the second of them. */
+/** Prevents signals to goroutines, because callgrind 3.19 fails an assertion at the second one. */
 const go = { GODEBUG: 'asyncpreemptoff=1' };
 
 const tune = [

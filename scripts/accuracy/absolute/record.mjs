@@ -1,7 +1,7 @@
 // Recordings of the programs as users make them, by the `dwell` binary: a command of one's own, a running process, the daemon.
 //
 // Enters: a row of `programs.mjs` and how long to run it. Leaves: a database, and what was recorded of the run (`Recorded`). Options are
-// Dwell's defaults, always: what is judged is what everyone gets.
+// always Dwell's defaults, so the results are those of every user.
 
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, openSync, closeSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -25,10 +25,10 @@ export const ways = {
 
 const environment = (program) => ({ ...process.env, ...program.env });
 
-/** So many passes as take the program so long. */
+/** Returns the number of passes that take the program this long. */
 export const passesFor = ({ startup_ns, pass_ns }, seconds) => Math.max(1, Math.round((seconds * 1e9 - startup_ns) / pass_ns));
 
-/** A recording, made unless it is there. @returns {Promise<Recorded>} */
+/** Returns the recording, and makes it if it does not exist. @returns {Promise<Recorded>} */
 export async function recordingOf(program, way, { truth, at, dwell, folder, anew }) {
   const database = `${folder}/${way}.dwell`;
   const file = `${folder}/${way}.json`;
@@ -52,7 +52,10 @@ function own(program, command, { dwell, database }) {
 
 const ownLines = (stderr) => stderr.split('\n').filter((line) => line.startsWith('dwell:')).join('\n');
 
-/** Attaches to the program soon after it began, and records to its end. What it did before is known by its CPU time. */
+/**
+ * Attaches to the program soon after its start and records until its end. Its CPU time before that shows how much
+ * was missed.
+ */
 async function attach(program, command, { dwell, database }) {
   const target = spawn(command[0], command.slice(1), { stdio: 'ignore', env: environment(program) });
   const ended = new Promise((resolve) => target.on('close', resolve));
@@ -69,7 +72,7 @@ async function attach(program, command, { dwell, database }) {
   return { told: ownLines(told), share: sampled_ns / (sampled_ns + missed_ns) };
 }
 
-/** CPU time of a process now and then, for so long. */
+/** Measures the CPU time of a process repeatedly, for this long. */
 async function watchTime(pid, duration_ms) {
   const seen = [];
   for (const start = Date.now(); Date.now() < start + duration_ms; await sleep(5)) {
@@ -85,11 +88,11 @@ function timeOf(pid) {
     const fields = readFileSync(`/proc/${pid}/stat`, 'latin1').split(') ').pop().split(' ');
     return (Number(fields[11]) + Number(fields[12])) * 1e7;
   } catch {
-    return null; // It ended.
+    return null; // The process has ended.
   }
 }
 
-/** When the epoch began (ms since 1970) and the time that was sampled in it. */
+/** Start of the epoch (ms since 1970) and the time that was sampled in it. */
 function epochOf(dwell, database) {
   const { stdout } = spawnSync(dwell, ['--db', database, 'epoch', 'list', '--json'], { encoding: 'utf8' });
   const epoch = JSON.parse(stdout).epochs.at(-1);
@@ -98,7 +101,10 @@ function epochOf(dwell, database) {
   return { start: Date.parse(epoch.start), sampled_ns: sampled.samples * sampled.period };
 }
 
-/** All of `runs` in one recording of the daemon, one after another. @returns {Promise<Map<string, Recorded>>} by program */
+/**
+ * Records all `runs` one after another in one recording of the daemon.
+ * @returns {Promise<Map<string, Recorded>>} by program
+ */
 export async function daemonRecording(runs, { dwell, folder, anew }) {
   const database = `${folder}/daemon.dwell`;
   const file = `${folder}/daemon.json`;
@@ -120,7 +126,7 @@ async function recordAll(runs, { dwell, database, log }) {
   const ended = new Promise((resolve) => daemon.on('close', resolve));
   const passes = {};
   try {
-    await sleep(3000); // It says nothing when it is ready; it needs less than a second.
+    await sleep(3000); // The daemon prints nothing when it is ready; it needs less than a second.
     if (daemon.exitCode !== null) throw new Stop(`dwell daemon ended: ${readFileSync(log, 'utf8').trim().split('\n').pop()}`);
     for (const { program, truth, at } of runs) {
       passes[program.name] = passesFor(truth, ways['daemon-30'].seconds);

@@ -7,26 +7,36 @@
 /** @typedef {{ weight: number, estimate: number | null, truth: number }} Point */
 
 export const bounds = [0.05, 0.1, 0.2];
-/** Narrow intervals: largest over smallest. */
+/** Largest ratios of the ends of narrow intervals. */
 export const widths = [1.3, 1.6];
-/** Of a procedure's samples the judged application has at least so many, or its truth is not this program's alone. */
+/**
+ * Least share of a procedure's samples in the judged application. With less, its truth is not that of this program
+ * alone.
+ */
 const own_share_min = 0.98;
-/** As core/accuracy's: a factor puts as much within 10 % as any does, but for this part of all; among those the one with most within 5 %. */
+/**
+ * As in core/accuracy: of the factors that bring nearly as much within 10 % as the best one does (less this share of
+ * all), the one with most within 5 % is used.
+ */
 const fitted_tolerance = 0.005;
-/** Below this share of the least a figure is impossible: rounding in the text of an answer is no fault. */
+/**
+ * A figure below this share of the least possible one is impossible. The margin allows for rounding in the text of an
+ * answer.
+ */
 const rounding = 0.995;
 
 const share = (part, whole) => (whole > 0 ? part / whole : null);
 const sum = (list, of) => list.reduce((total, each) => total + of(each), 0);
-// An error of exactly 10 % is within 10 %, whatever the last bit of a quotient says.
+// An error of exactly 10 % counts as within 10 %, whatever the last bit of the quotient is.
 const within = ({ estimate, truth }, bound, factor = 1) => estimate !== null && truth > 0 && Math.abs((estimate * factor) / truth - 1) <= bound + 1e-9;
 const shares = (points, factor = 1) => bounds.map((bound) => share(sum(points.filter((point) => within(point, bound, factor)), ({ weight }) => weight), sum(points, ({ weight }) => weight)));
 
-/** The factor that suits most of the points: O(n log n). */
+/** Returns the factor that suits most of the points, in O(n log n). */
 export function bestFactor(points) {
   const usable = points.filter(({ estimate, truth }) => estimate > 0 && truth > 0).map(({ weight, estimate, truth }) => ({ weight, log: Math.log(truth / estimate) }));
   if (usable.length === 0) return 1;
-  // A point is within x % for factors whose logarithm lies in an interval about its own; the sums change at their ends alone.
+  // A point is within x % for all factors whose logarithm lies in an interval around the point's own. The sums change
+  // only at the ends of intervals.
   const ends = (bound, index) => usable.flatMap(({ weight, log }) => [{ at: log + Math.log(1 - bound), change: weight, index }, { at: log + Math.log(1 + bound), change: -weight, index }]);
   const all = [...ends(0.05, 0), ...ends(0.1, 1)].toSorted((a, b) => a.at - b.at || b.change - a.change);
   const now = [0, 0];
@@ -39,7 +49,7 @@ export function bestFactor(points) {
   return Math.exp(best.middle);
 }
 
-/** Adds the truth to a procedure's instructions; those without any are left out. */
+/** Adds the truth to a procedure's instructions and removes those without one. */
 function judged(procedure, truthAt) {
   const { instructions } = procedure;
   const plain = instructions.map(({ repeats, address }) => (repeats ? null : truthAt(procedure.image, address)));
@@ -50,7 +60,7 @@ function judged(procedure, truthAt) {
     .filter(({ truth, samples }) => truth !== null && samples > 0);
 }
 
-/** What a core cannot do: see `impossible`. */
+/** Figures that a core cannot reach: see `impossible`. */
 const least = (instructions, width) => share(sum(instructions, ({ slots }) => slots), instructions.length * width) ?? 0;
 
 /**
@@ -75,14 +85,14 @@ export function impossible({ procedures, width, period_cycles }) {
       below(`CPI of the block ${address.toString(16)}`, each, bound);
       below(`least CPI of the block ${address.toString(16)}`, lowest, bound);
     });
-    // Time is a number of samples, so three of its deviations are allowed.
+    // Time is measured by a number of samples, so three standard deviations are allowed.
     const time = (samples + 3 * Math.sqrt(samples) + 3) * period_cycles;
     if (places / width > time) found.push(`${name}: ${(places / width).toExponential(2)} cycles at least, ${time.toExponential(2)} sampled`);
     return found;
   });
 }
 
-/** Numbers that stand where none may, since their scale is not known. */
+/** Returns absolute numbers that appear although their scale is not known. */
 const unfounded = ({ procedures, knows_scale }) =>
   !knows_scale ? 0 : procedures.filter(({ kind, cpi, instructions, blocks }) => kind !== 'absolute' && (cpi !== null || [...instructions, ...blocks].some(({ executions }) => executions !== null))).length;
 
@@ -118,7 +128,7 @@ export function score(answer, truthAt, { hot } = {}) {
     narrow: widths.map((width) => share(weightOf(ranged.filter(({ min, max }) => max <= width * min)), weightOf(claimed))),
     program: shares(scaled, programFactor),
     procedure: shares(eachProcedure),
-    // As if all numbers were claimed: where today's dwell stands.
+    // These scores treat all numbers as claims, to show the state of today's dwell.
     unclaimed: shares(all.map((point) => ({ ...point, estimate: point.executions ?? null }))),
     impossible: impossible(answer),
     unfounded: unfounded(answer),
@@ -126,7 +136,7 @@ export function score(answer, truthAt, { hot } = {}) {
   };
 }
 
-/** Estimate over truth of a kernel's hot loop: the block with most samples of the function that is named so. */
+/** Returns estimate / truth of a kernel's hot loop: the block with the most samples of the function with this name. */
 function hotLoop(procedures, hot) {
   const procedure = procedures.find(({ name }) => name === hot);
   if (!procedure || procedure.points.length === 0) return null;

@@ -50,7 +50,7 @@ const columns = [
 const line = (name, cells) => `${name.padEnd(14)}${cells.map((cell, at) => cell.padStart(columns[at][1])).join('')}`;
 const row = (name, value) => line(name, columns.map(([, , of]) => of(value)));
 
-/** Kernels: estimate over truth of the hot loop, its interval likewise. */
+/** Kernels: estimate / truth of the hot loop, and the same for its interval. */
 function hotRow(name, { hot }) {
   const number = (value) => (value === null || value === undefined ? '–' : value.toFixed(3)).padStart(7);
   return hot ? `${name.padEnd(14)}${hot.kind.padEnd(10)}${number(hot.ratio)}  [${number(hot.min)},${number(hot.max)} ]` : `${name.padEnd(14)}no samples`;
@@ -77,7 +77,7 @@ export function tableOf(results) {
   }).join('\n');
 }
 
-/** The same as one object. */
+/** Returns the table as one object. */
 export function objectOf(results) {
   const key = ({ way, role }) => `${way}/${role}`;
   const groups = [...new Set(results.map(key))];

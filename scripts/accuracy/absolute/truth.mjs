@@ -11,16 +11,19 @@ import { StringDecoder } from 'node:string_decoder';
 import { Stop } from '../../step.mjs';
 import { readObjects } from '../callgrind.mjs';
 
-/** What the work of one pass may differ by between the first passes and later ones. */
+/** Allowed relative difference between the work of the first passes and of later ones. */
 const linear_max = 0.02;
-/** The passes that are counted together take so long natively: fewer would be noise of the first pass, more takes callgrind minutes. */
+/**
+ * Native time of the passes that are counted together. With less, noise of the first pass dominates; with more,
+ * callgrind takes minutes.
+ */
 const counted_ns_min = 40e6;
 const passes_max = 4096;
 
 /** @typedef {{ fixed: number, each: number }} Line executions = fixed + each × passes; `each` NaN: not linear */
 /** @typedef {{ startup_ns: number, pass_ns: number, unit: number, objects: Map<string, Map<number, Line>> }} Truth */
 
-/** Lines of a file that may be larger than a string can be. */
+/** Reads a file line by line, because it may be larger than the largest string. */
 function* linesOf(path) {
   const file = openSync(path, 'r');
   const decoder = new StringDecoder('latin1');
@@ -35,7 +38,7 @@ function* linesOf(path) {
   yield rest;
 }
 
-/** Runs a command, its output thrown away. @returns CPU time that it and its children took, in ns */
+/** Runs a command and discards its output. @returns CPU time of the command and its children, in ns */
 export function runFor(program, command, options = {}) {
   const before = childTime();
   const { status, stderr, error } = spawnSync(command[0], command.slice(1), { encoding: 'utf8', maxBuffer: 2 ** 28, stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, ...program.env }, ...options });
@@ -43,14 +46,17 @@ export function runFor(program, command, options = {}) {
   return childTime() - before;
 }
 
-/** CPU time of this process's children that have ended, in ns. */
+/** CPU time of the ended children of this process, in ns. */
 function childTime() {
   const [, fields] = readFileSync('/proc/self/stat', 'latin1').split(/\) (.*)$/s);
   const [user, system] = fields.split(' ').slice(13, 15).map(Number);
   return (user + system) * 1e7;
 }
 
-/** So many passes that four times as many take long enough to count, and what a pass and the start take. */
+/**
+ * Finds a number of passes such that four times as many take long enough to be counted, and the time of a pass and of
+ * the start.
+ */
 function calibrate(program, at) {
   const time = (passes) => runFor(program, program.command(passes, at));
   for (let unit = 1; ; unit *= 2) {
@@ -62,7 +68,7 @@ function calibrate(program, at) {
   }
 }
 
-/** Executions by object and address, of all processes of one run. */
+/** Counts executions by object and address, over all processes of one run. */
 function count(program, passes, at, folder) {
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
@@ -106,7 +112,7 @@ function linesThrough(counts, unit) {
   return objects;
 }
 
-/** The truth of a program, from `file` where it was counted before. @returns {Truth} */
+/** Returns the truth of a program, from `file` if it was counted before. @returns {Truth} */
 export function truthOf(program, at, file) {
   if (!existsSync(file)) makeTruth(program, at, file);
   const { objects, ...others } = JSON.parse(readFileSync(file, 'utf8'));
@@ -125,13 +131,13 @@ function makeTruth(program, at, file) {
   renameSync(`${file}.new`, file);
 }
 
-/** Share of the instructions of `objects` that are linear. */
+/** Share of the instructions of `objects` whose counts grow linearly. */
 function linearShare(objects) {
   const all = [...objects.values()].flatMap((lines) => [...lines.values()]);
   return all.filter(({ each }) => !Number.isNaN(each)).length / Math.max(1, all.length);
 }
 
-/** Executions of an instruction in so many passes, and of a part of them where not all were recorded; null: no truth. */
+/** Executions of an instruction in this many passes, scaled if only a part was recorded; null: no truth. */
 export function executionsAt(lines, address, { passes, share = 1 }) {
   const line = lines?.get(address);
   if (!line || Number.isNaN(line.each)) return null;

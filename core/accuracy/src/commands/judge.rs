@@ -17,50 +17,50 @@ use crate::{
     verdict::{self, Verdict},
 };
 
-/// What to judge.
+/// Arguments of `judge`: the captures and how they are judged.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// A capture, or a folder with captures up to two levels below
+    /// A capture, or a folder with captures up to two levels below.
     pub captures_root: PathBuf,
-    /// Only this set (the folder that a capture lies in, random-inorder, random-outoforder); may be repeated
+    /// Only this set: the folder that contains the capture, random-inorder or random-outoforder. May be repeated.
     #[arg(long)]
     pub set: Vec<String>,
-    /// Only captures of this role
+    /// Only captures with this role.
     #[arg(long, value_enum, default_value_t = RoleChoice::Judge)]
     pub role: RoleChoice,
-    /// Only the program of this name; may be repeated
+    /// Only the program with this name. May be repeated.
     #[arg(long)]
     pub program: Vec<String>,
-    /// Where the report goes: tables, JSON and pictures
+    /// Folder of the report: tables, JSON and pictures.
     #[arg(long, default_value = "target/accuracy/report", value_name = "DIR")]
     pub out: PathBuf,
-    /// Neither fewer samples nor wrong latencies: several times as fast
+    /// Skip the tests with fewer samples and wrong latencies: several times faster.
     #[arg(long)]
     pub without_sensitivity: bool,
-    /// No more than so many path bursts of each capture, drawn at random
+    /// Use at most this number of path bursts of each capture, drawn at random.
     #[arg(long, value_name = "NUMBER")]
     pub bursts: Option<usize>,
-    /// No more than so many counted windows, drawn at random
+    /// Use at most this number of counted windows of each capture, drawn at random.
     #[arg(long, value_name = "NUMBER")]
     pub windows: Option<usize>,
-    /// Which of all draws
+    /// Seed of the random draws.
     #[arg(long, default_value_t = 0, value_name = "SEED")]
     pub draw: u64,
-    /// One JSON object instead of tables
+    /// Print one JSON object instead of tables.
     #[arg(long)]
     pub json: bool,
 }
 
-/// Which captures.
+/// Role of the captures to judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum RoleChoice {
-    /// Those that judge
+    /// Captures that figures come from.
     Judge,
-    /// Those that settings are chosen on
+    /// Captures that settings are chosen on.
     Tune,
-    /// Micro-kernels
+    /// Micro-kernels, each of which stalls for one known reason.
     Kernel,
-    /// All
+    /// All captures.
     All,
 }
 
@@ -84,7 +84,7 @@ pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
         captures.chain(random_programs::recipes().into_iter().map(Source::Random)).collect();
     let verdicts = in_parallel(&sources, |source| one(arguments, source))?;
     let verdicts: Vec<Verdict> = verdicts.into_iter().flatten().collect();
-    ensure!(!verdicts.is_empty(), "{}: no capture that was asked for", root.display());
+    ensure!(!verdicts.is_empty(), "{}: none of the requested captures is there", root.display());
     let (text, json) = (report::text::render(&verdicts), report::json(&verdicts)?);
     write_report(&arguments.out, &verdicts, &text, &json)?;
     print!("{}", if arguments.json { &json } else { &text });
@@ -149,7 +149,7 @@ pub(super) fn in_parallel<T: Sync, R: Send>(
     f: impl Fn(&T) -> anyhow::Result<R> + Sync,
 ) -> anyhow::Result<Vec<R>> {
     let next = std::sync::atomic::AtomicUsize::new(0);
-    let results = Mutex::new(Vec::new()); // guards the results alone
+    let results = Mutex::new(Vec::new()); // The lock guards only the results.
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get());
     std::thread::scope(|scope| {
         for _ in 0..threads {

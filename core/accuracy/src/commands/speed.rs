@@ -16,17 +16,17 @@ use crate::{
 
 const ROUNDS: usize = 5;
 
-/// What to analyse.
+/// Arguments of `speed`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// A capture, or a folder with captures up to two levels below
+    /// A capture, or a folder with captures up to two levels below.
     pub captures_root: PathBuf,
-    /// Only this set; may be repeated
+    /// Only this set. May be repeated.
     #[arg(long)]
     pub set: Vec<String>,
 }
 
-/// One procedure of one of the programs.
+/// A procedure of one of the programs.
 struct Task<'a> {
     image: &'a Image,
     evidence: Evidence,

@@ -143,7 +143,7 @@ mod tests {
 
     /// The first shortest path must be undone in part: 0→1→2→3 blocks both others.
     #[test]
-    fn a_path_is_undone_where_that_pays() {
+    fn a_path_is_undone_if_that_is_cheaper() {
         let mut network = Network::new(4);
         network.arc(0, 1, 1, 0);
         let middle = network.arc(1, 2, 1, 0);

@@ -77,7 +77,7 @@ pub fn infer(cfg: &Cfg, counts: &[i64]) -> Inferred {
             (more, network.arc(leave(block), enter(block), count, costs.decrease))
         })
         .collect();
-    // What leaves the procedure has entered it.
+    // Whatever leaves the procedure has entered it.
     network.arc(enter(cfg.exit()), leave(cfg.entry()), UNLIMITED, 0);
     let edges: Vec<usize> =
         cfg.edges.iter().map(|e| network.arc(leave(e.from), enter(e.to), UNLIMITED, 0)).collect();

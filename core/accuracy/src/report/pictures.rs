@@ -13,7 +13,7 @@ use crate::{
 };
 
 const WIDTH: f64 = 980.0;
-const SCALINGS: [&str; 3] = ["absolute", "up to one scale a program", "up to one scale a procedure"];
+const SCALINGS: [&str; 3] = ["absolute", "up to one scale per program", "up to one scale per function"];
 
 /// Returns the file names (without the set) and pictures of one set.
 pub fn all(set: &str, members: &[&Verdict]) -> Vec<(&'static str, String)> {
@@ -61,7 +61,7 @@ fn mean<'a>(
 /// Draws the share of samples by the largest error allowed: a curve for each estimator, a panel for each scaling.
 fn frequencies(set: &str, members: &[&Verdict]) -> String {
     let title =
-        format!("{set}: samples whose frequency is right within …, mean of {} programs", members.len());
+        format!("{set}: samples with a frequency within this error, mean of {} programs", members.len());
     let mut svg = Svg::new(WIDTH, 392.0, &title);
     let names = estimators(members);
     for (scaling, heading) in SCALINGS.iter().enumerate() {
@@ -134,7 +134,7 @@ fn errors(set: &str, members: &[&Verdict], scaling: usize) -> String {
 
 /// Draws, for the samples at each level, the share within 10% (full) and 15% (pale).
 fn reliability(set: &str, members: &[&Verdict]) -> String {
-    let mut svg = Svg::new(WIDTH, 372.0, &format!("{set}: is the confidence earned?"));
+    let mut svg = Svg::new(WIDTH, 372.0, &format!("{set}: how often samples of each confidence are right"));
     let kinds: [fn(&Reliabilities) -> Option<Reliability>; 3] =
         [|r| r.abs, |r| Some(r.prog), |r| Some(r.func)];
     for (index, of) in kinds.iter().enumerate() {
@@ -171,7 +171,7 @@ fn reliability(set: &str, members: &[&Verdict]) -> String {
 /// Draws the share within 10%: as sampled, and after each change.
 fn sensitivity(set: &str, members: &[&Verdict]) -> String {
     let mut svg =
-        Svg::new(WIDTH, 372.0, &format!("{set}: samples whose frequency is right within 10%, when …"));
+        Svg::new(WIDTH, 372.0, &format!("{set}: samples with a frequency within 10%, after a change"));
     let scaling = if members.iter().any(|v| has_absolute(v)) { 0 } else { 2 };
     let panel =
         Panel { x: 52.0, y: 66.0, width: WIDTH - 92.0, height: 226.0, across: (0.0, 5.0), up: (0.0, 1.0) };
@@ -186,7 +186,7 @@ fn sensitivity(set: &str, members: &[&Verdict]) -> String {
     let changed = |i: usize, of: fn(&Sensitivity) -> &crate::metrics::Shares| {
         average(members.iter().filter_map(|v| ten(of(v.sensitivity.get(i)?))).collect())
     };
-    let mut groups = vec![("as it is", [base("dwell"), base("clusters")])];
+    let mut groups = vec![("unchanged", [base("dwell"), base("clusters")])];
     for (i, s) in members[0].sensitivity.iter().enumerate() {
         groups.push((s.change, [changed(i, |s| &s.dwell), changed(i, |s| &s.clusters)]));
     }
@@ -259,8 +259,7 @@ fn spaced(name: &str) -> String {
 
 /// Draws the counterpart of Figure 10: the true cycles that procedures lost to a cause, and the range attributed to it.
 fn stalls(set: &str, scores: &Scores) -> String {
-    let title =
-        format!("{set}: cycles that procedures lost, and the ranges they are given (DCPI's Figure 10)");
+    let title = format!("{set}: lost cycles of functions, and the ranges in the analysis (DCPI's Figure 10)");
     let mut svg = Svg::new(WIDTH, 372.0, &title);
     let causes = [Cause::ICacheMiss, Cause::DCacheMiss, Cause::BranchMispredict];
     for (index, cause) in causes.into_iter().enumerate() {
@@ -286,7 +285,7 @@ fn stalls(set: &str, scores: &Scores) -> String {
             svg.line(index, "thin", &[(x, low.max(high + 1.0)), (x, high)]);
         }
     }
-    let note = "across: true cycles; up: attributed cycles, from the least to the most; one line a procedure";
+    let note = "horizontal: true cycles; vertical: range of attributed cycles; one line per function";
     svg.text(52.0, 352.0, Anchor::Start, "faint", note);
     svg.finish()
 }

@@ -19,7 +19,7 @@ pub fn render(verdicts: &[Verdict]) -> String {
         let members: Vec<&Verdict> = verdicts.iter().filter(|v| v.set == set).collect();
         let _ = writeln!(
             text,
-            "== {set}: mean over {} programs, % within 5 10 15 45 %; (n): of n programs ==",
+            "== {set}: mean over {} programs, % within 5, 10, 15 and 45 %; (n): mean over n programs ==",
             members.len()
         );
         let _ = writeln!(text, "{}", heading());
@@ -37,7 +37,7 @@ pub fn render(verdicts: &[Verdict]) -> String {
             let unjudged = verdict.unjudged_share * 100.0;
             let _ = writeln!(
                 text,
-                "-- {}: {} samples, {unjudged:.1}% of them without a truth --",
+                "-- {}: {} samples, {unjudged:.1}% of them without a known truth --",
                 verdict.program, verdict.samples
             );
             for e in &verdict.estimators {
@@ -49,7 +49,7 @@ pub fn render(verdicts: &[Verdict]) -> String {
             if let Some(expected) = &verdict.expected {
                 let met = expected.all - expected.unmet.len();
                 let _ =
-                    writeln!(text, "   expected: {met} of {} said{}", expected.all, unmet(&expected.unmet));
+                    writeln!(text, "   expected: {met} of {} found{}", expected.all, unmet(&expected.unmet));
             }
             for note in &verdict.notes {
                 let _ = writeln!(text, "   note: {note}");
@@ -103,7 +103,7 @@ fn levels(text: &mut String, title: &str, programs: &[&Reliabilities]) {
         ("prog", programs.iter().map(|r| r.prog).collect()),
         ("func", programs.iter().map(|r| r.func).collect()),
     ];
-    let _ = writeln!(text, "\n{title}: % of the samples, and of those the % within 10 and 15 %");
+    let _ = writeln!(text, "\n{title}: % of the samples, and the % of these within 10 and 15 %");
     for (kind, all) in kinds.iter().filter(|(_, all)| !all.is_empty()) {
         let mean = Reliability::mean(all);
         let mut line = format!("{kind:10}");
@@ -118,7 +118,7 @@ fn levels(text: &mut String, title: &str, programs: &[&Reliabilities]) {
             );
         }
         let low = mean.wrong_that_are_low().map_or("-".into(), |x| format!("{:.0}%", x * 100.0));
-        let _ = writeln!(text, "{line}   off by > 15%: {low} are low");
+        let _ = writeln!(text, "{line}   of those wrong by > 15%, {low} are low");
     }
 }
 
@@ -136,7 +136,7 @@ fn culprits(text: &mut String, members: &[&Verdict]) {
             let part = |x: f64| x / of.stalled.max(f64::MIN_POSITIVE) * 100.0;
             let _ = writeln!(
                 text,
-                "  {cause:18}{:5.1} of the cycles: listed {:5.1}, with culprit {:5.1}, range right {:5.1}",
+                "  {cause:18}{:5.1} of the cycles: cause listed {:5.1}, with culprit {:5.1}, range right {:5.1}",
                 scores.of_stalled(of.stalled) * 100.0,
                 part(of.cause_listed),
                 part(of.culprit_listed),
@@ -156,7 +156,7 @@ fn culprits(text: &mut String, members: &[&Verdict]) {
             if let Some((n, [low, high, middle])) = culprits::correlations(&scores.attributed, cause) {
                 let _ = writeln!(
                     text,
-                    "  {cause:?} cycles of {n} procedures correlate with bottom {low:.2}, top {high:.2}, middle {middle:.2}"
+                    "  {cause:?} cycles of {n} functions correlate with the lower bound {low:.2}, upper bound {high:.2}, middle {middle:.2}"
                 );
             }
         }
@@ -166,7 +166,7 @@ fn culprits(text: &mut String, members: &[&Verdict]) {
 fn score(scores: &Scores) -> String {
     let percent = |sum: f64| scores.of_stalled(sum) * 100.0;
     format!(
-        "cause listed {:.1}, with culprit {:.1}, range right {:.1}; causes {:.2}, suspects {:.2}; unreported {:.1}; \
+        "cause listed {:.1}, with culprit {:.1}, range right {:.1}; causes {:.2}, suspects {:.2}; not reported {:.1}; \
          unexplained {:.1}% of all cycles; {:.1}% of stalled cycles left out",
         percent(scores.cause_listed),
         percent(scores.culprit_listed),

@@ -56,7 +56,7 @@ fn missing_part(stalled: &StalledInstruction, candidate: &Candidate) -> f64 {
     let counted = |event| events::counted_part(stalled, candidate.culprit, event);
     match (counted(events::FIRST_LEVEL), counted(events::LAST_LEVEL)) {
         (Some(part), _) => part.min(1.0),
-        // The count overruled the rules of reuse, and says nothing of nearer levels.
+        // The count overruled the rules of reuse; it does not distinguish nearer levels.
         (None, Some(_)) => 1.0,
         (None, None) => (candidate.cycles_max / stalled.context.model.memory.memory_cycles).min(1.0),
     }

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn odds_follow_from_both_heads_though_both_stall() {
+    fn odds_are_estimated_although_both_heads_stall() {
         for part in [0.3, 0.5, 0.6] {
             for exponent in [0.0, 0.5, 1.0] {
                 let odds = Odds::from_heads(&heads(part, 1000.0, 90.0, exponent), 1000.0).unwrap();

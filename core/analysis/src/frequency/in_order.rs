@@ -145,7 +145,7 @@ fn add_points_by_flow(
     }
 }
 
-const ENTERED_NOTE: &str = "control enters in the middle of the procedure, it seems: from another's jump";
+const ENTERED_NOTE: &str = "control seems to enter the middle of the function, by a jump from another one";
 
 struct Fitted {
     flow: Flow,

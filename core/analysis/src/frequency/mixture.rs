@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_near_what_is_found_is_likelier() {
+    fn no_neighbouring_frequency_is_likelier() {
         for seed in 1..200_u64 {
             let number = |k: u64| ((seed * 7_919 + k * 104_729) % 1_009) as f64;
             let points: Vec<Point> = (0..seed % 9 + 1)

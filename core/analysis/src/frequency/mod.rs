@@ -112,7 +112,7 @@ pub fn estimate(evidence: &Evidence) -> Estimates {
             blocks: vec![None; evidence.cfg.blocks.len()],
             edges: vec![None; evidence.cfg.edges.len()],
             head_samples: vec![0.0; evidence.samples.len()],
-            notes: vec!["no estimate: the procedure has no samples".into()],
+            notes: vec!["no estimate: the function has no samples".into()],
             ..Estimates::default()
         },
         Order::InOrder => in_order::estimate(evidence).unwrap_or_else(|| without_flow(evidence)),
@@ -120,7 +120,7 @@ pub fn estimate(evidence: &Evidence) -> Estimates {
     };
     if (1..FEW_SAMPLES).contains(&total) {
         let noun = if total == 1 { "sample" } else { "samples" };
-        estimates.notes.push(format!("a guess: the procedure has {total} {noun}"));
+        estimates.notes.push(format!("a guess: the function has {total} {noun}"));
         estimates
             .blocks
             .iter_mut()
@@ -131,8 +131,8 @@ pub fn estimate(evidence: &Evidence) -> Estimates {
     let is_enough = total >= FEW_SAMPLES;
     if is_enough && (evidence.model.order == Order::InOrder || estimates.basis.retired > 0) {
         let kinds = [(estimates.basis.retired > 0).then(|| basis::retired(&estimates.basis))];
-        let time =
-            (evidence.model.order == Order::InOrder).then(|| "time, which fixes frequencies in order".into());
+        let time = (evidence.model.order == Order::InOrder)
+            .then(|| "time, which determines frequencies in order".into());
         estimates.scale = Scale {
             kind: ScaleKind::Absolute,
             deviation: 0.0,
@@ -148,7 +148,7 @@ impl Estimates {
     /// Multiplies all frequencies, unless they were counted.
     pub fn multiply(&mut self, factor: f64) {
         if self.basis.retired > 0 {
-            return; // counted, not guessed
+            return; // These frequencies were counted, so they are not guesses.
         }
         let estimates = self.blocks.iter_mut().chain(&mut self.edges).flatten();
         estimates.for_each(|e| e.frequency = (e.frequency * factor).min(f64::MAX));
@@ -171,7 +171,7 @@ fn without_flow(evidence: &Evidence) -> Estimates {
     let by_class = is_in_order.then(|| in_order::by_class_points(evidence)).flatten();
     let mut estimates = by_class.unwrap_or_else(|| by_clusters(evidence));
     if !evidence.cfg.missing_edges {
-        estimates.notes.push("the procedure's jumps are too tangled: flow is not conserved".into());
+        estimates.notes.push("the function's control flow is too irregular: flow is not conserved".into());
     }
     estimates
 }
@@ -200,7 +200,7 @@ pub fn by_clusters(evidence: &Evidence) -> Estimates {
 /// Takes the estimates of classes and propagates them locally.
 fn by_classes(evidence: &Evidence, mut classes: Vec<Option<Estimate>>) -> Estimates {
     let Evidence { cfg, equivalence, .. } = *evidence;
-    let unknown = "an indirect jump's targets are unknown: every block is estimated on its own";
+    let unknown = "the targets of an indirect jump are unknown: each block is estimated by itself";
     propagate::propagate(cfg, equivalence, &mut classes);
     let of = |class: &usize| classes[*class];
     Estimates {

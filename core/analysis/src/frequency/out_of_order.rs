@@ -225,7 +225,7 @@ fn guess_edges(evidence: &Evidence, classes: &ClassCycles, flow: Option<&Flow>) 
     let edge = |(index, edge): (usize, &CfgEdge)| {
         let rarer_end = end(edge.from).min(end(edge.to));
         match (edge.kind, flow) {
-            // Control never takes these by any known way.
+            // Control takes these edges by no known way.
             (kind, _) if kind.is_pseudo() => rarer_end * 1e-6,
             (_, Some(flow)) => flow.edges[index],
             _ => rarer_end,
@@ -344,11 +344,10 @@ fn note(basis: &Basis) -> String {
     }
     let seen: Vec<String> = basis::directions(basis).into_iter().chain(basis::relative(basis)).collect();
     match basis::enumeration(&seen) {
-        None => {
-            "frequencies rest on cycles alone, which on an out-of-order machine say little about them".into()
-        }
+        None => "frequencies rest on cycles alone, which say little about them on an out-of-order processor"
+            .into(),
         Some(seen) => format!(
-            "frequencies are relative: they rest on {seen}, which on an out-of-order machine do not fix their scale"
+            "frequencies are relative: they rest on {seen}, which do not determine their scale on an out-of-order processor"
         ),
     }
 }

@@ -70,7 +70,7 @@ pub fn by_block(evidence: &Evidence) -> Option<Estimates> {
         blocks: (0..evidence.cfg.blocks.len()).map(of).collect(),
         edges: vec![None; evidence.cfg.edges.len()],
         head_samples: skid::undo(evidence, &shares),
-        notes: vec!["an indirect jump's targets are unknown: every block is estimated on its own".into()],
+        notes: vec!["the targets of an indirect jump are unknown: each block is estimated by itself".into()],
         basis: Basis { retired: sum, ..Basis::default() },
         ..Estimates::default()
     })

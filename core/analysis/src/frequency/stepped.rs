@@ -35,7 +35,7 @@ pub fn counts(evidence: &Evidence) -> Vec<Count> {
     };
     let counts: Vec<Count> = by_class.iter().filter_map(of).collect();
     if counts.iter().all(|c| c.samples == 0.0) {
-        return Vec::new(); // Transfers of blocks that may be left otherwise too.
+        return Vec::new(); // The transfers belong to blocks that may also be left in other ways.
     }
     debug_assert_eq!(verify_counts(&counts, evidence), Ok(()));
     counts

@@ -135,7 +135,7 @@ impl Walk<'_> {
             "bgeu" | "bge" => !taken,
             _ => return None,
         };
-        // Here `a < b` holds, or else `b <= a`.
+        // Here `a < b` holds; otherwise `b <= a` holds.
         let (index, other, limit) = if is_less { (a, b, Limit::Below) } else { (b, a, Limit::AtMost) };
         self.is_index(index, at).then_some(())?;
         let constant = self.evaluator.register(other, at);

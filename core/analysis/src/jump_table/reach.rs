@@ -184,7 +184,7 @@ mod tests {
         [0x89, 0xd8, 0x83, 0xc1, 0x01, 0x74, 0x04, 0x89, 0xd0, 0xeb, 0xf7, 0x89, 0xc1, 0xc3, 0xeb, 0xfe];
 
     #[test]
-    fn every_write_that_reaches_a_place_is_found_and_no_other() {
+    fn exactly_the_reaching_writes_are_found() {
         let instructions = dwell_image::instructions(Arch::X86_64, &CODE, ImageAddress(0x100));
         assert_eq!(instructions.len(), 8);
         let reach = Reach::new(Arch::X86_64, &instructions, &BTreeMap::new());

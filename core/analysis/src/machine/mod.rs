@@ -319,7 +319,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_is_sound() {
+    fn every_machine_model_is_valid() {
         for model in MODELS.iter() {
             assert_eq!(model.verify(), Ok(()));
             assert!(model.units.values().all(|&count| count > 0), "{}", model.name);
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_misprediction_is_a_documents_or_half_more() {
+    fn the_worst_misprediction_is_documented_or_half_above_the_mean() {
         let worst = |name| MachineModel::named(name).expect("a model").mispredict_cycles_at_most();
         let names = ["amd-zen4", "amd-zen5", "intel-skylake", "generic-inorder-2", "arm-neoverse-n1"];
         assert_eq!(names.map(worst), [18.0, 18.0, 20.0, 8.0, 16.5]);

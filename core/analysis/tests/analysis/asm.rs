@@ -27,12 +27,12 @@ pub fn assemble(arch: Arch, text: &str) -> Vec<Instruction> {
     lines.into_iter().map(|(address, line)| instruction(arch, ImageAddress(address), line, &labels)).collect()
 }
 
-/// x86-64.
+/// Assembles code for x86-64.
 pub fn x86(text: &str) -> Vec<Instruction> {
     assemble(Arch::X86_64, text)
 }
 
-/// AArch64.
+/// Assembles code for AArch64.
 pub fn a64(text: &str) -> Vec<Instruction> {
     assemble(Arch::Aarch64, text)
 }
@@ -76,7 +76,7 @@ fn instruction(
     instruction
 }
 
-/// At commas outside brackets.
+/// Splits operands at commas outside of brackets.
 fn split_operands(text: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut depth = 0;
@@ -157,7 +157,7 @@ fn memory(arch: Arch, inside: &str) -> MemoryOperand {
         }
     }
     if m.base == Some(Register(17)) && arch == Arch::X86_64 {
-        // Written as the absolute address, to spare the tests arithmetic.
+        // The target is written as an absolute address, so that tests need not compute a distance.
         m.address = Some(ImageAddress(m.displacement as u64));
     }
     m

@@ -36,12 +36,12 @@ const EXECUTIONS: [f64; 10] = [1e3, 4e3, 4e3, 4e3, 3e3, 3e3, 1e3, 4e3, 4e3, 1e3]
 
 fn diamond() -> Case<'static> {
     let mut case = Case::new("amd-zen4", Arch::X86_64, x86(DIAMOND));
-    // The right side is slow, the left one fast: cycles tell the opposite of the truth.
+    // The right side is slow and the left side is fast, so cycles suggest the opposite of the true frequencies.
     case.samples = vec![10, 40, 40, 40, 20, 20, 900, 40, 40, 900];
     case
 }
 
-/// Up to one scale.
+/// Compares frequencies with the truth, up to one scale.
 fn assert_near(case: &Case, within: f64) {
     let analysis = case.analyze();
     let found: Vec<f64> = analysis.instructions.iter().map(|i| i.frequency.unwrap()).collect();
@@ -52,7 +52,7 @@ fn assert_near(case: &Case, within: f64) {
 }
 
 #[test]
-fn steps_tell_what_cycles_hide() {
+fn steps_correct_misleading_cycles() {
     let mut case = diamond();
     let steps = [(3, 4, 750.0), (3, 6, 250.0), (8, 1, 750.0), (8, 9, 250.0)];
     case.transfers = steps.map(|(from, to, count)| Transfer { from, to: Some(to), count }).to_vec();
@@ -62,17 +62,17 @@ fn steps_tell_what_cycles_hide() {
 }
 
 #[test]
-fn a_ratio_to_entries_needs_to_be_seen() {
+fn a_ratio_to_entries_requires_observed_exits() {
     let with = |exits: f64| {
         let mut case = diamond();
         let steps = [(3, 4, 750.0), (3, 6, 250.0), (8, 1, 1000.0 - exits), (8, 9, exits)];
         case.transfers = steps.map(|(from, to, count)| Transfer { from, to: Some(to), count }).to_vec();
         case.analyze().blocks[1].per_entry
     };
-    // Four turns, of which one of four was seen to be the last.
+    // The loop has four turns on average: one of four branches was observed to leave it.
     let seen = with(250.0).expect("seen often");
     assert!((seen.executions / 4.0).ln().abs() < 0.2 && seen.entered == Entered::Loop, "{seen:?}");
-    // Never seen to end, it may have any number of turns from some hundred on.
+    // If no exit was observed, the number of turns may be anything above some hundred.
     assert_eq!(with(0.0), None);
 }
 
@@ -91,7 +91,7 @@ const LOOPS: &str = "\
 #[test]
 fn bursts_count_loops_that_none_of_them_leaves() {
     let mut case = Case::new("amd-zen4", Arch::X86_64, x86(LOOPS));
-    // As much time in both, but the second does ten times as many turns in it.
+    // Both loops take the same time, but the second one does ten times as many turns in it.
     case.samples = vec![700, 700, 700, 700, 700, 700, 0];
     case.transfers =
         [(2, 0, 1e4), (5, 3, 1e5)].map(|(from, to, count)| Transfer { from, to: Some(to), count }).to_vec();
@@ -102,12 +102,13 @@ fn bursts_count_loops_that_none_of_them_leaves() {
 }
 
 #[test]
-fn counted_places_tell_what_cycles_hide() {
+fn counted_places_correct_misleading_cycles() {
     let mut case = diamond();
     let counted =
         |at: usize, deviation| Counted { at, executions: 7.0 * EXECUTIONS[at], deviation, group: 5 };
     case.counted = vec![counted(1, 0.05), counted(4, 0.05), counted(6, 0.05), counted(9, 0.05)];
-    // Another phase, on a scale of its own, and surely wrong on this one: it must not mix.
+    // This count comes from another phase with a scale of its own. It must not be mixed with the others, on whose scale
+    // it would be far too high.
     case.counted.push(Counted { at: 3, executions: 1e9, deviation: 0.2, group: 6 });
     assert_near(&case, 0.1);
     let analysis = case.analyze();
@@ -119,7 +120,7 @@ fn counted_places_tell_what_cycles_hide() {
 #[test]
 fn bursts_and_windows_are_fitted_together() {
     let mut case = diamond();
-    // Bursts tell the loop's turns, windows how its sides compare, each on its own scale.
+    // Bursts show how many turns the loop takes, windows how often each side runs, both on their own scales.
     let steps = [(8, 1, 7500.0), (8, 9, 2500.0)];
     case.transfers = steps.map(|(from, to, count)| Transfer { from, to: Some(to), count }).to_vec();
     let counted = |at: usize| Counted { at, executions: 1e-9 * EXECUTIONS[at], deviation: 0.03, group: 5 };
@@ -150,7 +151,8 @@ fn retired_instructions_fix_the_scale() {
     case.events.insert(Event::INSTRUCTIONS, (samples, 100_000));
     assert_near(&case, 0.05);
     let analysis = case.analyze();
-    // One sample in 100,000 instructions, one of time in 1,000,000 cycles: F counts in the latter.
+    // One sample stands for 100,000 instructions, one sample of time for 1,000,000 cycles. Frequencies are in the
+    // latter unit.
     let frequency = analysis.instructions[1].frequency.unwrap();
     assert!((frequency / 400.0 - 1.0).abs() < 0.05, "{frequency}");
     assert!(analysis.blocks.iter().all(|b| b.confidence == Confidence::High), "{:?}", analysis.blocks);
@@ -160,7 +162,7 @@ fn retired_instructions_fix_the_scale() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
     #[test]
-    fn hostile_evidence_is_survived(
+    fn hostile_evidence_does_not_panic(
         parts in prop::collection::vec(any_instruction(), 1..60),
         samples in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5000, Just(u64::MAX / 2)], 60),
         retired in prop::collection::vec(prop_oneof![Just(0u64), 0u64..5000, Just(u64::MAX)], 0..70),

@@ -71,7 +71,7 @@ fn counted(at: usize, times: f64, group: usize) -> Counted {
 }
 
 #[test]
-fn time_alone_leaves_stalled_sides_open() {
+fn time_alone_leaves_stalled_sides_uncertain() {
     check(
         |_| (),
         expect![[r#"
@@ -82,7 +82,7 @@ fn time_alone_leaves_stalled_sides_open() {
 }
 
 #[test]
-fn instructions_fix_them() {
+fn samples_of_instructions_determine_frequencies() {
     let samples = |times: f64| EXECUTIONS.iter().map(|e| (times * e) as u64).collect::<Vec<u64>>();
     let event = |times: f64, period| (Event::INSTRUCTIONS, (samples(times), period));
     check(
@@ -92,7 +92,7 @@ fn instructions_fix_them() {
         Basis { directions: 0, steps: 0.0, counted: 0, retired: 41000, absolute: 0 }
         frequencies rest on cycles and 41000 samples of retired instructions"#]],
     );
-    // Ten times as seldom.
+    // The period is ten times longer, so there are a tenth of the samples.
     check(
         |case| case.events.extend([event(0.1, 10_000_000)]),
         expect![[r#"
@@ -103,7 +103,7 @@ fn instructions_fix_them() {
 }
 
 #[test]
-fn steps_fix_them() {
+fn steps_determine_frequencies() {
     check(
         |case| case.transfers = transfers(&INSIDE),
         expect![[r#"
@@ -111,7 +111,7 @@ fn steps_fix_them() {
         Basis { directions: 0, steps: 27500.0, counted: 0, retired: 0, absolute: 0 }
         frequencies rest on cycles and 27500 stepped transfers"#]],
     );
-    // The return is told of too.
+    // The evidence includes the return, too.
     let all = [&INSIDE[..], &[(13, None, 2500.0)]].concat();
     check(
         |case| case.transfers = transfers(&all),
@@ -123,7 +123,7 @@ fn steps_fix_them() {
 }
 
 #[test]
-fn windows_fix_them() {
+fn windows_determine_frequencies() {
     check(
         |case| case.counted = vec![counted(4, 7.0, 5), counted(9, 7.0, 5)],
         expect![[r#"
@@ -131,7 +131,7 @@ fn windows_fix_them() {
         Basis { directions: 0, steps: 0.0, counted: 2, retired: 0, absolute: 0 }
         frequencies rest on cycles and counted windows of 2 places"#]],
     );
-    // Both sides stall, but together they are as many as the loop's turns.
+    // Both sides stall, but together they run as often as the loop turns.
     check(
         |case| case.counted = vec![counted(4, 7.0, 5), counted(8, 7.0, 5)],
         expect![[r#"
@@ -139,7 +139,7 @@ fn windows_fix_them() {
         Basis { directions: 0, steps: 0.0, counted: 2, retired: 0, absolute: 0 }
         frequencies rest on cycles and counted windows of 2 places"#]],
     );
-    // A place whose scale no other shares.
+    // One place belongs to a group of its own, so its scale is shared with no other place.
     check(
         |case| case.counted = vec![counted(4, 7.0, 5), counted(9, 7.0, 6)],
         expect![[r#"
@@ -150,7 +150,7 @@ fn windows_fix_them() {
 }
 
 #[test]
-fn all_of_it_is_taken() {
+fn all_evidence_is_used() {
     check(
         |case| {
             case.counted = vec![counted(4, 1e-6, 5), counted(9, 1e-6, 5)];
@@ -164,7 +164,7 @@ fn all_of_it_is_taken() {
     );
 }
 
-/// Where edges are missing each block is known by its own.
+/// If edges are missing, each block is estimated from its own samples.
 #[test]
 fn instructions_count_without_a_graph() {
     let mut case = Case::new("generic-inorder-2", Arch::Aarch64, a64("ldr x2, [x3]\nadd x2, x2, x7\nbr x2"));
@@ -174,7 +174,7 @@ fn instructions_count_without_a_graph() {
     expect![[r#"
         1000 High
         Basis { directions: 0, steps: 0.0, counted: 0, retired: 3000, absolute: 0 }
-        an indirect jump's targets are unknown: every block is estimated on its own
+        the targets of an indirect jump are unknown: each block is estimated by itself
         frequencies rest on cycles and 3000 samples of retired instructions"#]]
     .assert_eq(&told(&case.analyze()));
 }

@@ -18,7 +18,7 @@ pub fn any_instruction() -> impl Strategy<Value = (u64, u8, usize, u8, u8, u64)>
     (0u64..4, 1u8..16, 0usize..14, any::<u8>(), any::<u8>(), 0u64..200)
 }
 
-/// Overlaps, gaps, targets anywhere.
+/// Instructions that overlap or leave gaps, with arbitrary targets.
 pub fn build(parts: &[(u64, u8, usize, u8, u8, u64)]) -> Vec<Instruction> {
     const MNEMONICS: [&str; 8] = ["mov", "add", "div", "lea", "nop", "mfence", "movsxd", "cmp"];
     let mut address = 0x1000;
@@ -102,7 +102,7 @@ proptest! {
 fn no_instructions() {
     let case = Case::new("amd-zen4", Arch::X86_64, Vec::new());
     expect![[r#"
-        note: no estimate: the procedure has no instructions
+        note: no estimate: the function has no instructions
     "#]]
     .assert_eq(&listing(&case));
 }
@@ -114,7 +114,7 @@ fn no_samples() {
         frequency - Low, cpi -, best 0.17
                - 1 mov rax, rdi
                - 0 ret
-        note: no estimate: the procedure has no samples
+        note: no estimate: the function has no samples
     "#]]
     .assert_eq(&listing(&case));
 }
@@ -126,8 +126,8 @@ fn one_sample() {
     expect![[r#"
         frequency 3 Low, cpi 0.33, best 0.17
              0.3 1 ret
-        note: frequencies rest on cycles alone, which on an out-of-order machine say little about them
-        note: a guess: the procedure has 1 sample
+        note: frequencies rest on cycles alone, which say little about them on an out-of-order processor
+        note: a guess: the function has 1 sample
     "#]]
     .assert_eq(&listing(&case));
 }

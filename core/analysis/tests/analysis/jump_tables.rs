@@ -113,7 +113,7 @@ fn absolute_entries_through_a_register() {
     );
 }
 
-/// As in glibc's printf: entries count from a label, not from the table.
+/// As in glibc's printf, entries are relative to a label instead of the table.
 #[test]
 fn entries_relative_to_a_label() {
     check(
@@ -197,7 +197,7 @@ fn gcc_unoptimized() {
     );
 }
 
-/// As in glibc's printf: two look-ups, one jump, and one place that always jumps to the same label.
+/// As in glibc's printf, there are two look-ups and one jump, and a place that always jumps to the same label.
 #[test]
 fn shared_jumps() {
     check(

@@ -59,7 +59,7 @@ fn independent_additions_are_bound_by_units_or_by_the_front_end() {
             .zip(x86)
             .map(|(n, name)| line(arch, &format!("add {name}, r15"), &format!("add x{n}, x{n}, x1")))
             .collect();
-        // The loop's counter is one more; its branch is fused with it on x86.
+        // The loop's counter adds one instruction; on x86 its branch is fused with it.
         let operations = body.len() as f64 + 1.0;
         let slots = if model.fuses_compare_branch { operations } else { operations + 1.0 };
         let units = operations / f64::from(model.units["alu"]);

@@ -12,7 +12,7 @@
 //! - Figure 2 prints CPI in half cycles; so do we. What it prints as a bubble's length is the instruction's whole CPI.
 //! - Above the loop's head the paper has `pD`. We have `D`: where nothing was sampled before and after the loop, its
 //!   branch goes back all but always and cannot be mispredicted often enough. Where that is unknown, `p` stays
-//!   ([`alone_the_loop_may_be_mispredicted`]).
+//!   ([`without_samples_around_it_the_loop_may_be_mispredicted`]).
 //! - DTB misses are ruled out at 009834: the store's page was touched at 009828, the load's at 009810.
 //! - The best case is ΣM; [`best_case_cpi`](dwell_analysis::Block::best_case_cpi) counts slots and is 7.25 cycles, since
 //!   three slots of the last cycle are left to what follows.
@@ -64,7 +64,7 @@ fn register(name: &str) -> Register {
 
 fn instruction(address: u64, &(text, mnemonic, _, reads, writes): &Row) -> Instruction {
     let set = |names: &[&str]| names.iter().map(|n| register(n)).collect::<RegisterSet>();
-    // `8(t1)`: a displacement and a base.
+    // In `8(t1)`, 8 is a displacement and t1 is a base.
     let memory = text.split_once('(').filter(|_| mnemonic != "add").map(|(before, base)| MemoryOperand {
         base: Some(register(base.trim_end_matches(')'))),
         displacement: before.rsplit(' ').next().and_then(|d| d.parse().ok()).unwrap_or(0),
@@ -203,7 +203,7 @@ fn bubble(stalls: &[Stall], excess: f64, cpi: f64, explained: &mut Vec<char>) ->
 
 /// Nothing around the loop was seen, so it may as well end each time.
 #[test]
-fn alone_the_loop_may_be_mispredicted() {
+fn without_samples_around_it_the_loop_may_be_mispredicted() {
     let mut case = copy_loop();
     case.instructions = case.instructions[FIRST..=LAST].to_vec();
     case.samples = case.samples[FIRST..=LAST].to_vec();
@@ -237,7 +237,7 @@ fn figure_2() {
                 .unwrap();
             explained.push('s');
         }
-        // A line is half a cycle: less is no bubble.
+        // A line stands for half a cycle; a shorter stall has no bubble.
         let excess = if cpi - m >= 0.5 { cpi - m } else { 0.0 };
         for line in bubble(stalls, excess, half_cycles(cpi), &mut explained) {
             writeln!(text, "   {line}").unwrap();

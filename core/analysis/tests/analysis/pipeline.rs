@@ -18,7 +18,7 @@ pub struct Run {
     pub head_cycles: Vec<f64>,
 }
 
-/// An instruction's temper.
+/// How an instruction behaves in the simulated pipeline.
 struct Nature {
     misses: f64,
     miss_cycles: u64,

@@ -34,7 +34,7 @@ const MACHINES: [(&str, Arch); 4] = [
     ("sifive-u74", Arch::Riscv64),
 ];
 
-/// As many as a counter of 63 bits can hold, a few, or none.
+/// As many samples as a counter of 63 bits can represent, a few, or none.
 fn any_count() -> impl Strategy<Value = u64> {
     prop_oneof![Just(0), 0u64..5000, Just((1 << 63) - 1), Just(1 << 63), Just(u64::MAX)]
 }
@@ -90,7 +90,7 @@ proptest! {
 
     /// Data between code, code read from its middle: whatever the decoder makes of bytes, with counts of any event.
     #[test]
-    fn bytes_that_are_no_code(
+    fn bytes_that_are_not_code(
         bytes in prop::collection::vec(any::<u8>(), 0..160),
         samples in any_counts(),
         others in any_counts(),
@@ -156,8 +156,8 @@ proptest! {
                 let (into, out) = (sum(&cfg.predecessors[b]), sum(&cfg.successors[b]));
                 let slack = 1e-6 * block.frequency.max(1e-9);
                 prop_assert!((out - block.frequency).abs() <= slack, "{}: block {} leaves {}: {:?}", machine, b, out, block);
-                // From another procedure's jump, which the graph does not have.
-                let least = if notes("control enters in the middle") { 0.0 } else { block.frequency - slack };
+                // Control may come from a jump of another procedure, which is not in the graph.
+                let least = if notes("control seems to enter the middle") { 0.0 } else { block.frequency - slack };
                 prop_assert!(into >= least && into <= block.frequency + slack, "{}: block {} is entered {}: {:?}", machine, b, into, block);
             }
         }
@@ -299,7 +299,7 @@ fn missing_edges_have_a_reason() {
         let analysis = case.analyze();
         assert!(analysis.missing_edges, "{machine}");
         assert!(
-            analysis.notes.iter().any(|note| note.contains("targets are unknown")),
+            analysis.notes.iter().any(|note| note.contains("targets of an indirect jump are unknown")),
             "{:?}",
             analysis.notes
         );
@@ -328,7 +328,7 @@ fn one_sample_in_order_is_a_guess() {
         frequency 1 Low, cpi 0.50, best 0.50
              1.0 1 add x1, x1, x2
                - 0 ret
-        note: a guess: the procedure has 1 sample
+        note: a guess: the function has 1 sample
     "#]]
     .assert_eq(&listing(&case));
 }
@@ -356,10 +356,10 @@ proptest! {
     /// Nothing is said to have run more often than the processor can do in the time that was sampled, whatever was counted: each block
     /// and the procedure, with the error of sampling allowed for; and no CPI is below what an instruction takes to retire.
     #[test]
-    fn nothing_impossible_is_said(
+    fn impossible_numbers_are_never_reported(
         (code, samples, absolute, transfers) in prop::collection::vec(any_instruction(), 1..60)
             .prop_map(|mut parts| {
-                // Most do not branch: the less a graph is known, the less is claimed of it.
+                // Most instructions do not branch, because little is claimed about a graph that is hardly known.
                 parts.iter_mut().filter(|part| part.3 % 6 != 0).for_each(|part| part.2 = 13);
                 build(&parts)
             })

@@ -52,7 +52,7 @@ fn in_order_pairs_what_may_pair() {
                - 1 cmp x10, x2
               static Dependency 0.5..0.5 by cmp x10, x2
                - 1 b.ne 0x1000
-        note: no estimate: the procedure has no samples
+        note: no estimate: the function has no samples
     "#]],
     );
 }
@@ -76,7 +76,7 @@ fn a_reduction_is_bound_by_its_additions() {
                    - 0 jne loop
             frequency - Low, cpi -, best 0.17
                    - 1 ret
-            note: no estimate: the procedure has no samples
+            note: no estimate: the function has no samples
         "#]],
     );
 }
@@ -98,7 +98,7 @@ fn a_pointer_chase_is_bound_by_its_load() {
                    - 0 jne loop
             frequency - Low, cpi -, best 0.17
                    - 1 ret
-            note: no estimate: the procedure has no samples
+            note: no estimate: the function has no samples
         "#]],
     );
 }
@@ -126,7 +126,7 @@ fn a_variable_in_memory_is_forwarded_from_store_to_load() {
                    - 0 jne loop
             frequency - Low, cpi -, best 0.17
                    - 1 ret
-            note: no estimate: the procedure has no samples
+            note: no estimate: the function has no samples
         "#]],
     );
 }
@@ -163,7 +163,7 @@ fn divisions_keep_their_unit() {
                    - 0 jne loop
             frequency - Low, cpi -, best 0.17
                    - 1 ret
-            note: no estimate: the procedure has no samples
+            note: no estimate: the function has no samples
         "#]],
     );
 }
@@ -196,7 +196,7 @@ fn wide_code_is_bound_by_the_front_end() {
                    - 0 jne loop
             frequency - Low, cpi -, best 0.25
                    - 1 ret
-            note: no estimate: the procedure has no samples
+            note: no estimate: the function has no samples
         "#]],
     );
 }

@@ -59,7 +59,7 @@ impl Case<'_> {
     }
 }
 
-/// Blocks, edges and classes.
+/// Formats blocks, edges and classes.
 pub fn graph(cfg: &Cfg) -> String {
     let classes = Equivalence::new(cfg);
     let name = |n: Node| match n {

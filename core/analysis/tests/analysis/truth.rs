@@ -204,7 +204,7 @@ struct Trial {
 
 const PERIOD_CYCLES: f64 = 100_000.0;
 
-/// Evidence beside time.
+/// Evidence in addition to samples of time.
 #[derive(Clone, Copy, PartialEq)]
 enum Help {
     None,
@@ -235,7 +235,8 @@ fn run(machine: &'static str, arch: Arch, seed: u64, help: Help) -> Trial {
     let model = MachineModel::named(machine).unwrap();
     let cfg = Cfg::build(&case.instructions, &case.jump_targets);
     let schedule = Schedule::new(model, arch, &case.instructions, &cfg);
-    // Cycles at the head: what the model expects, and for some a dynamic stall, log-uniform.
+    // Cycles at the head: the number that the model expects, and for some instructions a dynamic stall with a
+    // log-uniform length.
     let is_out_of_order = model.name().contains("amd");
     let cycles: Vec<f64> = (0..truth.len())
         .map(|i| {
@@ -253,7 +254,7 @@ fn run(machine: &'static str, arch: Arch, seed: u64, help: Help) -> Trial {
         match help {
             Help::None => {}
             Help::Directions => {
-                // Samples prefer the slower direction: their odds are off, as measured on native programs.
+                // Samples favour the slower direction, so their odds are distorted, as was measured on native programs.
                 let odds = p / (1.0 - p) * (1.4 * (random.unit() - 0.5)).exp();
                 let p = odds / (1.0 + odds);
                 case.directions[branch] = (random.poisson(seen * p), random.poisson(seen * (1.0 - p)));
@@ -287,7 +288,8 @@ fn skid(
                     (EdgeKind::NotTaken, Some(p)) => 1.0 - p,
                     _ => 1.0,
                 };
-                // Beyond the procedure the samples are the caller's; what the caller leaves us is left out.
+                // Samples that skid out of the procedure belong to the caller; samples that skid in from the caller are
+                // not simulated.
                 if let Some(to) = cfg.blocks.get(cfg.edges[e].to) {
                     landed[to.start] += heads[i] * p;
                 }
@@ -355,7 +357,7 @@ fn out_of_order_flow_is_conserved() {
         let blocks = &trial.analysis.blocks;
         let mut entering = vec![0.0; blocks.len()];
         trial.analysis.edges.iter().for_each(|e| entering[e.to] += e.frequency.unwrap());
-        // The first block is also entered from outside.
+        // The first block is also entered from outside of the procedure.
         for (b, block) in blocks.iter().enumerate().skip(1) {
             let frequency = block.frequency.unwrap();
             assert!((entering[b] - frequency).abs() <= 1e-6 * frequency, "seed {seed}, block {b}");
@@ -364,7 +366,7 @@ fn out_of_order_flow_is_conserved() {
 }
 
 #[test]
-fn high_confidence_is_earned() {
+fn high_confidence_is_usually_right() {
     let (mut high, mut right) = (0.0, 0.0);
     for seed in 100..160 {
         let trial = run("generic-inorder-2", Arch::Aarch64, seed, Help::None);

@@ -1,4 +1,4 @@
-//! What `dwell top` is asked.
+//! Arguments of `dwell top`, and the queries that they stand for.
 
 use std::time::Duration;
 
@@ -9,55 +9,58 @@ use super::past;
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
-    /// What the rows are [default: procedure].
+    /// What each row shows [default: procedure].
     #[arg(long, value_name = "WHAT")]
     pub by: Option<By>,
-    /// Live on the terminal: re-read as the epoch grows, by keys from image to procedure to listing.
+    /// Interactive view on the terminal. It refreshes while the recording grows; keys open an image, a procedure and
+    /// its listing.
     #[arg(long, conflicts_with = "json")]
     pub tui: bool,
-    /// Epochs to merge: ids, names, `latest`, `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
-    /// Merge the epochs that were sampled in within this time, whole: 30m, 12h, 7d.
+    /// Merge all recordings that sampled within this time before now, each as a whole: 30m, 12h, 7d.
     #[arg(long, value_name = "TIME", conflicts_with = "epoch", value_parser = past)]
     pub since: Option<Duration>,
-    /// How many rows (0: all).
+    /// Maximum number of rows (0: all).
     #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20)]
     pub limit: usize,
-    /// Only images whose path or id contains this.
+    /// Only binaries (images) whose path or id contains this text.
     #[arg(long, value_name = "PART", value_parser = super::spelled())]
     pub image: Option<String>,
-    /// Only the kernel and its modules.
+    /// Only code of the kernel and its modules.
     #[arg(long, conflicts_with = "user")]
     pub kernel: bool,
-    /// Only what runs in user mode.
+    /// Only code that runs in user mode.
     #[arg(long)]
     pub user: bool,
-    /// Only this application (its executable's name).
+    /// Only samples of this application (the name of its executable).
     #[arg(long, value_name = "NAME", value_parser = super::spelled())]
     pub app: Option<String>,
-    /// Only threads of this name, of an epoch that kept them (--dimensions).
+    /// Only samples of threads with this name. The recording must have kept thread names (`record --dimensions
+    /// thread`).
     #[arg(long, value_name = "NAME")]
     pub thread: Option<String>,
-    /// Only this CPU, likewise.
+    /// Only samples on this CPU. The recording must have kept CPUs (`record --dimensions cpu`).
     #[arg(long, value_name = "NUMBER")]
     pub cpu: Option<u32>,
-    /// Only control groups (containers, services) whose path or name contains this, likewise.
+    /// Only samples of control groups (containers, services) whose path or name contains this text. The recording must
+    /// have kept them (`record --dimensions cgroup`).
     #[arg(long, value_name = "PART")]
     pub cgroup: Option<String>,
-    /// Look for CPI, or the least that it can be, even where samples of time alone tell of executions (slow).
+    /// Compute CPI, or a lower bound of it, also where executions are estimated from samples of time alone (slow).
     #[arg(long)]
     pub cpi: bool,
 }
 
 impl TopArgs {
-    /// Whose samples count.
+    /// The filter that selects samples by application, thread, CPU and control group.
     pub fn filter(&self) -> SampleFilter {
         let TopArgs { app, thread, cpu, cgroup, .. } = self;
         SampleFilter { app: app.clone(), thread: thread.clone(), cpu: *cpu, cgroup: cgroup.clone() }
     }
 
-    /// Whose code counts.
+    /// The part of the system whose samples are shown: user mode, the kernel or both.
     pub fn domain(&self) -> Domain {
         match (self.user, self.kernel) {
             (true, _) => Domain::User,
@@ -67,7 +70,7 @@ impl TopArgs {
     }
 }
 
-/// What the rows of `top` are.
+/// What the rows of `top` show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum By {
     Procedure,
@@ -79,6 +82,6 @@ pub enum By {
     Thread,
     Cpu,
     Cgroup,
-    /// What data the sampled instructions refer to, of an epoch that kept it (record --data).
+    /// The data that sampled instructions access. The recording must have kept it (`record --data`).
     Data,
 }

@@ -183,7 +183,7 @@ impl<'a> Rows<'a> {
         let (file, number) = line;
         let text = self.listing.source_lines.get(file).and_then(|f| f.get(&number));
         if text.is_none() && !self.listing.source_lines.is_empty() {
-            return; // inlined from a library whose sources are not here: only in the way
+            return; // Inlined from a library whose sources are missing here; such a line would only be noise.
         }
         let name = Path::new(file).file_name().map_or(file.into(), |n| n.to_string_lossy());
         let text = text.map_or(String::new(), |t| t.trim().to_owned());

@@ -48,7 +48,7 @@ pub fn run(query: &Query, args: &ReportArgs, json: bool) -> anyhow::Result<()> {
     let html = page::Page::of(&material, args.limit).render().context("report")?;
     let to_output = args.html.as_os_str() == "-";
     if to_output {
-        anyhow::ensure!(!json, "report: --json tells of a file: name it with --html");
+        anyhow::ensure!(!json, "report: --json describes a file: name it with --html");
         return crate::print_raw(html.as_bytes());
     }
     std::fs::write(&args.html, &html).with_context(|| format!("report: {}", args.html.display()))?;
@@ -60,7 +60,7 @@ pub fn run(query: &Query, args: &ReportArgs, json: bool) -> anyhow::Result<()> {
         return crate::print_json(&answer);
     }
     let size = crate::text::bytes(html.len() as u64);
-    crate::print(&format!("{}: {listed} procedures by instruction, {size}\n", args.html.display()))
+    crate::print(&format!("{}: {listed} functions listed by instruction, {size}\n", args.html.display()))
 }
 
 fn gather(query: &Query, args: &ReportArgs) -> anyhow::Result<Material> {
@@ -87,7 +87,8 @@ fn gather(query: &Query, args: &ReportArgs) -> anyhow::Result<Material> {
         if listed.len() == args.limit {
             break;
         }
-        // A procedure whose instructions are not available, such as those of the kernel or of a missing image, is skipped.
+        // A function whose instructions are not available, such as one of the kernel or of a missing binary, is
+        // skipped.
         let Ok(listing) = query.listing(&args.epoch, id, &cancel) else { continue };
         listed.push(Listed { id: id.clone(), listing, summary: summary(Some(id.clone()))? });
     }

@@ -120,7 +120,7 @@ fn title(epoch: &EpochSummary) -> String {
 }
 
 fn told(e: &EpochSummary) -> String {
-    let end = e.end.as_deref().map_or("still going".to_owned(), clock);
+    let end = e.end.as_deref().map_or("now".to_owned(), clock);
     format!("{} · {} to {end} · {} · {} · by {}", e.id, clock(&e.start), e.host, e.cpu, e.backend)
 }
 
@@ -143,7 +143,7 @@ fn tiles(material: &Material) -> Vec<Tile> {
         tiles.push(Tile { label: "samples", value: grouped(samples), note: format!("{name} {period}") });
         let unknown = 100.0 * unknown as f64 / samples.max(1) as f64;
         let lost_told = if lost == 0 { "none lost".to_owned() } else { format!("{} lost", grouped(lost)) };
-        tiles.push(Tile { label: "without an image", value: format!("{unknown:.2}%"), note: lost_told });
+        tiles.push(Tile { label: "of unknown binaries", value: format!("{unknown:.2}%"), note: lost_told });
     }
     if let Some(s) = &material.summary {
         let cycles = s.period_cycles.map(|p| p * s.samples as f64);
@@ -165,12 +165,12 @@ fn scope(s: &Summary) -> String {
     let guessed = match s.scale.as_deref() {
         Some("absolute") | None => "",
         Some(_) => {
-            ". How often the code ran is not known: execution and static stalls may be less than shown, and dynamic ones more"
+            ". How often the code ran is not known: execution and static stalls may be lower than shown, and dynamic stalls higher"
         }
     };
     format!(
         "Of {what}: {} analysed, {:.1}% of the samples tallied, machine model {}{guessed}",
-        counted(s.procedures, "procedure"),
+        counted(s.procedures, "function"),
         100.0 * s.tallied_share,
         s.machine_model
     )

@@ -205,7 +205,7 @@ impl App {
         } else if self.is_typing {
             self.press_typing(key.code);
         } else if std::mem::take(&mut self.has_help) {
-            self.is_over = key.code == KeyCode::Char('q'); // any other key only closes the help
+            self.is_over = key.code == KeyCode::Char('q'); // Any other key only closes the help.
         } else {
             self.press_moving(key.code);
         }
@@ -289,7 +289,7 @@ impl App {
     fn leave(&mut self) {
         if self.places.len() > 1 {
             self.places.pop();
-            self.is_asked = false; // it may have grown meanwhile
+            self.is_asked = false; // The recording may have grown meanwhile.
         } else {
             self.filter.clear();
         }

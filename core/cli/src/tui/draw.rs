@@ -159,7 +159,7 @@ fn table(app: &mut App, frame: &mut Frame, area: Rect) {
     place.offset = state.offset();
     scrollbar(frame, area, count, selected);
     if count == 0 {
-        say(frame, area, "no row is left by what is filtered");
+        say(frame, area, "no row matches the filter");
     }
 }
 
@@ -251,14 +251,14 @@ fn keys(app: &App) -> Line<'static> {
 }
 
 const HELP: [(&str, &str); 9] = [
-    ("↑ ↓ j k", "one row; PgUp PgDn a page; Home End g G"),
-    ("Enter → l", "an image's procedures; a procedure's listing"),
+    ("↑ ↓ j k", "move by a row; PgUp PgDn: a page; Home End g G: to an end"),
+    ("Enter → l", "show an image's procedures or a procedure's listing"),
     ("Esc ←", "back to where you came from"),
-    ("Tab", "rows: images, procedures, lines, applications, instances"),
-    ("u", "user and kernel, user only, kernel only"),
-    ("/", "only rows whose name contains what you type"),
-    ("p", "pause: nothing moves while you read"),
-    ("?", "this"),
+    ("Tab", "switch rows: images, procedures, lines, applications, instances"),
+    ("u", "switch between all, user only and kernel only"),
+    ("/", "show only rows whose name contains the text you type"),
+    ("p", "pause the refresh"),
+    ("?", "this help"),
     ("q Ctrl-C", "quit"),
 ];
 
@@ -272,8 +272,8 @@ fn help(frame: &mut Frame) {
         .map(|(key, does)| Line::from(vec![Span::styled(format!(" {key:<11}"), KEY), Span::raw(*does)]))
         .collect();
     lines.push(Line::from(""));
-    lines.push(Line::styled(" An epoch that is being collected is read again whenever it grew;", QUIET));
-    lines.push(Line::styled(" a daemon is asked to store what it has counted every 2 seconds.", QUIET));
+    lines.push(Line::styled(" A recording that is still running is read again when it has grown;", QUIET));
+    lines.push(Line::styled(" a daemon is asked every 2 seconds to store its counts.", QUIET));
     frame.render_widget(Clear, middle);
     frame.render_widget(Paragraph::new(lines).block(Block::bordered().title(" keys ")), middle);
 }

@@ -42,9 +42,9 @@ const KEY_WAIT: Duration = Duration::from_millis(50);
 pub fn run(query: Query, database: &Path, args: &TopArgs) -> anyhow::Result<()> {
     anyhow::ensure!(
         std::io::stdout().is_terminal() && std::io::stdin().is_terminal(),
-        "top: --tui draws on a terminal, and this is none: leave it out, or add --json"
+        "top: --tui needs a terminal, and standard output is none: omit it, or use --json"
     );
-    query.epochs().context("top")?; // what is wrong is said before the screen is taken
+    query.epochs().context("top")?; // Errors are reported before the terminal switches to the table.
     let query = Arc::new(query);
     let (ask, asked) = channel();
     let (answer, answers) = channel();
@@ -55,7 +55,7 @@ pub fn run(query: Query, database: &Path, args: &TopArgs) -> anyhow::Result<()> 
         let database = Database::open(database)?;
         thread::spawn(move || keep_fresh(&database));
     }
-    let mut terminal = ratatui::try_init().context("top: terminal")?; // restores it on a panic, too
+    let mut terminal = ratatui::try_init().context("top: terminal")?; // This also restores the terminal after a panic.
     let ended = show(&query, args, &mut terminal, &ask, &answers);
     let restored = ratatui::try_restore().context("top: terminal");
     ended.and(restored)
@@ -91,7 +91,7 @@ fn show(
             looked = Some((Instant::now(), generation));
         }
         if let Some(asked) = app.take_question() {
-            ask.send(asked).context("top: the thread that answers is gone")?;
+            ask.send(asked).context("top: the thread that computes answers has ended")?;
         }
         while let Ok((asked, known)) = answers.try_recv() {
             app.take(&asked, known);

@@ -126,7 +126,7 @@ impl Run {
 }
 
 #[test]
-fn images_then_procedures_then_a_listing_and_back() {
+fn keys_open_images_procedures_and_listings_and_lead_back() {
     let mut run = Run::new(80, 8);
     run.check(expect![[r#"
         " dwell top  daily  live  1,000 samples of cpu-clock, 3 lost                     "
@@ -168,7 +168,7 @@ fn images_then_procedures_then_a_listing_and_back() {
 }
 
 #[test]
-fn the_kernel_apart_from_user_and_a_filter() {
+fn rows_are_filtered_by_mode_and_by_name() {
     let mut run = Run::new(80, 8);
     run.press(&[KeyCode::Char('u'), KeyCode::Char('u')]);
     assert_eq!(run.app.rows().len(), 1);
@@ -195,7 +195,7 @@ fn the_kernel_apart_from_user_and_a_filter() {
 }
 
 #[test]
-fn what_grew_is_asked_again_but_not_while_paused() {
+fn a_growing_recording_is_refreshed_unless_paused() {
     let mut run = Run::new(80, 8);
     run.press(&[KeyCode::Tab]);
     let asked = run.asked.len();

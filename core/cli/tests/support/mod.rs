@@ -1,6 +1,6 @@
 //! What the end-to-end tests share: a scratch database, the `dwell` that was just built, the workloads and their hot
 //! lines. Nothing of Dwell's libraries is used here: what a user sees is what is tested.
-#![allow(dead_code)] // each test program uses its part
+#![allow(dead_code)] // Each test program uses only a part.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -15,7 +15,7 @@ pub struct Scratch {
     folder: TempDir,
 }
 
-/// How a `dwell` ended.
+/// The outcome of a run of `dwell`.
 #[derive(Debug)]
 pub struct Ended {
     pub status: Option<i32>,
@@ -32,7 +32,7 @@ impl Scratch {
         self.folder.path().join(name)
     }
 
-    /// `dwell` on this database.
+    /// Returns a command that runs `dwell` on this database.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_dwell"));
         command.args(arguments).env("DWELL_DB", self.path("database")).env_remove("XDG_DATA_HOME");
@@ -75,7 +75,7 @@ fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../test-fixtures/programs").canonicalize().unwrap()
 }
 
-/// A workload's source.
+/// Returns the path of a workload's source.
 pub fn source(file: &str) -> PathBuf {
     programs().join(file)
 }
@@ -114,7 +114,7 @@ pub fn can_sample(test: &str) -> bool {
     ended.status == Some(0)
 }
 
-/// Whether we are root.
+/// Returns whether this process runs as root.
 pub fn is_root() -> bool {
     let output = Command::new("id").arg("-u").output().unwrap();
     str::from_utf8(&output.stdout).unwrap().trim() == "0"

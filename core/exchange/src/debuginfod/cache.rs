@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_for_longest_goes_first() {
+    fn the_least_recently_read_file_is_evicted_first() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::new(folder.path(), 250, Duration::from_secs(600));
         let ids = ["aa01", "bb02", "cc03"].map(id);
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn misses_are_remembered_for_a_while() {
+    fn misses_are_remembered_for_a_limited_time() {
         let folder = tempfile::tempdir().unwrap();
         let cache = Cache::new(folder.path(), 1000, Duration::from_secs(600));
         let (one, what) = (id("aa01"), Artifact::DebugInfo);

@@ -176,7 +176,7 @@ impl Debuginfod {
                 Err(Refused::Unknown) => continue,
                 Err(Refused::Silent(why)) => {
                     server.is_silent.replace(true);
-                    self.complain(format!("{}: {why}: it is not asked again", server.url));
+                    self.complain(format!("{}: {why}: the server is not asked again", server.url));
                 }
                 Err(Refused::Bad(why)) => {
                     self.complain(format!("{}: {} of {id}: {why}", server.url, artifact.name()));
@@ -224,7 +224,7 @@ impl Debuginfod {
             return Err(Refused::Bad("its answer was cut off".to_owned()));
         }
         // The build ID is read from the file itself, whatever the server claims.
-        let image = Image::open(file.path()).map_err(|e| Refused::Bad(format!("it is no ELF file: {e}")))?;
+        let image = Image::open(file.path()).map_err(|e| Refused::Bad(format!("it cannot be used: {e}")))?;
         if image.build_id() != Some(id) {
             let its = image.build_id().map_or("none".to_owned(), BuildId::to_string);
             return Err(Refused::Bad(format!("the file's build id is {its}")));
@@ -248,7 +248,7 @@ fn refused(error: ureq::Error) -> Refused {
         ureq::Error::Protocol(why) => Refused::Bad(format!("it does not speak HTTP: {why}")),
         other => match other.to_string() {
             why if why.contains("certificate") => Refused::Silent(format!(
-                "its certificate is not trusted here ({why}); a file with certificates of one's own is named by SSL_CERT_FILE"
+                "its certificate is not trusted here ({why}); name a file with your own certificates in SSL_CERT_FILE"
             )),
             why => Refused::Silent(why),
         },

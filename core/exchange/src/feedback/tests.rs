@@ -85,7 +85,7 @@ fn text(optimizer: Optimizer, counts: Counts) -> String {
 }
 
 #[test]
-fn clang_is_told_executions_by_position() {
+fn clang_gets_executions_by_position() {
     expect![[r#"
         hot:405:2
          0: 2
@@ -102,7 +102,7 @@ fn clang_is_told_executions_by_position() {
 }
 
 #[test]
-fn samples_in_their_place_are_as_autofdo_has_them_without_lbr() {
+fn samples_are_written_as_autofdo_does_without_lbr() {
     expect![[r#"
         hot:119:5
          0: 5
@@ -119,7 +119,7 @@ fn samples_in_their_place_are_as_autofdo_has_them_without_lbr() {
 }
 
 #[test]
-fn bolt_is_told_transfers() {
+fn bolt_gets_transfers() {
     expect![[r#"
         1 hot 0 1 hot 4 0 2
         1 hot 10 1 hot 4 0 98
@@ -211,7 +211,7 @@ fn go_preprofile_reads_it() {
 
 /// Checks every word, because GCC's format has no other reader.
 #[test]
-fn gcc_is_told_words() {
+fn every_word_for_gcc_is_correct() {
     let bytes = feedback(&program(), Optimizer::Gcc { version: 2 }, Counts::Executions);
     let mut words = bytes.chunks(4).map(|word| u32::from_le_bytes(word.try_into().unwrap()));
     let mut next = |count: usize| words.by_ref().take(count).collect::<Vec<u32>>();
@@ -222,7 +222,7 @@ fn gcc_is_told_words() {
     let functions = &bytes[at(0xac00_0000)..at(0xae00_0000)];
     let functions: Vec<u32> =
         functions.chunks(4).map(|w| u32::from_le_bytes(w.try_into().unwrap())).collect();
-    let hot = [2, 0, 1, 4, 1]; // entries, number of its name, positions, inlined calls
+    let hot = [2, 0, 1, 4, 1]; // entries, index of the name, number of positions, number of inlined calls
     assert_eq!(functions[2..8], [&[2][..], &hot].concat());
     let indirect = [4 << 16, 2, 100, 0, 7, 0, 0, 25, 0, 7, 2, 0, 75, 0];
     assert_eq!(

@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn names_where_nothing_but_numbers_tells() {
+    fn events_without_names_are_named_by_their_numbers() {
         let name =
             |kind, config, flags| Attribute::parse(&bytes(kind, config, 0, flags), true).unwrap().0.name;
         let no_guests = 1 << 20;
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_newer_than_the_parser_is_read_all_the_same() {
+    fn attributes_newer_than_the_parser_are_read() {
         let (attribute, size) = Attribute::parse(&bytes(77, 1, 0x1c, 0), true).unwrap();
         assert_eq!((attribute.read_format, size), (0x1c, 136));
         assert!(Attribute::parse(&bytes(0, 0, 0, 0)[..135], true).is_none());

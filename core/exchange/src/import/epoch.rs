@@ -13,10 +13,10 @@ use super::{ImportFile, imported::ImportedProfile};
 impl ImportedProfile {
     /// Returns the reason why there are no samples; `None` if none is known.
     pub(super) fn why_empty(&self) -> Option<String> {
-        let stat = "perf stat record wrote it, which counts without sampling".to_owned();
-        let aux = "perf inject --itrace makes samples of its AUX data".to_owned();
+        let stat = "it was written by perf stat record, which counts without sampling".to_owned();
+        let aux = "convert its AUX data to samples first, with perf inject --itrace".to_owned();
         let lost = self.events.iter().map(|e| u128::from(e.lost)).sum::<u128>();
-        let lost = (lost > 0).then(|| format!("{lost} samples were lost when it was recorded"));
+        let lost = (lost > 0).then(|| format!("{lost} samples were lost while it was recorded"));
         let why = self.cut.iter().cloned().chain(lost).chain(self.left_out());
         let why = why.chain((self.aux_records > 0).then_some(aux)).chain(self.is_stat.then_some(stat));
         let why = why.collect::<Vec<_>>().join("; ");
@@ -27,7 +27,7 @@ impl ImportedProfile {
     fn left_out(&self) -> impl Iterator<Item = String> {
         let causes = [
             (self.unreadable, "records could not be read and were left out"),
-            (self.strangers, "samples bear the id of no event of the file's and were left out"),
+            (self.strangers, "samples have an id that no event of the file has and were left out"),
             (self.aux_records, "records of AUX data (Intel PT, ARM SPE, …) were left out"),
         ];
         causes.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"))
@@ -35,7 +35,7 @@ impl ImportedProfile {
 
     /// Returns notes on what the file lacks and what was left out.
     pub(super) fn notes(&self) -> Vec<String> {
-        let cut = self.cut.as_ref().map(|why| format!("{why}: what it holds up to there was imported"));
+        let cut = self.cut.as_ref().map(|why| format!("{why}: the part before was imported"));
         let mut notes: Vec<String> = cut.into_iter().chain(self.left_out()).collect();
         let mut count = |n: u64, what: &str| {
             if n > 0 {
@@ -44,7 +44,7 @@ impl ImportedProfile {
         };
         count(
             self.members,
-            "samples are of events that were counted when the first of their group was sampled (perf record :S)",
+            "samples are of events that were read when the leader of their group was sampled (perf record :S)",
         );
         count(self.call_chains, "samples have call chains, which were left out");
         if self.branch_stacks > 0 {
@@ -54,7 +54,7 @@ impl ImportedProfile {
         for ((name, _), tally) in self.attributes.iter().zip(&self.events) {
             if tally.period_max > tally.period_min {
                 notes.push(format!(
-                    "{name}: periods varied from {} to {} (perf record -F): samples are weighted by them",
+                    "{name}: periods varied from {} to {} (perf record -F): each sample is weighted by its period",
                     tally.period_min, tally.period_max
                 ));
             }

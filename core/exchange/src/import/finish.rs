@@ -62,7 +62,7 @@ impl ImportedProfile {
         }
         if self.names.left_out > 0 {
             notes.push(format!(
-                "{} places have no name: the profile's names are more than an epoch may hold",
+                "{} places have no name: the profile has more names than a recording may contain",
                 self.names.left_out
             ));
         }
@@ -157,7 +157,7 @@ impl ImportedProfile {
         }
         let path = PathBuf::from(OsStr::from_bytes(&named.path));
         let note = format!(
-            "{}: the file here is another build: it has other functions where the profile names some",
+            "{}: the file on this machine is another build: its functions differ from those in the profile",
             path.display()
         );
         *record =
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_a_segment_cannot_hold_goes_on_in_the_next() {
+    fn a_large_group_continues_in_the_next_segment() {
         assert_eq!(segments(&[3, 2, 4], 100), ["i0:0-2 i1:0-1 i2:0-3"]);
         assert_eq!(segments(&[12, 2], 5), ["i0:0-4", "i0:5-9", "i0:10-11 i1:0-1"]);
         assert_eq!(segments(&[3, 9], 5), ["i0:0-2 i1:0-1", "i1:2-6", "i1:7-8"]);

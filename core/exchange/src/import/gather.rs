@@ -40,7 +40,7 @@ pub fn gather(
             // A bug of the parser must not end a session: its panic becomes an error about the file.
             let parse = std::panic::AssertUnwindSafe(|| parse(file, &header, more, request));
             let told = std::panic::catch_unwind(parse);
-            told.unwrap_or_else(|_| Err("its parser gave up on it".to_owned())).map_err(bad)?
+            told.unwrap_or_else(|_| Err("the parser failed".to_owned())).map_err(bad)?
         }
     };
     if ends_early.is_some() {
@@ -65,7 +65,7 @@ fn others(source: Source, locator: &Locator<'_>) -> Result<Result<ImportedProfil
         }
         // A profile that is not compressed is recognized only by the tag of its first field.
         () if was_gzip || pprof::is_pprof(start) => {
-            let why = |why| if was_gzip { format!("gzip packed no perf.data file, and {why}") } else { why };
+            let why = |why| if was_gzip { format!("unpacked by gzip, {why}") } else { why };
             Ok(pprof::read(source.file, locator).map_err(why))
         }
         () => Err(source),

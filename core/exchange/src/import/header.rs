@@ -107,7 +107,7 @@ fn check_ids(attributes: &[Attribute]) -> Result<(), String> {
     };
     match others.iter().find(|a| place(a) != place(first)) {
         Some(other) => Err(format!(
-            "samples of {} and {} have their event's id at different places, so that none can be told",
+            "samples of {} and {} have the id of their event at different places, so the id cannot be read",
             first.name, other.name
         )),
         None => Ok(()),
@@ -146,9 +146,9 @@ impl<R: Read + Seek> Walk<R> {
             .filter(|bit| self.word(&header, 72 + 8 * (*bit as usize / 64)) >> (bit % 64) & 1 == 1)
             .collect();
         let mut attributes = self.attributes(attributes, attribute_bytes)?;
-        let end = start.checked_add(size).ok_or("its records claim to be endless")?;
+        let end = start.checked_add(size).ok_or("the size of its records is too large")?;
         if start > self.length {
-            return Err("its records begin behind its end".to_owned());
+            return Err("its records begin after its end".to_owned());
         }
         // If the recorder was killed, it had not yet written the size, nor the names of events and images.
         let mut cut = size == 0 || end > self.length;
@@ -165,7 +165,7 @@ impl<R: Read + Seek> Walk<R> {
             return Err(format!("its attributes claim {each} bytes each"));
         }
         let not_there =
-            || format!("attributes: {size} bytes at {offset} are not in its {} bytes", self.length);
+            || format!("attributes: {size} bytes at {offset} lie outside of its {} bytes", self.length);
         let section = offset.checked_add(size).filter(|end| *end <= self.length).ok_or_else(not_there)?;
         let mut attributes = Vec::new();
         let mut at = offset;
@@ -177,8 +177,8 @@ impl<R: Read + Seek> Walk<R> {
             let parsed = Attribute::parse(&bytes[..before_ids], self.little_endian);
             let (mut attribute, own_bytes) = parsed.ok_or("an attribute is cut off")?;
             let (ids_at, ids_bytes) = (self.word(&bytes, own_bytes), self.word(&bytes, own_bytes + 8));
-            room = room.checked_sub(ids_bytes).ok_or("its events claim more ids than it has room for")?;
-            let ids = self.bytes(ids_at, ids_bytes).ok_or("an event's ids are not in it")?;
+            room = room.checked_sub(ids_bytes).ok_or("its events claim more ids than fit into it")?;
+            let ids = self.bytes(ids_at, ids_bytes).ok_or("the ids of an event lie outside of it")?;
             attribute.ids = words(&ids, self.little_endian);
             attributes.push(attribute);
             at += each;

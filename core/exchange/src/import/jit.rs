@@ -113,7 +113,7 @@ impl ImportedProfile {
         }
         if let Some(first) = nameless.first() {
             missing.push(format!(
-                "generated code of {} processes has no names: there is no map of it (perf-{first}.map) beside the profile or in /tmp",
+                "generated code of {} processes has no names: no map (perf-{first}.map) is beside the profile or in /tmp",
                 nameless.len()
             ));
         }
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_map_says_last_holds() {
+    fn the_last_entry_of_a_map_wins() {
         let folder = tempfile::tempdir().unwrap();
         let map = folder.path().join("perf-1.map");
         std::fs::write(

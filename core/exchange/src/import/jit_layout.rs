@@ -112,7 +112,7 @@ mod tests {
     use super::{super::names::Said, *};
 
     #[test]
-    fn other_code_at_an_address_lies_elsewhere() {
+    fn different_code_at_one_address_has_separate_offsets() {
         let mut names = Names::default();
         let mut name = |target, address, start, function| {
             let frame = names.frame(Said { function, ..Said::default() });

@@ -83,7 +83,7 @@ impl Kallsyms {
 }
 
 /// Message for the case that the sampled kernel is not the running one.
-pub const IS_ELSEWHERE: &str = "the kernel's procedures have no names: it is not the kernel that runs here; --kallsyms names its symbols";
+pub const IS_ELSEWHERE: &str = "the kernel's functions have no names: it is not the kernel that runs here; name its symbols with --kallsyms";
 
 impl Reading {
     /// Waits for the names, or returns why there are none. `text` is the address of the sampled kernel's text, if it is
@@ -91,7 +91,7 @@ impl Reading {
     pub fn join(self, text: Option<u64>) -> Result<KernelNames, String> {
         let Reading { of, thread } = self;
         let failed =
-            |e: io::Error| format!("the kernel's procedures have no names: {}: {e}", of.path.display());
+            |e: io::Error| format!("the kernel's functions have no names: {}: {e}", of.path.display());
         let names = thread.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into())).map_err(failed)?;
         match of.by_address && names.text != text {
             true => Err(IS_ELSEWHERE.to_owned()),

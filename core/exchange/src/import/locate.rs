@@ -101,8 +101,8 @@ impl<'a> Locator<'a> {
         let there = candidates.iter().any(|p| p.exists());
         let why = match candidates.iter().find_map(unsupported) {
             Some(why) => why,
-            None if there => "the file here is another build".to_owned(),
-            None => "it is not here".to_owned(),
+            None if there => "the file on this machine is another build".to_owned(),
+            None => "it is not on this machine".to_owned(),
         };
         (record, Some(format!("{}: {why} (build id {hex})", path.display())))
     }
@@ -148,7 +148,7 @@ impl<'a> Locator<'a> {
         let Some((found, meta)) = candidates.iter().find_map(|p| Some((p, std::fs::metadata(p).ok()?)))
         else {
             let id = ImageId::named(&format!("file:{}", path.display()));
-            return (record(id, path), Some(format!("{}: it is not here", path.display())));
+            return (record(id, path), Some(format!("{}: it is not on this machine", path.display())));
         };
         let modified = meta.modified().ok();
         let newer = modified.zip(self.written).is_some_and(|(file, profile)| file > profile);
@@ -156,7 +156,7 @@ impl<'a> Locator<'a> {
         if newer && Some(found) != self.beside(path).as_ref() {
             let id = ImageId::named(&format!("file:{}", path.display()));
             let note =
-                format!("{}: the profile has no build id of it, and the file here is newer", path.display());
+                format!("{}: it has no build ID in the profile, and the file here is newer", path.display());
             return (record(id, path), Some(note));
         }
         let since = modified.and_then(|t| t.duration_since(UNIX_EPOCH).ok());

@@ -31,8 +31,8 @@ const NAMED: [(&[u8], &str); 6] = [
     (&[0x04, 0x22, 0x4d, 0x18], "it is compressed by lz4: run unlz4 first"),
     (&[b'P', b'K', 3, 4], "it is a ZIP archive: unpack it first"),
     (b"7z\xbc\xaf\x27\x1c", "it is a 7-Zip archive: unpack it first"),
-    (b"QPERFSTREAM", "it is hotspot's own format: import the perf.data file that it was made of"),
-    (b"\x7fELF", "it is a program or a library: import what perf recorded of it"),
+    (b"QPERFSTREAM", "it is hotspot's own format: import the perf.data file that it was made from"),
+    (b"\x7fELF", "it is a program or a library: import a profile of it"),
 ];
 
 /// Limit of the compression ratio. Profiles compress to a tenth, those with copies of stacks to a fiftieth; a higher
@@ -108,12 +108,12 @@ pub fn pour(
             Ok(got) => got,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) if bytes == 0 => return Err(refused(e)),
-            Err(e) => return Ok(Some(format!("{name} cannot unpack it to its end ({e})"))),
+            Err(e) => return Ok(Some(format!("{name} can unpack only a part of it ({e})"))),
         };
         bytes += got as u64;
         if bytes > room {
             return Err(format!(
-                "it is compressed by {name}, to less than a {RATIO_MAX}th of more than {room} bytes"
+                "it is compressed by {name}, and unpacked it has over {room} bytes, more than {RATIO_MAX} times as many"
             ));
         }
         to.write_all(&buffer[..got]).map_err(|e| format!("its unpacked bytes cannot be stored: {e}"))?;
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_of_a_cut_file_is_unpacked_and_a_bomb_is_refused() {
+    fn truncated_files_are_unpacked_in_part_and_bombs_are_refused() {
         let text: Vec<u8> =
             (0..200_000u32).flat_map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
         for (packing, packed) in

@@ -43,7 +43,7 @@ pub(super) fn parse<R: Read + Seek>(
     imported.cut = match records.failed {
         Some(why) => Some(format!("its records end early ({why})")),
         None if is_alone => {
-            Some("the files data.0, data.1, … that its records are in are not beside it".to_owned())
+            Some("its records are in files data.0, data.1, …, which are not beside it".to_owned())
         }
         None => (header.cut || records.cut).then(|| "the file is cut off".to_owned()),
     };
@@ -258,7 +258,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_build_id_of_impossible_length_is_none() {
+    fn a_build_id_of_impossible_length_is_ignored() {
         let body = |length: u8| [vec![0; 32], vec![length, 0, 0, 0]].concat();
         let misc = |kind, body: &[u8]| believable_misc(kind, 0x4002, body);
         assert_eq!(misc(RecordType::MMAP2, &body(20)), 0x4002);

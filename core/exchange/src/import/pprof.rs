@@ -62,9 +62,9 @@ pub fn read(mut file: impl Read, locator: &Locator<'_>) -> Result<ImportedProfil
         unpack.map_err(|e| format!("gzip: {e}"))?;
         bytes = unpacked;
     }
-    let profile = Profile::decode(&bytes[..]).map_err(|e| format!("no profile of pprof's: {e}"))?;
+    let profile = Profile::decode(&bytes[..]).map_err(|e| format!("not a pprof profile: {e}"))?;
     if profile.sample_type.is_empty() || profile.sample_type.len() > EVENTS_MAX {
-        return Err(format!("a profile of pprof's with {} types of values", profile.sample_type.len()));
+        return Err(format!("a pprof profile with {} types of values", profile.sample_type.len()));
     }
     Ok(tell(&profile, locator))
 }
@@ -110,12 +110,12 @@ fn tell(profile: &Profile, locator: &Locator<'_>) -> ImportedProfile {
     told.call_chains = stacks;
     let others = profile.sample_type.len() - 1;
     if others > 0 {
-        told.remarks.push(format!("{others} other values of each sample were left out: {name} was taken"));
+        told.remarks.push(format!("{others} other values of each sample were left out; {name} was imported"));
     }
     if negative > 0 {
         told.remarks.push(format!("{negative} samples with a negative value were left out"));
     }
-    told.remarks.push("a profile of pprof's tells neither processor nor executions".to_owned());
+    told.remarks.push("a pprof profile contains neither the processor nor executions".to_owned());
     told
 }
 
@@ -258,7 +258,7 @@ fn mappings(
         if let Some(over) = locator.open(file).and_then(|image| likely_over(&image, mapped, &some)) {
             mapped.over = over;
             remarks.push(format!(
-                "{}: the profile has no offset of its mapping: the one that puts its samples into procedures was taken",
+                "{}: the profile lacks the offset of its mapping: one that places the samples in functions was assumed",
                 texts.of(m.filename)
             ));
         }
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_count_where_a_mapping_tells_the_file() {
+    fn leaves_are_counted_if_a_mapping_names_their_file() {
         let bytes = profile().encode_to_vec();
         let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
         packed.write_all(&bytes).unwrap();

@@ -300,7 +300,7 @@ impl Unpacker {
             let got = output.pos();
             self.unpacked.truncate(had + got);
             step.map_err(|e| format!("a compressed record cannot be unpacked: {e}"))?;
-            self.room = self.room.checked_sub(got).ok_or("compressed records claim to be endless")?;
+            self.room = self.room.checked_sub(got).ok_or("compressed records unpack to too many bytes")?;
             let mut at = 0;
             while let Some(size) = whole_record_bytes(&self.unpacked[at..], heads.little_endian) {
                 let record = &self.unpacked[at..at + size];
@@ -310,7 +310,7 @@ impl Unpacker {
             self.unpacked.drain(..at);
             // A record has at most u16::MAX bytes, so a longer rest does not begin with a record.
             if self.unpacked.len() > usize::from(u16::MAX) {
-                return Err("a compressed record holds no records".to_owned());
+                return Err("a compressed record contains no records".to_owned());
             }
             if got < UNPACKED_BYTES && input.pos() == packed.len() {
                 return Ok(());
@@ -442,7 +442,7 @@ impl Order {
         self.due.clear();
         self.next = 0;
         self.due.extend(self.waiting.extract_if(.., |entry| entry.key <= before));
-        self.due.sort_by_key(|entry| entry.key); // stable: equals stay as they came
+        self.due.sort_by_key(|entry| entry.key); // The sort is stable: equal keys keep their order.
         self.before = self.youngest;
         !self.due.is_empty()
     }

@@ -41,7 +41,7 @@ pub fn open(path: &Path) -> Result<Source, ExchangeError> {
     let is_folder = path.is_dir();
     let file_path = if is_folder { path.join("data") } else { path.to_owned() };
     if is_folder && !file_path.exists() {
-        return Err(bad("a folder without the file data, which perf record --threads writes".to_owned()));
+        return Err(bad("a folder without a file named data, as perf record --threads writes it".to_owned()));
     }
     let mut file = spooled(&file_path).map_err(io)?;
     let (mut start, mut ends_early) = (beginning(&mut file).map_err(io)?, None);
@@ -56,7 +56,7 @@ pub fn open(path: &Path) -> Result<Source, ExchangeError> {
     let folder = file_path.parent().map(Path::to_owned).unwrap_or_default();
     let name = file_path.file_name().unwrap_or_default().to_string_lossy();
     if part_number(&name).is_some() && !header::is_perf_data(&start) && folder.join("data").exists() {
-        return Err(bad("a part of what perf record --threads wrote: import its folder".to_owned()));
+        return Err(bad("one of the files that perf record --threads wrote: import their folder".to_owned()));
     }
     Ok(Source { file, start, packing, ends_early, folder, is_folder })
 }

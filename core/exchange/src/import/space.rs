@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_mapped_later_covers_what_was_there() {
+    fn later_mappings_cover_earlier_ones() {
         let mut spaces = Spaces::default();
         let (first, second) = (Pid(1), Pid(2));
         spaces.map(first, mapping(0x1000, 0x9000, 0), Some("program"));

@@ -20,7 +20,7 @@ pub fn tracepoints(bytes: &[u8]) -> FxHashMap<u64, String> {
 
 fn read(bytes: &[u8], names: &mut FxHashMap<u64, String>) -> Option<()> {
     let mut walk = Walk { rest: bytes.strip_prefix(MAGIC)?, little_endian: true };
-    walk.text()?; // the version
+    walk.text()?; // the version of the format
     walk.little_endian = walk.take(1)? == [0];
     walk.take(5)?; // sizes of a long and of a page
     for _ in ["header_page", "header_event"] {
@@ -28,7 +28,7 @@ fn read(bytes: &[u8], names: &mut FxHashMap<u64, String>) -> Option<()> {
         walk.sized()?;
     }
     for _ in 0..walk.half()? {
-        walk.sized()?; // ftrace's own
+        walk.sized()?; // the formats of ftrace itself
     }
     for _ in 0..walk.half()? {
         let system = walk.text()?;

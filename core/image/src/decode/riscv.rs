@@ -116,11 +116,11 @@ fn floating(word: u32, out: &mut Builder) {
     let (rd, rs1, rs2) = (field(word, 7, 5), field(word, 15, 5), field(word, 20, 5));
     match field(word, 27, 5) {
         0x00..=0x05 => _ = out.write(f(rd)).read(f(rs1)).read(f(rs2)),
-        // Square roots and conversions between formats.
+        // These are square roots and conversions between formats.
         0x0b | 0x08 => _ = out.write(f(rd)).read(f(rs1)),
-        // Comparisons.
+        // These are comparisons.
         0x14 => _ = out.write(x(rd)).read(f(rs1)).read(f(rs2)),
-        // Conversions to integers, moves of bits, and classification.
+        // These are conversions to integers, moves of bits, and classifications.
         0x18 | 0x1c => _ = out.write(x(rd)).read(f(rs1)),
         0x1a | 0x1e => _ = out.write(f(rd)).read(x(rs1)),
         _ => {}

@@ -130,7 +130,7 @@ impl Parts {
             match SplitFile::open(&place) {
                 Ok(file) => match file.read(&skeleton, whole, unit, read) {
                     Some(found) => return Some(found),
-                    None => refused.push(format!("{} is of another build", place.display())),
+                    None => refused.push(format!("{} belongs to another build", place.display())),
                 },
                 Err(why) => refused.extend(why),
             }

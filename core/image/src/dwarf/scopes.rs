@@ -252,7 +252,7 @@ mod tests {
     use super::Paint;
 
     #[test]
-    fn later_paint_covers_and_ends_where_it_ends() {
+    fn inner_scopes_cover_outer_ones_until_they_end() {
         let mut paint = Paint::default();
         paint.over(0, 100, 0);
         paint.over(10, 50, 1);

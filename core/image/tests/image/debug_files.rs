@@ -38,11 +38,11 @@ fn found_by_link_with_its_crc() {
     let mut image = Image::open(&path).unwrap();
     image.attach_debug(&none);
     let DebugState::Missing(why) = image.debug_state() else { panic!("{:?}", image.debug_state()) };
-    assert!(why.ends_with("c-linked.debug has another CRC than the image's link says"), "{why}");
+    assert!(why.ends_with("c-linked.debug has another CRC than the image's link requires"), "{why}");
 }
 
 #[test]
-fn missing_ones_are_named() {
+fn missing_debug_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let search = DebugSearch { debug_dirs: vec![folder.path().to_owned()] };
     let mut image = Image::parse(fixtures::bytes("c-stripped.elf")).unwrap();
@@ -61,7 +61,7 @@ fn missing_ones_are_named() {
 }
 
 #[test]
-fn those_of_relocatable_files_are_not_read() {
+fn debug_information_of_relocatable_files_is_not_read() {
     let image = fixtures::image("c-module.o");
     assert!(matches!(image.debug_state(), DebugState::Missing(why) if why.contains("relocatable")));
     assert_eq!(
@@ -71,7 +71,7 @@ fn those_of_relocatable_files_are_not_read() {
 }
 
 #[test]
-fn split_ones_are_named_and_lines_remain() {
+fn missing_split_files_are_named_and_lines_remain() {
     let image = fixtures::image("c-split.elf");
     let DebugState::Incomplete(missing) = image.debug_state() else { panic!("{:?}", image.debug_state()) };
     assert!(missing.starts_with("split debug information is missing for 1 of 1 units: "), "{missing}");
@@ -83,7 +83,7 @@ fn split_ones_are_named_and_lines_remain() {
 }
 
 #[test]
-fn compressed_ones_tell_the_same() {
+fn compressed_debug_files_give_the_same_answers() {
     for name in ["c-zlib.elf", "c-zlib-gnu.elf", "c-zstd.elf"] {
         let image = fixtures::image(name);
         assert_eq!(image.debug_state(), DebugState::Present);

@@ -26,7 +26,7 @@ fn riscv64_forms() {
 fn undecodable_bytes_do_not_stop_decoding() {
     let image = fixtures::image("x86-forms.elf");
     let forms = image.procedures().iter().find(|p| p.name() == "forms").unwrap();
-    // Every start within the procedure, also in the middle of instructions, covers all bytes.
+    // Decoding from every start within the procedure, even from the middle of an instruction, covers all bytes.
     for skip in 0..forms.size_bytes {
         let instructions = image.instructions(forms.address.offset(skip), forms.size_bytes - skip);
         let bytes: u64 = instructions.iter().map(|i| u64::from(i.length)).sum();

@@ -29,7 +29,7 @@ const WITH_LINES: [&str; 14] = [
 type Place = (Option<String>, Option<String>, Option<u32>, Option<u32>);
 
 #[test]
-fn frames_are_those_of_addr2line() {
+fn frames_agree_with_addr2line() {
     for name in WITH_LINES {
         let checked = compare(&fixtures::image(name), &fixtures::bytes(name), name);
         assert!(checked > 10, "{name}: {checked} addresses with lines");
@@ -45,7 +45,7 @@ fn compare(image: &Image, bytes: &[u8], name: &str) -> usize {
     checked
 }
 
-/// How many of the addresses have a line, and where we say something else than addr2line.
+/// Returns the number of addresses with a line, and the addresses for which we differ from addr2line.
 pub fn differences(
     image: &Image,
     bytes: &[u8],
@@ -65,7 +65,7 @@ pub fn differences(
     for address in addresses {
         let expected = reference(&context, address);
         let mut ours: Vec<Place> = image.frames(address).iter().map(place).collect();
-        // Where the debug information names no function, we take the symbol's name.
+        // If the debug information does not name the function, the symbol's name is used.
         if let (Some((None, ..)), Some((name, ..))) = (expected.last(), ours.last_mut()) {
             *name = None;
         }
@@ -109,7 +109,7 @@ fn normal(path: &str) -> String {
 }
 
 #[test]
-fn frames_are_those_of_binutils() {
+fn frames_agree_with_binutils() {
     for name in ["c-dwarf5.elf", "c-dwarf4.elf", "c-shared.so", "cpp-tree.so"] {
         let image = fixtures::image(name);
         let names = ["sum_squares", "main", "trees::Node<long> const* trees::find<long>"];
@@ -119,7 +119,7 @@ fn frames_are_those_of_binutils() {
             let addresses = image.instructions(procedure.address, procedure.size_bytes);
             let addresses: Vec<ImageAddress> = addresses.iter().map(|i| i.address).collect();
             let Some(expected) = binutils(name, &addresses) else {
-                println!("SKIPPED frames_are_those_of_binutils: addr2line is not installed");
+                println!("SKIPPED frames_agree_with_binutils: addr2line is not installed");
                 return;
             };
             let ours: Vec<String> =
@@ -144,12 +144,12 @@ fn text(frame: &Frame) -> String {
 }
 
 #[test]
-fn clang_tells_the_md5_of_sources() {
+fn clang_records_the_md5_of_sources() {
     let image = fixtures::image("c-clang-md5.elf");
     let md5 = image.source_md5("/dwell/images/src/calc.c").expect("clang writes MD5s");
     let hex: String = md5.iter().map(|b| format!("{b:02x}")).collect();
     let Ok(output) = Command::new("md5sum").arg(fixtures::folder().join("src/calc.c")).output() else {
-        println!("SKIPPED clang_tells_the_md5_of_sources: md5sum is not installed");
+        println!("SKIPPED clang_records_the_md5_of_sources: md5sum is not installed");
         return;
     };
     assert!(String::from_utf8(output.stdout).unwrap().starts_with(&hex));
@@ -158,7 +158,7 @@ fn clang_tells_the_md5_of_sources() {
 }
 
 #[test]
-fn many_threads_may_ask_one_image() {
+fn many_threads_can_query_one_image() {
     let image = fixtures::image("c-dwarf5.elf");
     let addresses: Vec<_> = image.procedures().iter().map(|p| p.address).collect();
     let alone: Vec<_> = addresses.iter().map(|a| image.frames(*a)).collect();
@@ -220,7 +220,7 @@ fn compiled_frames_have_the_discriminators_of_the_line_table() {
 
 #[test]
 fn compiled_frames_name_functions_by_linkage_and_their_first_lines() {
-    // Where each is declared in calc.c and tree.cpp.
+    // These are the lines on which calc.c and tree.cpp declare the functions.
     let calc = [("square", 6), ("sum_squares", 10), ("choose", 17), ("main", 31)];
     let tree = [("lookup", 17), ("_ZN5trees4findIlEEPKNS_4NodeIT_EES4_RKS2_", 10)];
     let mut inlined = 0;

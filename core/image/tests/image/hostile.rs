@@ -6,7 +6,7 @@ use dwell_image::exercise;
 
 use crate::fixtures;
 
-/// SplitMix64.
+/// Random numbers by SplitMix64.
 struct Random(u64);
 
 impl Random {
@@ -23,7 +23,7 @@ impl Random {
 }
 
 const ROUNDS: u64 = 24;
-/// Of one file on a busy machine; most take a millisecond.
+/// Time limit for one file on a busy machine; most files take a millisecond.
 const TIME_MAX: Duration = Duration::from_secs(20);
 
 #[test]
@@ -46,7 +46,7 @@ fn truncated_and_overwritten_files_do_no_harm() {
 
 /// Damage in debug sections and headers goes deeper than damage in code.
 #[test]
-fn every_header_and_debug_byte_may_lie() {
+fn no_wrong_byte_in_headers_or_debug_sections_does_harm() {
     for name in ["c-dwarf5.elf", "c-dwarf4.elf", "c-zstd.elf", "rust-words.so"] {
         let whole = fixtures::bytes(name);
         let tail = whole.len() * 2 / 3;
@@ -82,7 +82,7 @@ fn timed(name: &str, seed: u64, bytes: &[u8]) {
 #[test]
 fn deeply_nested_entries_do_not_overflow_the_stack() {
     let mut info: Vec<u8> = Vec::new();
-    // DWARF 4 unit header, then the unit, a function with code, and one inlined call in another.
+    // The bytes are a DWARF 4 unit header, the unit, a function with code, and two nested inlined calls.
     info.extend([0; 4]);
     info.extend(4_u16.to_le_bytes());
     info.extend([0, 0, 0, 0, 8, 1]);
@@ -138,7 +138,7 @@ fn elf(sections: &[(&str, u64, &[u8])]) -> Vec<u8> {
     for half in [64_u16, 56, 1, 64, sections.len() as u16 + 2, sections.len() as u16 + 1] {
         elf.extend(half.to_le_bytes());
     }
-    // One segment: the first section, executable.
+    // There is one segment: it is executable and covers the first section.
     elf.extend([1, 0, 0, 0, 5, 0, 0, 0]);
     for word in [120, 0x1000, 0x1000, sections[0].2.len() as u64, sections[0].2.len() as u64, 8] {
         elf.extend(u64::to_le_bytes(word));

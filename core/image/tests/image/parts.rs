@@ -153,14 +153,14 @@ fn moved(folder: &Path, split: &Path, whole: &[(ImageAddress, Vec<Frame>)], what
     assert!(why.contains("looked for: ") && why.len() < 1000, "{why}");
     let frames = missing.frames(missing.procedures().iter().find(|p| p.name() == "main").unwrap().address);
     assert!(frames.last().is_some_and(|f| f.line.is_some() && f.function.as_deref() == Some("main")));
-    // Another build's file has another id.
+    // The file of another build has another id.
     fs::copy(away.join("debug/first.dwo"), away.join("second.dwo")).unwrap();
     fs::copy(away.join("debug/first.dwo"), away.join("first.dwo")).unwrap();
     let mixed = attached(&program, Vec::new());
     answers(&mixed);
     let why = incomplete(&mixed);
     assert!(why.starts_with("split debug information is missing for 1 of 2 units: "), "{why}");
-    assert!(why.contains("away/second.dwo is of another build"), "{why}");
+    assert!(why.contains("away/second.dwo belongs to another build"), "{why}");
     PARTS.iter().for_each(|part| fs::remove_file(away.join(part)).unwrap());
     rename_parts(&away.join("debug"), split.parent().unwrap());
     damaged(&away, split, what);
@@ -254,14 +254,16 @@ fn a_damaged_file_that_is_its_own_other_part_does_no_harm() {
 }
 
 #[test]
-fn what_dwz_moves_to_a_shared_file_is_found_there() {
+fn debug_information_that_dwz_moved_to_a_shared_file_is_found() {
     let mut checked = 0;
     for (compiler, flags) in [("g++ -gdwarf-4", ""), ("g++ -gdwarf-5", ""), ("g++ -gdwarf-5", "-5 --dwarf-5")]
     {
         let folder = tempfile::tempdir().unwrap();
         match shared(folder.path(), compiler, flags) {
             Ok(()) => checked += 1,
-            Err(why) => println!("SKIPPED what_dwz_moves_to_a_shared_file_is_found_there: {compiler}: {why}"),
+            Err(why) => println!(
+                "SKIPPED debug_information_that_dwz_moved_to_a_shared_file_is_found: {compiler}: {why}"
+            ),
         }
     }
     assert!(checked != 1, "dwz of this machine writes DWARF 4 alone");
@@ -282,7 +284,7 @@ fn shared(folder: &Path, compiler: &str, flags: &str) -> Result<(), String> {
     assert_same(&image, &expected, "beside");
     assert_eq!(image.debug_state(), DebugState::Present);
 
-    // A distribution's layout: the shared file is under the debug folder.
+    // Distributions put the shared file below the debug folder.
     let dir = folder.join("debug");
     fs::create_dir_all(dir.join(".dwz")).unwrap();
     fs::rename(folder.join("usr/lib/.dwz/common.debug"), dir.join(".dwz/common.debug")).unwrap();
@@ -296,7 +298,7 @@ fn shared(folder: &Path, compiler: &str, flags: &str) -> Result<(), String> {
     assert!(why.starts_with("debug information that several files share is missing: "), "{why}");
     assert!(why.contains("common.debug with build id ") && why.contains("looked for: "), "{why}");
 
-    // Another file of that name is not taken for it.
+    // Another file with this name is not accepted.
     fs::copy(&whole, dir.join(".dwz/common.debug")).unwrap();
     let why = incomplete(&attached(&one, vec![dir.clone()]));
     assert!(why.contains(".dwz/common.debug has another id"), "{why}");

@@ -33,7 +33,7 @@ fn differences(path: &Path) -> Option<(usize, Vec<String>)> {
 }
 
 #[test]
-fn look_ups_answer_as_images_do() {
+fn look_ups_agree_with_images() {
     let system =
         ["/usr/bin/perf", "/usr/bin/gcc", "/bin/bash", "/lib/x86_64-linux-gnu/libc.so.6"].map(PathBuf::from);
     let fixtures = fixtures::binaries().into_iter().map(|name| fixtures::folder().join(name));
@@ -65,7 +65,7 @@ fn damaged_files_give_an_error_or_some_table() {
         match nth % 4 {
             0 => damaged.truncate(at % bytes.len()),
             1 => damaged[at % 64] ^= 1 << (random >> 29 & 7),
-            // The section headers are at the end.
+            // The section headers are at the end of the file.
             2 => damaged[bytes.len() - 1 - at % 2000] = 0xff,
             _ => damaged[at % bytes.len()] ^= 1 << (random >> 29 & 7),
         }
@@ -131,9 +131,9 @@ fn a_table_that_is_named_many_times_is_read_once() {
     assert!(spans(&table) == spans(&plain));
 }
 
-/// A pipe that nobody writes to is told at once, and so is a folder.
+/// A pipe without a writer is refused at once, and so is a folder.
 #[test]
-fn what_is_no_regular_file_is_refused_without_waiting() {
+fn special_files_are_refused_without_waiting() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();

@@ -256,7 +256,7 @@ fn headers_tell_architecture_and_build_id() {
 }
 
 #[test]
-fn what_is_no_image_is_named() {
+fn files_that_are_not_images_are_reported() {
     let error = |bytes: &[u8]| Image::parse(bytes).map(|_| ()).unwrap_err().to_string();
     let mut elf32 = fixtures::bytes("c-dwarf5.elf");
     elf32[4] = 1;
@@ -271,11 +271,11 @@ fn what_is_no_image_is_named() {
         error(&fixtures::bytes("c-dwarf5.elf")[..64]),
     ];
     expect![[r#"
-        no ELF file: shorter than an ELF header
-        no ELF file: wrong magic number
+        not an ELF file: shorter than an ELF header
+        not an ELF file: wrong magic number
         damaged ELF file: neither program headers nor section headers can be read
         unsupported ELF file: machine number 43
-        no ELF file: cut off in its header
+        not an ELF file: cut off in its header
         damaged ELF file: neither program headers nor section headers can be read"#]]
     .assert_eq(&found.join("\n"));
     let missing = Image::open("/no/such/file").map(|_| ()).unwrap_err().to_string();

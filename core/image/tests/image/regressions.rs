@@ -3,7 +3,7 @@
 use std::fs;
 
 #[test]
-fn what_fuzzing_found_stays_found() {
+fn inputs_found_by_fuzzing_do_no_harm() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz/regressions/elf_dwarf");
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

@@ -32,7 +32,7 @@ fn vdso() -> Option<Vec<u8>> {
 
 /// This test is Rust with its library inlined, hundreds of units; a sample of its addresses.
 #[test]
-fn frames_of_this_test_are_those_of_addr2line() {
+fn frames_of_this_test_agree_with_addr2line() {
     let path = std::env::current_exe().unwrap();
     let image = Image::open(&path).unwrap();
     assert!(image.procedures().iter().filter(|p| p.demangled().contains("dwell_image::dwarf")).count() > 5);
@@ -41,18 +41,18 @@ fn frames_of_this_test_are_those_of_addr2line() {
     let (checked, different) = frames::differences(&image, &std::fs::read(&path).unwrap(), addresses);
     println!("{checked} addresses, {} differ", different.len());
     assert!(checked > 1000);
-    // Where ranges of functions overlap (folded duplicates) each reader picks another.
+    // Where ranges of functions overlap (folded duplicates), readers choose different functions.
     let first = different.iter().take(3).collect::<Vec<_>>();
     assert!(different.len() * 200 <= checked, "{} of {checked}: {first:#?}", different.len());
 }
 
 #[test]
-fn instructions_are_those_of_objdump() {
+fn instructions_agree_with_objdump() {
     let names = ["c-dwarf5.elf", "c-shared.so", "c-static-pie.elf", "cpp-tree.so", "rust-words.so"];
     for name in names {
         let image = fixtures::image(name);
         let Some(expected) = objdump(&fixtures::folder().join(name)) else {
-            println!("SKIPPED instructions_are_those_of_objdump: objdump is not installed");
+            println!("SKIPPED instructions_agree_with_objdump: objdump is not installed");
             return;
         };
         let (equal, different) = compare(&image, &expected);
@@ -62,14 +62,14 @@ fn instructions_are_those_of_objdump() {
 
 /// Hand-written assembly, every vector extension: a few encodings differ in length between disassemblers.
 #[test]
-fn instructions_of_the_c_library_are_those_of_objdump() {
+fn instructions_of_the_c_library_agree_with_objdump() {
     let paths = ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6"];
     let Some(path) = paths.iter().map(Path::new).find(|p| p.exists()) else {
-        println!("SKIPPED instructions_of_the_c_library_are_those_of_objdump: no x86-64 libc here");
+        println!("SKIPPED instructions_of_the_c_library_agree_with_objdump: no x86-64 libc here");
         return;
     };
     let Some(expected) = objdump(path) else {
-        println!("SKIPPED instructions_of_the_c_library_are_those_of_objdump: objdump is not installed");
+        println!("SKIPPED instructions_of_the_c_library_agree_with_objdump: objdump is not installed");
         return;
     };
     let image = Image::open(path).unwrap();
@@ -93,7 +93,7 @@ fn objdump(path: &Path) -> Option<Listing> {
     Some(text.lines().filter_map(line).collect())
 }
 
-/// How many procedures have the same addresses and targets, and the names of those that do not.
+/// Returns the number of procedures with equal addresses and targets, and the names of the others.
 fn compare(image: &Image, expected: &Listing) -> (usize, Vec<String>) {
     let mut different = Vec::new();
     let mut equal = 0;

@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_long_epoch_is_written_anew_less_and_less_often() {
+    fn a_long_epoch_is_rewritten_less_and_less_often() {
         assert!(is_worth_it(&[10, 10], false) && is_worth_it(&[100, 15, 10], false));
         assert!(!is_worth_it(&[101, 15, 10], false) && is_worth_it(&[101, 15, 10], true));
         assert!(!is_worth_it(&[], true) && !is_worth_it(&[7], false));

@@ -164,7 +164,7 @@ struct LockedFile(File);
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        let _ = flock(&self.0, FlockOperation::Unlock); // Where that fails closing does it.
+        let _ = flock(&self.0, FlockOperation::Unlock); // If unlocking fails, closing the file unlocks it.
     }
 }
 

@@ -57,7 +57,7 @@ pub(super) enum ReadError {
 
 fn decode(bytes: &[u8], id: &EpochId) -> Result<Epoch, String> {
     let Version { version } =
-        serde_json::from_slice(bytes).map_err(|e| format!("no epoch's metadata: {e}"))?;
+        serde_json::from_slice(bytes).map_err(|e| format!("not the metadata of an epoch: {e}"))?;
     if version > EPOCH_VERSION {
         return Err(format!("epoch version {version}, this dwell reads up to {EPOCH_VERSION}"));
     }

@@ -47,7 +47,7 @@ impl Writer {
         let database = self.database();
         let Some(path) = database.kept_path(id) else { return Ok(Kept::TooLarge) };
         if let Ok(known) = OpenOptions::new().write(true).open(&path) {
-            let _ = known.set_modified(SystemTime::now()); // Only the order of going depends on it.
+            let _ = known.set_modified(SystemTime::now()); // Only the order of eviction depends on this time.
             return Ok(Kept::Known);
         }
         let folder = database.layout.images();
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn images_are_kept_once_and_the_oldest_go() {
+    fn images_are_stored_once_and_the_oldest_are_evicted() {
         let dir = tempfile::tempdir().unwrap();
         let database = Database::open(dir.path().join("db")).unwrap();
         let writer = database.writer().unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_or_too_large_is_not_kept() {
+    fn special_and_oversized_files_are_not_kept() {
         let dir = tempfile::tempdir().unwrap();
         let database = Database::open(dir.path().join("db")).unwrap();
         let writer = database.writer().unwrap();

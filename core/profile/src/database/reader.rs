@@ -237,7 +237,7 @@ impl Database {
             counts.extend(of_file);
             if unknown_sources > 0 {
                 let reason =
-                    format!("the source of {unknown_sources} of its counts is not known to this dwell");
+                    format!("{unknown_sources} of its counts have a source that this dwell does not know");
                 warnings.push(Warning { path, reason });
             }
         }

@@ -77,7 +77,7 @@ pub(super) fn check_name(epochs: &[Epoch], of: Option<&EpochId>, name: &str) -> 
         return bad("it is longer than 100 characters or has control characters");
     }
     if name == "latest" || name.starts_with("latest~") {
-        return bad("`latest` selects the newest epoch");
+        return bad("`latest` selects the newest recording");
     }
     let others = || epochs.iter().filter(|e| Some(&e.id) != of);
     if epochs.iter().any(|e| e.id.0 == name) {

@@ -72,7 +72,7 @@ impl Database {
         if record.is_of(&text) {
             Ok(text)
         } else {
-            Err(damaged("its text is not the one its hash names".into()))
+            Err(damaged("its content does not match its hash".into()))
         }
     }
 
@@ -80,7 +80,7 @@ impl Database {
         if record.is_well_formed() {
             return Ok(self.layout.sources().join(format!("{}.zst", record.blake3)));
         }
-        let why = format!("'{}' is no BLAKE3 hash", record.blake3);
+        let why = format!("'{}' is not a BLAKE3 hash", record.blake3);
         Err(DatabaseError::Damaged { path: record.path.clone(), why })
     }
 

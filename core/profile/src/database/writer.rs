@@ -290,7 +290,7 @@ impl EpochWriter {
         let path = self.folder.join(kind.file_name(number));
         let stored = self.writer.database.write_atomically(&self.writer.temporary(), &path, &bytes);
         if stored.is_err() {
-            let _ = self.writer.database.disk.remove_file(&path); // As for a segment.
+            let _ = self.writer.database.disk.remove_file(&path); // The reason is the same as for a segment.
         }
         stored
     }

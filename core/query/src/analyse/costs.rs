@@ -90,7 +90,7 @@ impl ProcedureCosts {
             stalls: Vec::new(),
             kernel: None,
         };
-        let note = "the code is not on this machine: these are the places that the profile names";
+        let note = "the binary is not on this machine: only places that the profile names are shown";
         Some(ProcedureCosts {
             image: None,
             model: MachineModel::for_cpu(&selection.epochs.last()?.cpu),

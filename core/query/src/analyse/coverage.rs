@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_seldom_branches_lead_to_is_never_seen() {
+    fn code_behind_rare_branches_only_counts_as_unseen() {
         let block = |frequency, class| Block {
             instructions: 0..1,
             frequency: Some(frequency),

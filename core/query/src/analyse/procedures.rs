@@ -149,7 +149,7 @@ fn name_uniquely(selection: &Selection, procedures: &mut [ProcedureSamples]) {
 /// Returns the file name of an image, or a name that stands for it.
 pub fn image_name(record: &ImageRecord) -> String {
     if record.kind == ImageKind::Jit {
-        return record.id.to_string(); // mapped from nothing: `//anon` says less than `jit:node`
+        return record.id.to_string(); // The code was not mapped from a file: `//anon` would say less than `jit:node`.
     }
     name_to_text(record.path.file_name().unwrap_or(record.path.as_os_str())).into_owned()
 }
@@ -293,7 +293,7 @@ fn groups_in<'t>(
     address_of: impl Fn(ImageOffset) -> Option<ImageAddress>,
 ) -> Vec<Group<'t>> {
     let mut groups = Groups::new();
-    // Points are ascending, so the last procedure that was found holds until another one begins.
+    // Points are ascending, so the last procedure that was found contains all points until another one begins.
     let mut last: Option<(Procedure<'t>, ImageAddress, usize)> = None;
     for (point, (offset, counts)) in samples.points.iter().enumerate() {
         let address = address_of(offset);

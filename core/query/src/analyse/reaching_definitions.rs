@@ -127,13 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn at_a_blocks_start_each_way_there_counts_the_loops_own_too() {
-        assert_eq!(operands(4), [("eax".to_owned(), vec![0, 6, 0xb])]); // Nobody wrote esi: an argument.
+    fn definitions_reach_a_block_along_every_edge_and_around_its_loop() {
+        // No instruction writes esi, because it is an argument.
+        assert_eq!(operands(4), [("eax".to_owned(), vec![0, 6, 0xb])]);
         assert_eq!(operands(5), [("edi".to_owned(), vec![0xd])]);
     }
 
     #[test]
-    fn what_reads_no_register_that_it_names_has_no_writers() {
+    fn instructions_that_read_no_register_have_no_writers() {
         assert!(operands(3).is_empty());
         assert!(operands(7).is_empty());
     }

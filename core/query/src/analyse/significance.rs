@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_false_discovery() {
+    fn false_discovery_rates_match_known_values() {
         let q = false_discovery_rates(&[0.01, 0.04, 0.03, 0.5]);
         for (got, want) in q.iter().zip([0.04, 0.16 / 3.0, 0.16 / 3.0, 0.5]) {
             near(*got, want);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn one_in_twenty_of_equal_groups_is_called_unequal_and_most_of_unequal_ones_are() {
+    fn five_percent_of_equal_groups_and_most_unequal_ones_are_called_unequal() {
         // With few samples, an estimated dispersion below 1 is raised to 1, so fewer differences are called.
         for (mean, least) in [(100.0, 0.015), (1000.0, 0.03), (100_000.0, 0.035)] {
             let wrong = called(mean, mean);

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_name_is_enough_to_be_offered() {
+    fn names_are_suggested_by_their_last_part() {
         for (name, asked) in [
             ("a::b::f", "f"),
             ("a::b::f", "b::f"),

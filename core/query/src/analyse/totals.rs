@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absolute_in_part_is_bounded_by_that_part() {
+    fn partly_absolute_totals_are_bounded_by_the_absolute_part() {
         let absolute = Scale { kind: ScaleKind::Absolute, headroom: 1.0, ..Scale::default() };
         let mut totals = Totals::none(0.125);
         let interval = Interval { min: 90.0, max: 110.0 };

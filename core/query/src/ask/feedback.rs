@@ -49,17 +49,17 @@ impl Query {
         cancel.check()?;
         let mut notes = selection.notes.clone();
         if wanted.is_empty() {
-            notes.push("nothing that was sampled is of the images that were asked for".to_owned());
+            notes.push("the requested binaries have no samples".to_owned());
         } else if !selection.primary().is_some_and(dwell_profile::Event::is_time) {
-            notes.push("no event that measures time was sampled: there are no executions".to_owned());
+            notes.push("no event that measures time was sampled, so executions are unknown".to_owned());
         }
         let limited: usize = procedures.iter().map(|p| p.limited_blocks).sum();
         if limited > 0 {
-            notes.push(format!("the executions of {limited} blocks were lowered to what there was time for"));
+            notes.push(format!("the executions of {limited} blocks were reduced to the number that fits into the sampled time"));
         }
         let unseen: usize = procedures.iter().map(|p| p.unseen_blocks).sum();
         if unseen > 0 {
-            notes.push(format!("{unseen} blocks that nothing was seen in are told as never executed"));
+            notes.push(format!("{unseen} blocks without a sign of execution are reported as never executed"));
         }
         Ok(Feedback {
             epochs: selection.epochs.iter().map(|e| e.id.to_string()).collect(),
@@ -251,7 +251,7 @@ impl Reader<'_> {
             Some(FeedbackEdge {
                 from: instructions.get(from)?.address.0,
                 to: instructions.get(to)?.address.0,
-                // Control does not enter a block in which nothing was seen.
+                // Control does not enter a block without a sign of execution.
                 executions: match self.parts.get(edge.to) {
                     Some(0.0) => 0.0,
                     _ => self.executions(edge.from, edge.frequency)?,

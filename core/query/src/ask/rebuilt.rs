@@ -29,7 +29,7 @@ fn program(selection: &Selection, path: &Path) -> Program {
 /// Returns notes on the programs that were rebuilt.
 pub fn notes(programs: &[Program]) -> impl Iterator<Item = String> {
     let rebuilt = programs.iter().filter(|p| p.rebuilt);
-    rebuilt.map(|p| format!("{} was rebuilt since: the profile is of the build before", p.path))
+    rebuilt.map(|p| format!("{} was rebuilt since: the profile is of the earlier build", p.path))
 }
 
 /// Returns whether the file at `path` exists and is none of those that were sampled.
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn only_another_build_at_the_path_is_one() {
+    fn only_another_build_at_the_path_is_a_rebuild() {
         let (_folder, path, id) = library();
         let (same, other) = (record(&path, &id), record(&path, "00ff"));
         let is_other = |records: &[ImageRecord]| is_other(&path, records.iter());
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_build_id_time_and_size_tell_and_without_those_nothing_does() {
+    fn without_a_build_id_only_time_and_size_reveal_a_rebuild() {
         let (_folder, path, _) = library();
         let by_time = record(&path, "file:1:2:3:4");
         let unknown = ImageRecord { mtime_ns: None, size_bytes: None, ..by_time.clone() };
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_was_not_built_again() {
+    fn a_missing_file_is_not_a_rebuild() {
         let (folder, path, _) = library();
         let sampled = earlier(&record(&path, "00ff"));
         drop(folder);
@@ -113,10 +113,10 @@ mod tests {
     }
 
     #[test]
-    fn a_note_names_what_was_built_again() {
+    fn a_note_names_the_rebuilt_program() {
         let program = |path: &str, rebuilt| Program { path: path.to_owned(), rebuilt };
         let all = [program("/a", false), program("/b", true)];
         let notes: Vec<String> = notes(&all).collect();
-        assert_eq!(notes, ["/b was rebuilt since: the profile is of the build before"]);
+        assert_eq!(notes, ["/b was rebuilt since: the profile is of the earlier build"]);
     }
 }

@@ -135,7 +135,7 @@ fn period(selection: &Selection) -> Option<f64> {
     let records = selection.epochs.iter().filter_map(|e| e.events.get(event));
     let (mut sum, mut samples) = (0.0, 0);
     for r in records.filter(|r| r.unit == Unit::Nanoseconds || r.unit == Unit::Events) {
-        let weight = r.samples.max(1); // one that took none had a period, too
+        let weight = r.samples.max(1); // An event without samples had a period, too.
         sum += r.period as f64 * weight as f64;
         samples += weight;
     }
@@ -196,7 +196,7 @@ pub fn answer(sets: &[Counted], request: &StatsRequest, mut notes: Vec<String>) 
     let mut events: Vec<&str> = sets.iter().map(|s| s.event.as_str()).collect();
     events.dedup();
     if events.len() > 1 {
-        notes.push(format!("unlike events are compared: {}", events.join(", ")));
+        notes.push(format!("different events are compared: {}", events.join(", ")));
     }
     notes.sort();
     notes.dedup();

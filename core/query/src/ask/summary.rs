@@ -284,10 +284,10 @@ impl Tally {
         let totals = Some(&self.totals).filter(|t| t.scale.is_some());
         let mut notes = selection.notes.clone();
         if self.tallied <= 0.0 {
-            notes.push("no instruction of it has a frequency: there is nothing to add up".to_owned());
+            notes.push("no instruction has a frequency, so there is nothing to add up".to_owned());
         } else if !self.totals.is_absolute() {
-            let why = "how often the code ran is not known: of its time, execution and static stalls may be less than told here, and \
-                       dynamic stalls more";
+            let why = "how often the code ran is not known: execution and static stalls may be lower than shown here, and \
+                       dynamic stalls higher";
             notes.push(why.to_owned());
         }
         Summary {

@@ -67,7 +67,7 @@ fn pointer_chase() {
                    - 0 jne loop
             frequency 0 Low, cpi -, best 0.17
                    - 1 ret
-            note: frequencies are relative: they rest on 1000 sampled directions, which on an out-of-order machine do not fix their scale
+            note: frequencies are relative: they rest on 1000 sampled directions, which do not determine their scale on an out-of-order processor
         "#]],
     );
 }
@@ -131,7 +131,7 @@ fn a_load_that_walks_misses_once_in_a_line() {
     );
 }
 
-/// The second field of a node lies in the line of the first, but for one in eight.
+/// The second field of a node lies in the line of the first one, except for one node in eight.
 #[test]
 fn a_neighbour_that_was_waited_for_brought_the_line() {
     blames(
@@ -182,7 +182,7 @@ fn a_load_waits_for_places_of_outstanding_misses() {
     );
 }
 
-/// The caller loaded it.
+/// The value was loaded by the caller.
 #[test]
 fn an_argument_may_still_be_on_its_way() {
     blames(

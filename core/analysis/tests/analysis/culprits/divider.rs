@@ -56,12 +56,13 @@ fn divide_chain_is_static_first() {
                    - 0 jne loop
             frequency 1 Low, cpi -, best 0.17
                    - 1 ret
-            note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
+            note: frequencies are relative: they rest on 1001 sampled directions, which do not determine their scale on an out-of-order processor
         "#]],
     );
 }
 
-/// A callee may end with a division that nobody has waited for: who needs its unit first does.
+/// A callee may end with a division whose result is not used there. The first instruction afterwards that needs the
+/// divider waits.
 #[test]
 fn a_callee_may_have_left_the_divider_busy() {
     blames(

@@ -89,7 +89,7 @@ fn a_small_loop_misses_only_when_entered() {
 
 /// The block behind the branch begins in a line of its predecessor or not; the line that is fallen into costs nothing.
 #[test]
-fn lines_that_cost_nothing_testify() {
+fn lines_without_cost_rule_cache_misses_out() {
     blames(
         ".org 0x1034
          loop:

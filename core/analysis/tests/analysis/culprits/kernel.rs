@@ -29,7 +29,7 @@ fn system_call() {
                    - 0 jne loop
             frequency 2 Low, cpi -, best 0.17
                    - 1 ret
-            note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
+            note: frequencies are relative: they rest on 1001 sampled directions, which do not determine their scale on an out-of-order processor
         "#]],
     );
 }

@@ -37,7 +37,7 @@ fn walk(step: u32, waited: u64) -> Case<'static> {
     in_order_case(&text, &[1000, 0, waited, 0, 1000, 1000, 0])
 }
 
-/// The second level has it after 12 cycles, three of which the model expects.
+/// The second level delivers the data after 12 cycles, three of which the model expects.
 #[test]
 fn what_the_second_level_takes() {
     check(
@@ -59,7 +59,7 @@ fn longer_than_the_second_level_is_memory() {
     );
 }
 
-/// Of an eighth of the executions the second level can explain a cycle each, no more.
+/// In an eighth of the executions, the second level can explain one cycle each, and no more.
 #[test]
 fn within_a_line_a_level_explains_its_part() {
     check(

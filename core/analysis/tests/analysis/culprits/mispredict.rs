@@ -95,7 +95,7 @@ fn mispredicted_branches() {
                    - 0 jne loop
             frequency 1 Low, cpi -, best 0.17
                    - 1 ret
-            note: frequencies are relative: they rest on 1971 sampled directions, which on an out-of-order machine do not fix their scale
+            note: frequencies are relative: they rest on 1971 sampled directions, which do not determine their scale on an out-of-order processor
         "#]],
     );
 }
@@ -131,7 +131,7 @@ fn a_branch_that_always_goes_one_way_is_innocent() {
                    - 0 jne loop
             frequency 0 Low, cpi -, best 0.17
                    - 1 ret
-            note: frequencies are relative: they rest on 199002 sampled directions, which on an out-of-order machine do not fix their scale
+            note: frequencies are relative: they rest on 199002 sampled directions, which do not determine their scale on an out-of-order processor
         "#]],
     );
 }

@@ -1,4 +1,5 @@
-//! A file for each cause: small programs, their samples as such a machine would give them, and who is to blame.
+//! Tests of causes, one file for each: small programs with samples as such a machine would give them, and the expected
+//! culprits. Never here: recordings of real programs.
 
 mod aliasing;
 mod dcache;

@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::blames;
 
 #[test]
-fn a_product_of_another_block() {
+fn a_product_in_another_block_may_be_to_blame() {
     blames(
         "loop:
          add x8, x8, 1
@@ -26,7 +26,7 @@ fn a_product_of_another_block() {
 }
 
 #[test]
-fn nobody_multiplies() {
+fn without_a_product_the_multiplier_is_not_blamed() {
     blames(
         "loop:
          add x8, x8, 1

@@ -52,12 +52,13 @@ fn string_instructions_keep_their_samples() {
                   dynamic Unexplained 0.7..0.7
                  1.0 0 rep stosq
                    - 0 ret
-            note: frequencies rest on cycles alone, which on an out-of-order machine say little about them
+            note: frequencies rest on cycles alone, which say little about them on an out-of-order processor
         "#]],
     );
 }
 
-/// The division was hidden behind the miss before it: the model's best case was beaten, and that is told.
+/// The division was hidden behind the miss before it. The code was faster than the model's best case, and this is
+/// reported.
 #[test]
 fn a_latency_behind_a_stall_is_a_gain() {
     let case = in_order_case(

@@ -27,7 +27,7 @@ fn store_miss() {
                    - 0 jne loop
             frequency 1 Low, cpi -, best 0.17
                    - 1 ret
-            note: frequencies are relative: they rest on 1001 sampled directions, which on an out-of-order machine do not fix their scale
+            note: frequencies are relative: they rest on 1001 sampled directions, which do not determine their scale on an out-of-order processor
         "#]],
     );
 }

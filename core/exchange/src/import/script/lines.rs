@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn source_lines_are_read_where_perf_knew_one() {
+    fn source_lines_are_read_where_perf_printed_them() {
         assert_eq!(source_line("  /a b/s.c:12 (discriminator 3)"), Some(("/a b/s.c", 12)));
         assert_eq!([source_line("  ??:0"), source_line("  libc.so.6[1234]")], [None, None]);
     }

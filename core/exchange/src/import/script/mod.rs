@@ -49,14 +49,14 @@ pub fn read(mut text: impl BufRead, locator: &Locator<'_>) -> Result<ImportedPro
     }
     reader.end_sample();
     if reader.told.events.iter().all(|e| e.samples == 0) {
-        return Err("neither perf's file nor the text of perf script".to_owned());
+        return Err("neither a perf.data file nor the text of perf script".to_owned());
     }
     let Reader { mut told, by_name, strange, lost, .. } = reader;
     told.unreadable = strange;
     told.events[0].lost = lost;
     if by_name > 0 {
         let note = format!(
-            "{by_name} samples were placed by the names in the text, which has no mappings: perf script --show-mmap-events prints them"
+            "{by_name} samples were placed by the names in the text, which has no mappings: print them with perf script --show-mmap-events"
         );
         told.remarks.push(note);
     }

@@ -29,7 +29,7 @@ fn said<T>(dir: &Path, result: Result<T, DatabaseError>, show: impl Fn(T) -> Str
 fn selectors() {
     let dir = tempfile::tempdir().unwrap();
     let empty = Database::open(dir.path().join("db")).unwrap().resolve("latest");
-    expect!["the profile database DIR/db is empty; record an epoch with `dwell record`"].assert_eq(&said(
+    expect!["the profile database DIR/db is empty; make a recording with `dwell record`"].assert_eq(&said(
         dir.path(),
         empty,
         |e| e.id.0,
@@ -45,12 +45,12 @@ fn selectors() {
         "latest~2": e1
         "base": e1
         "e2": e2
-        "latest~3": no epoch 'latest~3'; there are 3: `dwell epoch list` names them
-        "latest~x": 'latest~x' selects no epoch: expected an id, a name, `latest` or `latest~N`
-        "e": 'e' names 3 epochs: e1, e2, e3; give a full id
-        "": '' selects no epoch: expected an id, a name, `latest` or `latest~N`
-        "latest ": no epoch 'latest '; there are 3: `dwell epoch list` names them
-        "../e1": no epoch '../e1'; there are 3: `dwell epoch list` names them
+        "latest~3": no recording 'latest~3'; there are 3: `dwell epoch list` shows them
+        "latest~x": 'latest~x' does not select a recording: expected an id, a name, `latest` or `latest~N`
+        "e": 'e' matches 3 recordings: e1, e2, e3; give a full id
+        "": '' does not select a recording: expected an id, a name, `latest` or `latest~N`
+        "latest ": no recording 'latest '; there are 3: `dwell epoch list` shows them
+        "../e1": no recording '../e1'; there are 3: `dwell epoch list` shows them
     "#]]
     .assert_eq(&text);
 }
@@ -67,12 +67,12 @@ fn names_and_ids() {
         text += &format!("{id} {name:?}: {said}\n");
     }
     expect![[r#"
-        e2 "base": the name 'base' is taken by epoch e1
-        e2 "latest~1": 'latest~1' cannot name an epoch: `latest` selects the newest epoch
-        e2 "": '' cannot name an epoch: it is empty or has spaces around it
-        e2 "e3": 'e3' cannot name an epoch: it is the id of an epoch
-        e9 "x": no epoch 'e9'; there are 3: `dwell epoch list` names them
-        ../e2 "x": '../e2' is no epoch id: expected letters, digits and '-'
+        e2 "base": the name 'base' is already used by recording e1
+        e2 "latest~1": 'latest~1' cannot name a recording: `latest` selects the newest recording
+        e2 "": '' cannot name a recording: it is empty or has spaces around it
+        e2 "e3": 'e3' cannot name a recording: it is the id of an epoch
+        e9 "x": no recording 'e9'; there are 3: `dwell epoch list` shows them
+        ../e2 "x": '../e2' is not an epoch id: expected letters, digits and '-'
     "#]]
     .assert_eq(&text);
     db.rename(&EpochId("e1".into()), "base").unwrap();
@@ -86,13 +86,13 @@ fn check_open(dir: &Path, expect: Expect) {
 }
 
 #[test]
-fn folders_that_are_none_of_ours() {
+fn folders_of_other_programs_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     check_open(dir.path(), expect!["opened"]);
     fs::write(dir.path().join("FORMAT"), "dwell profile database 2\n").unwrap();
     check_open(
         dir.path(),
-        expect!["DIR has database format 2, this dwell reads up to 1; use the newer dwell that wrote it"],
+        expect!["DIR has database format 2, but this dwell reads up to 1; use the newer dwell that wrote it"],
     );
     fs::write(dir.path().join("FORMAT"), "something").unwrap();
     check_open(dir.path(), expect!["DIR/FORMAT cannot be read: it is not the marker of a profile database"]);
@@ -100,7 +100,7 @@ fn folders_that_are_none_of_ours() {
     check_open(
         dir.path(),
         expect![
-            "DIR is no profile database: it holds other files and no FORMAT marker; name an empty or a new folder"
+            "DIR is not a profile database: it contains other files and no FORMAT marker; name an empty or a new folder"
         ],
     );
     let error = Database::open(dir.path().join("letter.txt")).unwrap_err();
@@ -143,7 +143,7 @@ fn damaged_files_are_named_and_the_rest_is_read() {
         DIR/db/epochs/e1/sources.jsonl: 1 of its lines cannot be read; left out
         DIR/db/epochs/e1/counts-000001.parquet: its column `source` is missing; left out
         DIR/db/epochs/e2: epoch version 9, this dwell reads up to 1; left out
-        DIR/db/epochs/e3: no epoch's metadata: EOF while parsing a value at line 1 column 21; left out
+        DIR/db/epochs/e3: not the metadata of an epoch: EOF while parsing a value at line 1 column 21; left out
         DIR/db/epochs/e4: no epoch.json in it; left out
         DIR/db/epochs/notes: not an epoch; left out
     "#]]
@@ -159,7 +159,7 @@ fn damaged_files_are_named_and_the_rest_is_read() {
 }
 
 #[test]
-fn the_folder_is_its_users_alone() {
+fn the_folder_is_private_to_its_user() {
     let dir = tempfile::tempdir().unwrap();
     let db = three(dir.path());
     db.put_source(&EpochId("e1".into()), Path::new("/src/a.c"), b"int main;").unwrap();
@@ -203,12 +203,13 @@ fn sources_are_kept_once_and_collected() {
     assert_eq!(texts(), 0);
     let large = vec![0; MAX_SOURCE_BYTES as usize + 1];
     let error = db.put_source(&EpochId("e3".into()), Path::new("/src/a.c"), &large).unwrap_err();
-    expect!["/src/a.c is not kept: 16777217 bytes, the limit is 16777216"].assert_eq(&error.to_string());
+    expect!["/src/a.c is not stored: it has 16777217 bytes, the limit is 16777216"]
+        .assert_eq(&error.to_string());
 }
 
 /// Uses a really full disk, if we may mount one.
 #[test]
-fn a_full_disk_says_so_and_keeps_what_was_stored() {
+fn a_full_disk_is_reported_and_stored_samples_survive() {
     let dir = tempfile::tempdir().unwrap();
     let mount = std::process::Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=256k", "none"])
@@ -216,7 +217,7 @@ fn a_full_disk_says_so_and_keeps_what_was_stored() {
         .stderr(std::process::Stdio::null())
         .status();
     if !mount.is_ok_and(|status| status.success()) {
-        eprintln!("SKIPPED a_full_disk_says_so_and_keeps_what_was_stored: no right to mount a tmpfs");
+        eprintln!("SKIPPED a_full_disk_is_reported_and_stored_samples_survive: no right to mount a tmpfs");
         return;
     }
     let outcome = std::panic::catch_unwind(|| fill(dir.path()));
@@ -237,7 +238,7 @@ fn fill(dir: &Path) {
         }
         assert!(stored < 1000, "the disk never fills");
     };
-    assert!(error.ends_with("make room and try again: what was stored before is intact"), "{error}");
+    assert!(error.ends_with("free some space and try again: samples stored before are intact"), "{error}");
     assert_eq!(db.read(&id).unwrap().counts.len() as u64, stored);
     // Once there is room again, writing goes on.
     db.put_source(&id, Path::new("/a.c"), &[7; 9]).unwrap_err();

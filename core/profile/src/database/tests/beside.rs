@@ -60,7 +60,7 @@ fn appended_beside_readers(rows_max: usize) -> usize {
             });
         }
     });
-    drop(epoch); // It ended: all that fits is merged.
+    drop(epoch); // The epoch has ended, so all segments that fit together are merged.
     let compacted = writer.compact_within(&id, rows_max).unwrap();
     let read = db.read(&id).unwrap();
     assert_eq!((read.counts.values().sum::<u64>(), read.counts.len() as u64), (2 * APPENDS, APPENDS + 2));
@@ -87,7 +87,7 @@ fn one_writer_per_host() {
 
 /// A new writer removes what the previous writer of its host left in `tmp`, and nothing of other hosts.
 #[test]
-fn what_a_crash_left_is_cleared() {
+fn leftovers_of_a_crash_are_removed() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path()).unwrap();
     drop(db.writer_for("a").unwrap());
@@ -104,7 +104,7 @@ fn what_a_crash_left_is_cleared() {
 
 /// The generation changes with everything that a watcher would show, and with nothing else.
 #[test]
-fn the_generation_tells_what_changed() {
+fn the_generation_changes_with_the_files() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path().join("db")).unwrap();
     let mut last = db.generation();

@@ -99,7 +99,7 @@ fn no_interleaving_deceives_a_reader() {
 /// Shows that each part of the rule is necessary: the parts are removed in ascending order, and if a merged segment
 /// does not start at 1, the removal is counted before.
 #[test]
-fn another_order_or_no_count_would() {
+fn another_order_or_a_missing_count_deceives_a_reader() {
     assert!(deceived(&["1", "2", "3"], "1-3", &["3", "2", "1"], 3, false) > 0);
     assert!(deceived(&["1", "2", "3"], "2-3", &["2", "3"], 3, false) > 0);
 }

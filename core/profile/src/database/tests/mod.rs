@@ -80,7 +80,7 @@ pub(super) fn record(image: &str) -> ImageRecord {
 }
 
 #[test]
-fn what_is_appended_is_read() {
+fn appended_samples_are_read_back() {
     let dir = tempfile::tempdir().unwrap();
     let db = Database::open(dir.path().join("db")).unwrap();
     assert!(db.epochs().unwrap().epochs.is_empty());

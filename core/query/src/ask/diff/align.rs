@@ -119,8 +119,8 @@ mod tests {
 
     #[test]
     fn a_rebuild_moves_renames_and_inserts() {
-        // add rax, rbx; mov rcx, [rip+0x10]; dec rdi; jne −12; ret, against the same with a nop, another register and
-        // another distance.
+        // The code is `add rax, rbx; mov rcx, [rip+0x10]; dec rdi; jne −12; ret`. The other version has an additional
+        // nop, another register and another distance.
         check(
             &[0x48, 1, 0xd8, 0x48, 0x8b, 0x0d, 16, 0, 0, 0, 0x48, 0xff, 0xcf, 0x75, 0xf1, 0xc3],
             &[0x48, 1, 0xd8, 0x90, 0x48, 0x8b, 0x0d, 32, 0, 0, 0, 0x48, 0xff, 0xce, 0x75, 0xf0, 0xc3],

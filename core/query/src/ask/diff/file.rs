@@ -87,7 +87,8 @@ impl Query {
         for side in [&sides.a, &sides.b] {
             let procedures = self.procedures(&side.view, cancel)?;
             for (line, p) in self.source_file(&side.view, path, cancel)?.begins {
-                begins.insert(name_of(&side.view, &procedures[p]), line); // where both know, as B does
+                // Where both sides know the line, that of B is used.
+                begins.insert(name_of(&side.view, &procedures[p]), line);
             }
         }
         let mut procedures = Vec::new();

@@ -184,7 +184,7 @@ mod tests {
             &["/new/app/util.c", "/new/lib/util.c"],
             &[("/old/lib/util.c", "/new/lib/util.c"), ("/old/app/util.c", "/new/app/util.c")],
         );
-        check(&["/old/a.c"], &["/new/1/a.c", "/new/2/a.c"], &[]); // Which one?
+        check(&["/old/a.c"], &["/new/1/a.c", "/new/2/a.c"], &[]); // Two files match, so neither is chosen.
         check(&["/old/1/a.c", "/old/2/a.c"], &["/new/a.c"], &[]);
         check(&["/old/a.c"], &["/old/b.c"], &[]);
     }

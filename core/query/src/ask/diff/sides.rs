@@ -76,7 +76,8 @@ impl Side {
         }
         let mut procedures = BTreeMap::new();
         for p in query.procedures(&view, cancel)? {
-            procedures.entry(name_of(&view, p)).or_insert_with(|| p.clone()); // most samples first
+            // The procedure with the most samples comes first.
+            procedures.entry(name_of(&view, p)).or_insert_with(|| p.clone());
         }
         Ok(Side { view, runs, procedures })
     }
@@ -211,15 +212,16 @@ impl Sides {
         let arch = |side: &Side| side.view.selection.epochs[0].cpu.arch.clone();
         if (arch(&self.a), &a.cpu) != (arch(&self.b), &b.cpu) || a.machine_model != b.machine_model {
             notes.push(format!(
-                "unlike machines: A on {} ({}), B on {} ({}): cycles and CPI differ for that reason too",
+                "different machines: A on {} ({}), B on {} ({}): cycles and CPI differ for that reason too",
                 a.cpu, a.machine_model, b.cpu, b.machine_model
             ));
         }
         if a.event != b.event {
-            notes.push(format!("unlike events: A counted {}, B {}", a.event, b.event));
+            notes.push(format!("different events: A counted {}, B counted {}", a.event, b.event));
         }
         if self.a.runs.len() + self.b.runs.len() == 2 {
-            let why = "one run a side: how much runs vary by themselves is unknown; only the noise of sampling is filtered";
+            let why =
+                "one run on each side: only sampling noise is filtered, as variation of runs is unknown";
             notes.push(why.to_owned());
         }
         for (name, side) in [("A", &self.a), ("B", &self.b)] {

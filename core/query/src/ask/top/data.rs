@@ -66,8 +66,8 @@ pub fn top(
     let rows: Vec<TopRow> = rows.skip(request.offset).take(request.limit.unwrap_or(usize::MAX)).collect();
     let mut notes = selection.notes.clone();
     notes.push(format!(
-        "shares are of the {all} samples in user mode that were looked at, of {} in all; a sample counts for what its own instruction \
-         refers to, which out of order is as a rule the one after the one that was waited for",
+        "shares refer to the {all} of {} samples that were examined in user mode; a sample counts for the data of its own instruction, \
+         which out of order is usually the one after the instruction that was waited for",
         selection.primary_total()
     ));
     Ok(Top {

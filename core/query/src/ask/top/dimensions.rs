@@ -51,5 +51,5 @@ pub fn note(selection: &Selection, dimension: Dimension) -> Option<String> {
     let without = selection.epochs.iter().zip(&selection.kept).filter(|(_, kept)| !kept.has(dimension));
     let ids: Vec<String> = without.map(|(epoch, _)| epoch.id.to_string()).collect();
     (!ids.is_empty())
-        .then(|| format!("no {dimension} was kept in {}: its samples are in no row", ids.join(", ")))
+        .then(|| format!("no {dimension} was kept in {}: samples of it are in no row", ids.join(", ")))
 }
