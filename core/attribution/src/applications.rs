@@ -4,7 +4,7 @@
 //! execution. Never here: pids, which are reused while executions are not.
 //!
 //! A build executes its compiler thousands of times, with one or two samples each. If all these executions were kept apart,
-//! 95% of all rows would count a single sample. [`Apart`] limits how many are kept apart; the others are counted together as
+//! 95% of all rows would count a single sample. [`InstanceLimits`] limits how many are kept apart; the others are counted together as
 //! instance 0.
 
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub struct AppInstance {
 
 /// Limits on the executions that are kept apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Apart {
+pub struct InstanceLimits {
     /// Most executions of each application that are kept apart in an epoch; the first ones are.
     pub of_app_max: u32,
     /// Most executions of all applications that are kept apart in an epoch.
@@ -36,15 +36,15 @@ pub struct Apart {
     pub by_process: Vec<String>,
 }
 
-impl Apart {
+impl InstanceLimits {
     /// Returns the limits for one run of `record`, which keeps all executions of an application apart, up to `in_all_max`.
     pub const fn in_a_run(by_process: Vec<String>) -> Self {
-        Apart { of_app_max: u32::MAX, in_all_max: 1 << 16, by_process }
+        InstanceLimits { of_app_max: u32::MAX, in_all_max: 1 << 16, by_process }
     }
 
     /// Returns the limits for continuous recording by the daemon.
     pub const fn for_good(by_process: Vec<String>) -> Self {
-        Apart { of_app_max: 16, in_all_max: 1 << 12, by_process }
+        InstanceLimits { of_app_max: 16, in_all_max: 1 << 12, by_process }
     }
 
     /// Returns whether each process of an application is an instance of its own.
@@ -80,21 +80,21 @@ struct Execution {
 /// The instance numbers assigned in the epoch.
 #[derive(Debug)]
 struct Numbers {
-    apart: Apart,
+    apart: InstanceLimits,
     by_app: FxHashMap<Arc<str>, u32>,
     kept_apart: u32,
 }
 
 impl Applications {
     /// Returns an empty registry with these limits on executions that are kept apart.
-    pub fn new(apart: Apart) -> Self {
+    pub fn new(apart: InstanceLimits) -> Self {
         let numbers = Numbers { apart, by_app: FxHashMap::default(), kept_apart: 0 };
         let (executions, together) = Default::default();
         Applications { executions, next: 0, numbers, together }
     }
 
     /// Returns the limits on executions that are kept apart.
-    pub fn apart(&self) -> &Apart {
+    pub fn apart(&self) -> &InstanceLimits {
         &self.numbers.apart
     }
 
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn executions_are_numbered_by_application_and_epoch() {
-        let mut apps = Applications::new(Apart::in_a_run(Vec::new()));
+        let mut apps = Applications::new(InstanceLimits::in_a_run(Vec::new()));
         let (first, script, second) = (apps.begin("cc1"), apps.begin("configure"), apps.begin("cc1"));
         let kernel = apps.uncounted("kworker");
         apps.name(first, "cc1");
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn executions_beyond_the_limits_are_counted_together() {
-        let apart = Apart { of_app_max: 2, in_all_max: 5, by_process: vec!["db".to_owned()] };
+        let apart = InstanceLimits { of_app_max: 2, in_all_max: 5, by_process: vec!["db".to_owned()] };
         let mut apps = Applications::new(apart);
         let mut told_next = |app: &str| {
             let id = apps.begin("comm");
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn children_are_instances_where_processes_are_kept_apart() {
-        let mut apps = Applications::new(Apart::for_good(vec!["db".to_owned()]));
+        let mut apps = Applications::new(InstanceLimits::for_good(vec!["db".to_owned()]));
         let (db, cc) = (apps.begin("db"), apps.begin("cc1"));
         apps.name(db, "db");
         apps.name(cc, "cc1");

@@ -99,7 +99,7 @@ impl Target {
         }
         let (path, deleted) = name.strip_suffix(b" (deleted)").map_or((name, false), |path| (path, true));
         let nameless: [&[u8]; 5] = [b"/memfd:", b"/dev/zero", b"/anon_hugepage", b"/SYSV", b"//anon"];
-        let owned = OwnedTag::of(tag);
+        let owned = OwnedTag::from_tag(tag);
         let has_build_id = matches!(owned, OwnedTag::BuildId(_));
         let anonymous = !path.starts_with(b"/") || nameless.iter().any(|n| path.starts_with(n));
         if anonymous && !has_build_id {
@@ -118,7 +118,7 @@ impl Target {
         Target::File {
             path: PathBuf::from(std::ffi::OsStr::from_bytes(path)),
             deleted,
-            tag: OwnedTag::of(tag),
+            tag: OwnedTag::from_tag(tag),
         }
     }
 
@@ -154,7 +154,7 @@ impl Target {
 }
 
 impl OwnedTag {
-    fn of(tag: FileTag<'_>) -> Self {
+    fn from_tag(tag: FileTag<'_>) -> Self {
         let none = OwnedTag::Inode { device: 0, inode: 0, version: None };
         match tag {
             FileTag::BuildId(bytes) => BuildId::new(bytes).map_or(none, OwnedTag::BuildId),

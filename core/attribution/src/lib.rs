@@ -13,7 +13,7 @@ mod processes;
 pub mod program_headers;
 
 pub use address_space::{AddressSpace, Anonymous, MappedRange, Mapping, TargetIndex};
-pub use applications::{Apart, AppInstance, Applications, ExecutionId};
+pub use applications::{AppInstance, Applications, ExecutionId, InstanceLimits};
 pub use images::{FileTag, FileVersion, Identity, ImageFiles, ImageIndex, Images, OwnedTag, Target};
 pub use interval::Interval;
 pub use kernel::{KernelLayout, KernelPlace, KernelSymbols, module_name, read_kernel};

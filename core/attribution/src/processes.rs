@@ -368,11 +368,11 @@ impl Processes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Apart, Applications};
+    use crate::{Applications, InstanceLimits};
 
     #[test]
     fn former_processes_are_known_until_they_are_forgotten() {
-        let execution = Applications::new(Apart::in_a_run(Vec::new())).begin("true");
+        let execution = Applications::new(InstanceLimits::in_a_run(Vec::new())).begin("true");
         let mut processes = Processes::default();
         processes.keep_past();
         let mut long = Vec::new();
@@ -393,7 +393,7 @@ mod tests {
 
     /// Returns ten processes with ten mappings each, and a child of the first one.
     fn family() -> Processes {
-        let execution = Applications::new(Apart::in_a_run(Vec::new())).begin("true");
+        let execution = Applications::new(InstanceLimits::in_a_run(Vec::new())).begin("true");
         let mut processes = Processes::default();
         for pid in 0..10 {
             processes.exec(Pid(pid), execution, 0);

@@ -10,7 +10,7 @@ use crate::text::{self, BOLD, DIM, counted, grouped, heat, paint, si};
 pub fn render(summary: &Summary) -> String {
     let mut page = Page { out: String::new() };
     page.head(summary);
-    let tenths = Tenths::of(summary);
+    let tenths = Tenths::new(summary);
     for row in &summary.dynamic {
         page.range(row.label, row.share_min, row.share_max);
         if matches!(row.cause.as_str(), "synchronization" | "other") {
@@ -104,7 +104,7 @@ struct Tenths {
 }
 
 impl Tenths {
-    fn of(s: &Summary) -> Tenths {
+    fn new(s: &Summary) -> Tenths {
         let total = if s.samples_tallied > 0.0 { 1000 } else { 0 };
         let parts = [s.subtotal_dynamic, s.subtotal_static, s.execution, s.net_sampling_error];
         let [dynamic, fixed, execution, error] = apportioned(total, parts);

@@ -42,9 +42,9 @@ use counts::{SampleCounts, Slot};
 use data::DataReferences;
 use discovery::kernel_thread_name;
 use disturbances::Disturbances;
-use dwell_attribution::{Apart, AppInstance, ImageIndex, Interval};
+use dwell_attribution::{AppInstance, ImageIndex, InstanceLimits, Interval};
 use dwell_profile::{
-    CountedEvent, CountsRecord, DimensionSet, Event, EventIndex, ImageId, ImageKind, Pid, Settled,
+    AccumulatedSamples, CountedEvent, CountsRecord, DimensionSet, Event, EventIndex, ImageId, ImageKind, Pid,
 };
 use feed::SampleFeed;
 use loops::LoopCounters;
@@ -64,7 +64,7 @@ use crate::{
     host::Host,
     loss::LossCause,
     source::{
-        items::{Item, Side},
+        owned_record::{OwnedRecord, SideBandRecord},
         records::{Mode, Sample},
     },
 };
@@ -99,7 +99,7 @@ pub struct Collector<H> {
 
 impl<H: Host> Collector<H> {
     /// Returns a collector for samples of these events.
-    pub fn new(host: H, events: Vec<Event>, apart: Apart) -> Self {
+    pub fn new(host: H, events: Vec<Event>, apart: InstanceLimits) -> Self {
         Collector {
             attribution: Attribution::new(host, apart),
             entries: AggregatedEntries::default(),
@@ -156,45 +156,45 @@ impl<H: Host> Collector<H> {
     }
 
     /// Applies a record. Records must arrive in order of time.
-    pub fn apply(&mut self, time_ns: u64, item: Item) {
+    pub fn apply(&mut self, time_ns: u64, item: OwnedRecord) {
         let now = Interval { since_ns: time_ns, until_ns: time_ns };
         match item {
-            Item::Sample(_, sample) if self.disturbances.drop_sample(&sample, time_ns) => {
+            OwnedRecord::Sample(_, sample) if self.disturbances.drop_sample(&sample, time_ns) => {
                 self.loops.iter_mut().for_each(|loops| loops.interrupt(sample.tid));
             }
-            Item::Sample(event, sample) => self.sample(event, &sample, now),
-            Item::Registers(event, sample) => self.registers(event, &sample, now),
-            Item::Side(side) => self.side(time_ns, *side),
-            Item::Branches(stack) => self.stacks.add(&mut self.attribution, &stack),
-            Item::Burst(burst) => {
+            OwnedRecord::Sample(event, sample) => self.sample(event, &sample, now),
+            OwnedRecord::Registers(event, sample) => self.registers(event, &sample, now),
+            OwnedRecord::SideBand(side) => self.side(time_ns, *side),
+            OwnedRecord::Branches(stack) => self.stacks.add(&mut self.attribution, &stack),
+            OwnedRecord::Burst(burst) => {
                 if burst.stepped_until_ns > 0 {
                     self.disturbances.stepped = Some((burst.tid, burst.stepped_until_ns));
                 }
                 self.bursts.add_path(&mut self.attribution, &burst);
             }
-            Item::BreakpointCounts(counts) => {
+            OwnedRecord::BreakpointCounts(counts) => {
                 self.disturbances.counted = Some((counts.tid, counts.until_ns));
                 self.bursts.add_window(&mut self.attribution, &counts);
             }
-            Item::Exits(exits) => {
+            OwnedRecord::Exits(exits) => {
                 self.disturbances.counted = Some((exits.tid, exits.until_ns));
                 if let Some(loops) = &mut self.loops {
                     let execution = self.attribution.execution_of(exits.pid);
                     loops.note_exits(&mut self.attribution.apps, execution, &exits);
                 }
             }
-            Item::Watched { pid, until_ns } => self.disturbances.watched = Some((pid, until_ns)),
+            OwnedRecord::Watched { pid, until_ns } => self.disturbances.watched = Some((pid, until_ns)),
         }
     }
 
-    fn side(&mut self, time_ns: u64, side: Side) {
+    fn side(&mut self, time_ns: u64, side: SideBandRecord) {
         if let Some(pid) = side.pid() {
             self.entries.forget_spaces(pid);
             self.data.iter_mut().for_each(|data| data.forget(pid));
         }
         let attribution = &mut self.attribution;
         match side {
-            Side::Map { pid, start, length, file_offset, target } => {
+            SideBandRecord::Map { pid, start, length, file_offset, target } => {
                 if attribution.processes.get(pid).is_none() {
                     attribution.discover_one(pid);
                 }
@@ -204,41 +204,41 @@ impl<H: Host> Collector<H> {
                 let mapping = attribution.mapping(pid, line, &space, Some(time_ns));
                 attribution.map(pid, mapping, time_ns);
             }
-            Side::Exec { pid, comm } => {
+            SideBandRecord::Exec { pid, comm } => {
                 attribution.dimensions.exec(pid, &comm);
                 attribution.name_code_of(pid, &mut self.counts);
                 let execution = attribution.apps.begin(&comm);
                 attribution.processes.exec(pid, execution, time_ns);
             }
-            Side::Executable { pid, id } => self.entries.executes(attribution, pid, id),
-            Side::BeginThread { tid, parent_pid, parent_tid } => {
+            SideBandRecord::Executable { pid, id } => self.entries.executes(attribution, pid, id),
+            SideBandRecord::BeginThread { tid, parent_pid, parent_tid } => {
                 attribution.dimensions.begin_thread(&mut attribution.host, tid, parent_pid, parent_tid);
             }
-            Side::EndThread { tid } => attribution.dimensions.end_thread(tid),
-            Side::Comm { pid, tid, comm } => {
+            SideBandRecord::EndThread { tid } => attribution.dimensions.end_thread(tid),
+            SideBandRecord::Comm { pid, tid, comm } => {
                 attribution.dimensions.name_thread(tid, &comm);
                 if tid.is_first_of(pid) && attribution.processes.get(pid).is_some_and(|p| p.kernel_thread) {
                     let execution = attribution.apps.uncounted(kernel_thread_name(&comm));
                     attribution.processes.rename(pid, execution);
                 }
             }
-            Side::Fork { pid, parent_pid } => {
+            SideBandRecord::Fork { pid, parent_pid } => {
                 if let Some((child, parent)) = attribution.fork(pid, parent_pid, time_ns) {
                     self.entries.inherit(child, parent);
                 }
             }
-            Side::Exit { pid } => {
+            SideBandRecord::Exit { pid } => {
                 attribution.name_code_of(pid, &mut self.counts);
                 if !self.gaps {
                     self.withheld.note(attribution, pid);
                 }
                 attribution.processes.exit(pid, time_ns);
             }
-            Side::Lost { event, records, cause } => {
+            SideBandRecord::Lost { event, records, cause } => {
                 self.gaps |= cause == LossCause::RingFull;
                 self.counts.lose(event, records, cause);
             }
-            Side::Throttle { event } => {
+            SideBandRecord::Throttle { event } => {
                 event.into_iter().for_each(|event| self.counts.tally(event, |t| t.throttled += 1));
             }
         }
@@ -438,7 +438,7 @@ impl<H: Host> Collector<H> {
     }
 
     /// Returns the counted images, with the sampled offsets of those that need symbols.
-    fn offsets(&self, counted: &Settled<Slot>) -> FxHashMap<ImageIndex, Vec<u64>> {
+    fn offsets(&self, counted: &AccumulatedSamples<Slot>) -> FxHashMap<ImageIndex, Vec<u64>> {
         let mut offsets: FxHashMap<ImageIndex, Vec<u64>> = FxHashMap::default();
         for (number, slot) in counted.slots().enumerate() {
             let of_image = offsets.entry(slot.image).or_default();

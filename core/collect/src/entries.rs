@@ -60,7 +60,7 @@ pub struct Batch {
 }
 
 /// An entry as the kernel stores it: a word with its key, and a word with place, event and count.
-pub type Words = [u64; 2];
+pub type EntryWords = [u64; 2];
 
 /// Number of entries that are handed out in one call.
 const PIECE: usize = 512;
@@ -83,21 +83,21 @@ const KIND_KERNEL: u64 = 3;
 
 /// Decodes the entries of the kernel and hands them out in pieces of `PIECE`. Entries whose places must be looked up in a
 /// process come last, sorted by process: the mappings of thousands of processes fit in no cache.
-pub struct Pieces<'e> {
+pub struct EntryChunks<'e> {
     each: &'e mut dyn FnMut(&[Entry]),
     cpu: Option<CpuId>,
     piece: Vec<Entry>,
-    in_processes: Vec<Words>,
+    in_processes: Vec<EntryWords>,
 }
 
-impl<'e> Pieces<'e> {
+impl<'e> EntryChunks<'e> {
     /// Creates a decoder for the entries of one CPU.
     pub fn new(cpu: Option<CpuId>, each: &'e mut dyn FnMut(&[Entry])) -> Self {
-        Pieces { each, cpu, piece: Vec::with_capacity(PIECE), in_processes: Vec::new() }
+        EntryChunks { each, cpu, piece: Vec::with_capacity(PIECE), in_processes: Vec::new() }
     }
 
     /// Adds an entry; free ones are skipped.
-    pub fn push(&mut self, words: Words) {
+    pub fn push(&mut self, words: EntryWords) {
         if words[0] >> (PID_BITS + TAG_BITS) == KIND_PROCESS {
             self.in_processes.push(words);
         } else {
@@ -115,7 +115,7 @@ impl<'e> Pieces<'e> {
         }
     }
 
-    fn hand_out(&mut self, words: Words) {
+    fn hand_out(&mut self, words: EntryWords) {
         let cpu = self.cpu;
         self.piece.extend(Entry::from_words(words).map(|entry| Entry { cpu, ..entry }));
         if self.piece.len() == PIECE {
@@ -127,7 +127,7 @@ impl<'e> Pieces<'e> {
 
 impl Entry {
     /// Decodes the two words that the kernel stores. Returns `None` for a free entry, and for words that no kernel writes.
-    pub fn from_words([key, place]: Words) -> Option<Entry> {
+    pub fn from_words([key, place]: EntryWords) -> Option<Entry> {
         let count = place & ((1 << COUNT_BITS) - 1);
         let event = match (place >> COUNT_BITS & ((1 << EVENT_BITS) - 1)) as u8 {
             EVENT_ENTERED => CountedEvent::KERNEL_TIME,
@@ -188,7 +188,7 @@ mod tests {
             pids.extend(entries.iter().map(|e| e.pid));
             pieces += 1;
         };
-        let mut handing_out = Pieces::new(Some(CpuId(3)), &mut each);
+        let mut handing_out = EntryChunks::new(Some(CpuId(3)), &mut each);
         for at in 0..2 * PIECE as u64 {
             [in_process(at % 7), in_kernel(9), [0, 0]].into_iter().for_each(|words| handing_out.push(words));
         }

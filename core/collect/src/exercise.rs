@@ -5,14 +5,14 @@
 use std::iter;
 
 use dwell_attribution::{
-    Apart, FileVersion, Identity, ImageFiles, Interval, KernelPlace, MappedRange, Modules, Target,
+    FileVersion, Identity, ImageFiles, InstanceLimits, Interval, KernelPlace, MappedRange, Modules, Target,
     program_headers,
 };
 use dwell_profile::{CpuId, Event, EventIndex, ExecutionEvidence, ImageId, ImageSymbol, Pid};
 
 use crate::{
     collector::Collector,
-    entries::{Entry, Pieces, Place},
+    entries::{Entry, EntryChunks, Place},
     host::{
         Host, ProcessSnapshot,
         code_names::{Finder, NamesWindow, find_in_perf_map},
@@ -23,9 +23,9 @@ use crate::{
     run::control::Request,
     source::{
         bpf,
-        items::Item,
         kmod::chunks::{self, Chunk},
         merge::Merger,
+        owned_record::OwnedRecord,
         records::{parse_record_of, split_record},
     },
     sys::bpf::Notice,
@@ -89,13 +89,13 @@ pub fn records(mut stream: &[u8]) {
         stream = rest;
         // Some event's samples carry branches.
         if let Ok(record) = parse_record_of(record, |id| id % 2 == 0)
-            && let Some(item) = Item::from_body(Some(EventIndex(0)), record.body)
+            && let Some(item) = OwnedRecord::from_body(Some(EventIndex(0)), record.body)
         {
-            samples += u64::from(matches!(item, Item::Sample(..)));
+            samples += u64::from(matches!(item, OwnedRecord::Sample(..)));
             merger.push(record.time_ns, item);
         }
     }
-    let mut collector = Collector::new(NoHost, vec![Event::CPU_CLOCK], Apart::in_a_run(Vec::new()));
+    let mut collector = Collector::new(NoHost, vec![Event::CPU_CLOCK], InstanceLimits::in_a_run(Vec::new()));
     collector.keep_spaces();
     merger.take_until(u64::MAX, |timed| collector.apply(timed.time_ns, timed.item));
     finish(collector, samples);
@@ -104,12 +104,13 @@ pub fn records(mut stream: &[u8]) {
 /// Converts records as a ring has them, of events whose samples carry branches, to evidence of executions; `pid` is a
 /// process that runs.
 pub fn branch_stacks(pid: Pid, mut ring: &[u8]) -> Vec<ExecutionEvidence> {
-    let mut collector = Collector::new(LinuxHost::new(), vec![Event::CYCLES], Apart::in_a_run(Vec::new()));
+    let mut collector =
+        Collector::new(LinuxHost::new(), vec![Event::CYCLES], InstanceLimits::in_a_run(Vec::new()));
     collector.discover([pid]);
     while let Some(Ok((record, rest))) = split_record(ring) {
         ring = rest;
         if let Ok(record) = parse_record_of(record, |_| true)
-            && let Some(item) = Item::from_body(Some(EventIndex(0)), record.body)
+            && let Some(item) = OwnedRecord::from_body(Some(EventIndex(0)), record.body)
         {
             collector.apply(record.time_ns, item);
         }
@@ -119,7 +120,7 @@ pub fn branch_stacks(pid: Pid, mut ring: &[u8]) -> Vec<ExecutionEvidence> {
 
 /// Bytes as records, then as what the kernel aggregated beside them: every sample is counted.
 pub fn entries(bytes: &[u8]) {
-    let mut collector = Collector::new(NoHost, vec![Event::CPU_CLOCK], Apart::in_a_run(Vec::new()));
+    let mut collector = Collector::new(NoHost, vec![Event::CPU_CLOCK], InstanceLimits::in_a_run(Vec::new()));
     collector.keep_spaces();
     let (mut samples, mut time_ns) = (0, 1);
     for chunk in bytes.chunks_exact(20) {
@@ -153,7 +154,7 @@ pub fn entries(bytes: &[u8]) {
 /// Bytes as a notice of the BPF program, and as what a read of `/dev/dwell` returned, on to counts: every sample is counted.
 pub fn aggregates(bytes: &[u8]) {
     let events = iter::once(Event::CYCLES).chain((1..16).map(|at| Event::named(&format!("event-{at}"))));
-    let mut collector = Collector::new(NoHost, events.collect(), Apart::in_a_run(Vec::new()));
+    let mut collector = Collector::new(NoHost, events.collect(), InstanceLimits::in_a_run(Vec::new()));
     collector.keep_spaces();
     if let Some(notice) = Notice::parse(bytes) {
         let (time_ns, item) = bpf::timed(&notice);
@@ -171,7 +172,7 @@ pub fn aggregates(bytes: &[u8]) {
                     samples += entries.iter().map(|entry| entry.count).sum::<u64>();
                     collector.apply_entries(entries, interval);
                 };
-                let mut pieces = Pieces::new(Some(CpuId(0)), &mut each);
+                let mut pieces = EntryChunks::new(Some(CpuId(0)), &mut each);
                 chunks::words(records).for_each(|words| pieces.push(words));
                 pieces.finish();
             }
@@ -187,20 +188,20 @@ pub fn aggregates(bytes: &[u8]) {
 }
 
 /// A side-band record that a kernel might write.
-fn side(kind: u8, pid: Pid, start: u64, id: u64) -> Item {
-    use crate::source::items::Side;
+fn side(kind: u8, pid: Pid, start: u64, id: u64) -> OwnedRecord {
+    use crate::source::owned_record::SideBandRecord;
     use dwell_attribution::OwnedTag;
     let tag = OwnedTag::Inode { device: 1, inode: id, version: None };
     let target = match id {
         0 => Target::Anonymous,
         _ => Target::File { path: format!("/bin/{id}").into(), deleted: false, tag },
     };
-    Item::Side(Box::new(match kind % 8 {
-        3 => Side::Fork { pid, parent_pid: Pid(id as u32) },
-        4 => Side::Exec { pid, comm: "x".to_owned() },
-        5 => Side::Exit { pid },
-        6 => Side::Comm { pid, tid: pid.first_thread(), comm: "y".to_owned() },
-        _ => Side::Map { pid, start, length: id << 12, file_offset: start >> 3, target },
+    OwnedRecord::SideBand(Box::new(match kind % 8 {
+        3 => SideBandRecord::Fork { pid, parent_pid: Pid(id as u32) },
+        4 => SideBandRecord::Exec { pid, comm: "x".to_owned() },
+        5 => SideBandRecord::Exit { pid },
+        6 => SideBandRecord::Comm { pid, tid: pid.first_thread(), comm: "y".to_owned() },
+        _ => SideBandRecord::Map { pid, start, length: id << 12, file_offset: start >> 3, target },
     }))
 }
 

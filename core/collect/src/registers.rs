@@ -6,7 +6,7 @@
 /// Number of registers in a sample: on x86-64 the general ones, pc and flags; on AArch64 x0 to x30, sp and pc.
 pub const REGISTER_COUNT: usize = if cfg!(target_arch = "aarch64") { 33 } else { 18 };
 /// Number of registers that our programs in the kernel report beside the pc.
-pub const REGISTERS_TOLD: usize = REGISTER_COUNT - 1;
+pub const REGISTERS_REPORTED: usize = REGISTER_COUNT - 1;
 /// Position of the user's pc among a sample's registers.
 pub(crate) const PC: usize = if cfg!(target_arch = "aarch64") { 32 } else { 8 };
 /// Position of the flags on x86-64.

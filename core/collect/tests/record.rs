@@ -223,11 +223,11 @@ fn branch_stacks_come_where_the_processor_keeps_them() {
         return;
     }
     let bench = bench();
-    let wish = RecordOptions {
+    let request = RecordOptions {
         breakpoints_percent: 0.0,
         ..options(Target::Command(spinning(&own_path(), 800)), 1000)
     };
-    let recorded = run(&bench.database, wish).unwrap();
+    let recorded = run(&bench.database, request).unwrap();
     let told: Vec<&String> = recorded.epoch.notes.iter().filter(|n| n.contains("branch stacks")).collect();
     assert_eq!(told.len(), usize::from(*only_event(&recorded.epoch).0 == Event::CYCLES), "{told:?}");
     let evidence = bench.database.read(&recorded.epoch.id).unwrap().evidence;

@@ -47,15 +47,15 @@ impl Image {
     pub fn open(path: impl AsRef<Path>) -> Result<Image, ImageError> {
         let path = path.as_ref();
         let data = Data::open(path).map_err(|error| ImageError::read(path, error))?;
-        Image::of(data, Some(path.to_owned()))
+        Image::from_data(data, Some(path.to_owned()))
     }
 
     /// Creates an image from bytes: the vdso, a member of an archive, a test.
     pub fn parse(bytes: impl Into<Vec<u8>>) -> Result<Image, ImageError> {
-        Image::of(Data::Memory(bytes.into()).widened(), None)
+        Image::from_data(Data::Memory(bytes.into()).widened(), None)
     }
 
-    fn of(data: Data, path: Option<PathBuf>) -> Result<Image, ImageError> {
+    fn from_data(data: Data, path: Option<PathBuf>) -> Result<Image, ImageError> {
         let elf = Elf::parse(data.bytes())?;
         let why = match elf.relocatable {
             true => "debug information of relocatable files is not read: its addresses are not yet known",

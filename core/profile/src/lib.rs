@@ -20,9 +20,9 @@ mod executions;
 mod identity;
 mod image_id;
 mod image_places;
-mod ledger;
 mod path_text;
 mod sample;
+mod sample_accumulator;
 mod segment;
 mod source;
 
@@ -45,9 +45,9 @@ pub use executions::{CountSource, CountsRecord, ExecutionCount};
 pub use identity::{CpuId, EventIndex, Pid, Tid};
 pub use image_id::{BuildId, BuildIdError, ImageId, ImageKind, ImageRecord, ImageSymbol};
 pub use image_places::{ImagePlace, ImagePlaces, NamedFrame};
-pub use ledger::{Ledger, Settled};
 pub use path_text::{bytes_to_text, name_to_text, path_to_text, text_to_path};
 pub use sample::{Counts, SampleKey};
+pub use sample_accumulator::{AccumulatedSamples, SampleAccumulator};
 #[doc(hidden)]
 pub use segment::exercise_beside;
 pub use segment::{

@@ -48,7 +48,7 @@ pub struct Causes {
 const SHARE_SEEN: f64 = 0.0005;
 
 impl Causes {
-    pub fn of(summary: &Summary) -> Causes {
+    pub fn new(summary: &Summary) -> Causes {
         let mut dynamic: Vec<Range> = summary
             .dynamic
             .iter()

@@ -45,7 +45,7 @@ struct Listed {
 pub fn run(query: &Query, args: &ReportArgs, json: bool) -> anyhow::Result<()> {
     let material = gather(query, args)?;
     let listed = material.listed.len();
-    let html = page::Page::of(&material, args.limit).render().context("report")?;
+    let html = page::Page::new(&material, args.limit).render().context("report")?;
     let to_output = args.html.as_os_str() == "-";
     if to_output {
         anyhow::ensure!(!json, "report: --json describes a file: name it with --html");

@@ -84,7 +84,7 @@ struct Section {
 }
 
 impl Page {
-    pub fn of(material: &Material, limit: usize) -> Page {
+    pub fn new(material: &Material, limit: usize) -> Page {
         let now = Timestamp::now();
         let all_notes = || material.procedures.notes.iter();
         let mut notes: Vec<String> = all_notes().cloned().collect();
@@ -100,7 +100,7 @@ impl Page {
             version: env!("CARGO_PKG_VERSION"),
             epochs: material.epochs.iter().map(told).collect(),
             tiles: tiles(material),
-            causes: material.summary.as_ref().map(Causes::of),
+            causes: material.summary.as_ref().map(Causes::new),
             scope: material.summary.as_ref().map_or(String::new(), scope),
             procedures: material.procedures.rows.iter().map(|r| procedure_row(r, material)).collect(),
             omitted: material.procedures.omitted_rows,
@@ -255,7 +255,7 @@ fn section(number: usize, listed: &Listed, known: &[String]) -> Section {
             l.procedure.size,
             l.procedure.address
         ),
-        causes: listed.summary.as_ref().map(Causes::of),
+        causes: listed.summary.as_ref().map(Causes::new),
         skyline: chart::skyline(l),
         rows: listing::rows(l),
         notes: l.notes.iter().filter(|n| !known.contains(n)).cloned().collect(),

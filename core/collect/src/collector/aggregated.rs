@@ -438,13 +438,13 @@ impl<H: Host> EntryCounter<'_, H> {
     }
 
     fn keep_apart_by_process(&mut self, id: u64, target: TargetIndex) {
-        let chosen = self
+        let opened = self
             .attribution
             .images
             .program_of(target)
             .is_some_and(|app| self.attribution.apps.apart().is_by_process(&app));
         let all = &mut self.known.by_process;
-        if chosen && all.len() < BY_PROCESS_MAX && !all.contains(&id) {
+        if opened && all.len() < BY_PROCESS_MAX && !all.contains(&id) {
             all.push(id);
         }
     }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     entries::{Entry, Place},
-    source::items::Side,
+    source::owned_record::SideBandRecord,
 };
 
 const PAGE: u64 = 0x1000;
@@ -49,13 +49,13 @@ fn aggregating() -> Collector<FakeHost> {
 }
 
 fn map(c: &mut Collector<FakeHost>, time_ns: u64, pid: Pid, start: u64, target: Target) {
-    c.apply(time_ns, side(Side::Map { pid, start, length: PAGE, file_offset: 0, target }));
+    c.apply(time_ns, side(SideBandRecord::Map { pid, start, length: PAGE, file_offset: 0, target }));
 }
 
 /// Forks a child of init that executes a program.
 fn execute(c: &mut Collector<FakeHost>, time_ns: u64, pid: Pid, path: &str) {
-    c.apply(time_ns, side(Side::Fork { pid, parent_pid: Pid(1) }));
-    c.apply(time_ns, side(Side::Exec { pid, comm: "comm".into() }));
+    c.apply(time_ns, side(SideBandRecord::Fork { pid, parent_pid: Pid(1) }));
+    c.apply(time_ns, side(SideBandRecord::Exec { pid, comm: "comm".into() }));
     map(c, time_ns, pid, 0x5000, file(path));
 }
 
@@ -64,7 +64,7 @@ fn entries_find_what_their_pid_was_in_the_interval() {
     let mut c = aggregating();
     execute(&mut c, 1, Pid(9), "/bin/cc1");
     map(&mut c, 1, Pid(9), 0x8000, file("/lib/libc"));
-    c.apply(2, side(Side::Exit { pid: Pid(9) }));
+    c.apply(2, side(SideBandRecord::Exit { pid: Pid(9) }));
     execute(&mut c, 3, Pid(9), "/bin/as"); // The pid is reused: a copy of init, then another program.
     map(&mut c, 3, Pid(9), 0x9000, file("/lib/libc"));
     let entries = [
@@ -106,7 +106,7 @@ fn a_second_execution_ends_the_claim_of_the_first() {
     let mut c = aggregating();
     let begin = |c: &mut Collector<FakeHost>, time_ns, pid| {
         execute(c, time_ns, pid, "/bin/cc1");
-        c.apply(time_ns, side(Side::Executable { pid, id: 77 }));
+        c.apply(time_ns, side(SideBandRecord::Executable { pid, id: 77 }));
     };
     begin(&mut c, 1, Pid(9));
     c.apply_entries(&[entry(executable(77, 0x20), Pid(9), 1)], interval(0, 2));
@@ -120,19 +120,19 @@ fn a_second_execution_ends_the_claim_of_the_first() {
 fn a_program_named_in_two_ways_is_one() {
     let mut c = aggregating();
     execute(&mut c, 1, Pid(9), "/bin/cc1");
-    c.apply(1, side(Side::Executable { pid: Pid(9), id: 77 }));
+    c.apply(1, side(SideBandRecord::Executable { pid: Pid(9), id: 77 }));
     // The program is executed again, now named by its inode like in /proc.
-    c.apply(2, side(Side::Exec { pid: Pid(9), comm: "cc1".into() }));
+    c.apply(2, side(SideBandRecord::Exec { pid: Pid(9), comm: "cc1".into() }));
     let tag = OwnedTag::Inode { device: 1, inode: 2, version: None };
     map(&mut c, 2, Pid(9), 0x5000, Target::File { path: "/bin/cc1".into(), deleted: false, tag });
-    c.apply(2, side(Side::Executable { pid: Pid(9), id: 77 }));
+    c.apply(2, side(SideBandRecord::Executable { pid: Pid(9), id: 77 }));
     c.apply_entries(&[entry(executable(77, 0x20), Pid(9), 3)], interval(0, 3));
     c.end_interval(3);
     assert_eq!(told(&c.take()), ["cpu-clock /bin/cc1+20 cc1#0 3"]);
     // A copy under another name is the same image but another application.
     for (pid, path, id) in [(10, "/bin/cc1", 77), (11, "/opt/copy", 88)] {
         execute(&mut c, 4, Pid(pid), path);
-        c.apply(4, side(Side::Executable { pid: Pid(pid), id }));
+        c.apply(4, side(SideBandRecord::Executable { pid: Pid(pid), id }));
     }
     let entries = [entry(executable(77, 0x30), Pid(10), 4), entry(executable(88, 0x30), Pid(11), 5)];
     c.apply_entries(&entries, interval(3, 5));
@@ -205,7 +205,7 @@ fn what_a_mapping_hid_explains_its_interval() {
 #[test]
 fn samples_in_exec_teach_nothing() {
     let mut c = aggregating();
-    c.apply(1, side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }));
+    c.apply(1, side(SideBandRecord::Fork { pid: Pid(9), parent_pid: Pid(1) }));
     c.apply_entries(&[entry(kernel(KERNEL + 1, Some(77)), Pid(9), 1)], interval(0, 2));
     c.end_interval(2);
     execute(&mut c, 3, Pid(9), "/bin/cc1");
@@ -239,9 +239,9 @@ fn what_is_kept_of_a_pid_in_the_kernel_ends_with_its_next_record() {
     execute(&mut c, 1, Pid(9), "/bin/cc1");
     c.end_interval(2); // From here on the pid is one program only, which is remembered.
     c.apply_entries(&[entry(kernel(KERNEL + 1, Some(88)), Pid(9), 1)], interval(2, 3));
-    c.apply(3, side(Side::Exec { pid: Pid(9), comm: "comm".into() }));
+    c.apply(3, side(SideBandRecord::Exec { pid: Pid(9), comm: "comm".into() }));
     map(&mut c, 3, Pid(9), 0x5000, file("/bin/as"));
-    c.apply(3, side(Side::Executable { pid: Pid(9), id: 88 }));
+    c.apply(3, side(SideBandRecord::Executable { pid: Pid(9), id: 88 }));
     c.apply_entries(&[entry(kernel(KERNEL + 1, Some(88)), Pid(9), 2)], interval(2, 4));
     c.end_interval(4);
     assert_eq!(told(&c.take()), ["cpu-clock kernel+1 as#1 2", "cpu-clock kernel+1 cc1#1 1"]);
@@ -272,7 +272,7 @@ fn the_dead_count_until_their_interval_is_over_and_are_forgotten_with_it() {
     let dead = 5000_u32;
     (10..dead).for_each(|pid| execute(&mut c, 1, Pid(pid), "/bin/cc1"));
     c.end_interval(2); // What they were before the exec is forgotten.
-    (10..dead).for_each(|pid| c.apply(3, side(Side::Exit { pid: Pid(pid) })));
+    (10..dead).for_each(|pid| c.apply(3, side(SideBandRecord::Exit { pid: Pid(pid) })));
     assert!(c.is_past_long() && c.tracked().0 > 4900);
     let until_ns = 10_000_000_000; // This is long after.
     // Counts were stored meanwhile, as happens when memory is full.
@@ -385,7 +385,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn step(&mut self, random: &mut Random, told_bits: bool) -> Vec<Side> {
+    fn step(&mut self, random: &mut Random, told_bits: bool) -> Vec<SideBandRecord> {
         let pids: Vec<Pid> = self.processes.keys().copied().collect();
         let pid = pids[random.below(pids.len() as u64) as usize];
         match random.below(24) {
@@ -395,18 +395,18 @@ impl Machine {
                     return Vec::new();
                 }
                 self.processes.insert(Pid(child), self.processes[&pid].clone());
-                vec![Side::Fork { pid: Pid(child), parent_pid: pid }]
+                vec![SideBandRecord::Fork { pid: Pid(child), parent_pid: pid }]
             }
             1 if pid != Pid(1) => self.exec(pid, 1 + random.below(3)),
             2 => {
                 let (page, library) = (8 + random.below(12), format!("/lib/{}", random.below(4)));
                 self.processes.get_mut(&pid).unwrap().pages.insert(page, (library.clone(), 0));
                 let target = file(&library);
-                vec![Side::Map { pid, start: page * PAGE, length: PAGE, file_offset: 0, target }]
+                vec![SideBandRecord::Map { pid, start: page * PAGE, length: PAGE, file_offset: 0, target }]
             }
             3 if pid != Pid(1) => {
                 self.processes.remove(&pid);
-                vec![Side::Exit { pid }]
+                vec![SideBandRecord::Exit { pid }]
             }
             _ => {
                 self.sample(pid, random, told_bits);
@@ -415,15 +415,15 @@ impl Machine {
         }
     }
 
-    fn exec(&mut self, pid: Pid, program: u64) -> Vec<Side> {
+    fn exec(&mut self, pid: Pid, program: u64) -> Vec<SideBandRecord> {
         let instance = self.instances.entry(program).or_default();
         *instance += 1;
         let path = format!("/bin/prog{program}");
         let pages = (0..PROGRAM_PAGES).map(|i| (1 + i, (path.clone(), i * PAGE))).collect();
         self.processes.insert(Pid(pid.0), Running { pages, program, instance: *instance });
         let length = PROGRAM_PAGES * PAGE;
-        let map = Side::Map { pid, start: PAGE, length, file_offset: 0, target: file(&path) };
-        vec![Side::Exec { pid, comm: "comm".into() }, map]
+        let map = SideBandRecord::Map { pid, start: PAGE, length, file_offset: 0, target: file(&path) };
+        vec![SideBandRecord::Exec { pid, comm: "comm".into() }, map]
     }
 
     fn sample(&mut self, pid: Pid, random: &mut Random, told_bits: bool) {
@@ -460,9 +460,9 @@ impl Machine {
         places.map(|((place, _), (first_pid, count))| entry(place, Pid(first_pid), count)).collect()
     }
 
-    fn tell_losses(&mut self) -> Side {
+    fn report_losses(&mut self) -> SideBandRecord {
         let records = self.lost - std::mem::replace(&mut self.told_lost, self.lost);
-        Side::Lost { event: Some(EventIndex(0)), records, cause: LossCause::BuffersFull }
+        SideBandRecord::Lost { event: Some(EventIndex(0)), records, cause: LossCause::BuffersFull }
     }
 }
 
@@ -504,7 +504,7 @@ fn simulate(seed: u64, told_bits: bool) -> [u64; 3] {
         now += 1;
         if random.below(30) == 0 || now >= 6000 {
             c.apply_entries(&machine.spilled(), interval(since, now));
-            c.apply(now, side(machine.tell_losses()));
+            c.apply(now, side(machine.report_losses()));
         }
         if random.below(60) == 0 || now >= 6000 {
             machine

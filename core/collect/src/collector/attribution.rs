@@ -4,7 +4,8 @@
 //! cannot be resolved has a cause. Never here: rings, files, clocks (see [`Host`]).
 
 use dwell_attribution::{
-    Apart, Applications, ExecutionId, ImageIndex, Images, Interval, Mapping, Process, Processes, TargetIndex,
+    Applications, ExecutionId, ImageIndex, Images, InstanceLimits, Interval, Mapping, Process, Processes,
+    TargetIndex,
 };
 use dwell_profile::{CountedEvent, CpuId, DimensionSet, ImageId, ImageKind, Pid, Tid};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -58,7 +59,7 @@ pub(super) struct Attribution<H> {
 
 impl<H: Host> Attribution<H> {
     /// Returns the attribution of a machine of which nothing is known yet.
-    pub(super) fn new(host: H, apart: Apart) -> Self {
+    pub(super) fn new(host: H, apart: InstanceLimits) -> Self {
         let mut apps = Applications::new(apart);
         let (idle, nobody) = (apps.uncounted("[idle]"), apps.uncounted("unknown"));
         Attribution {

@@ -13,7 +13,7 @@ use super::{
     branch_directions::{PLACES_MAX, read_code},
     bursts::Bursts,
 };
-use crate::{host::Host, source::items::RawStack};
+use crate::{host::Host, source::owned_record::RawStack};
 
 /// The architecture whose branch stacks are recorded.
 const OWN_ARCH: Arch = if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 };
@@ -91,11 +91,11 @@ mod tests {
         super::tests::{collector, file, side},
         *,
     };
-    use crate::source::items::{Item, Side};
+    use crate::source::owned_record::{OwnedRecord, SideBandRecord};
     use dwell_profile::{ExecutionEvidence, Pid};
 
-    fn stack(pid: Pid, branches: &[(u64, u64)]) -> Item {
-        Item::Branches(Box::new(RawStack { pid, branches: branches.to_vec() }))
+    fn stack(pid: Pid, branches: &[(u64, u64)]) -> OwnedRecord {
+        OwnedRecord::Branches(Box::new(RawStack { pid, branches: branches.to_vec() }))
     }
 
     /// The code is `cmp; je` at offset 0x10; the process's file is mapped at 0x1000, and JIT code at 0x7000.
@@ -103,8 +103,9 @@ mod tests {
     fn stacks_are_summed_for_each_time_that_counts_are_handed_out() {
         let mut c = collector();
         c.discover([Pid(1)]);
-        let map =
-            |start, target| side(Side::Map { pid: Pid(1), start, length: 0x1000, file_offset: 0, target });
+        let map = |start, target| {
+            side(SideBandRecord::Map { pid: Pid(1), start, length: 0x1000, file_offset: 0, target })
+        };
         c.apply(1, map(0x5000, file("/lib/a.so")));
         c.apply(1, map(0x7000, dwell_attribution::Target::Anonymous));
         let turn = (0x1018, 0x1010);

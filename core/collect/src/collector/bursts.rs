@@ -15,7 +15,7 @@ use super::{
 use crate::{
     evidence::transfers::{self, INSTRUCTION_BYTES_MAX, StepKind},
     host::Host,
-    source::items::{RawBreakpointCounts, RawBurst},
+    source::owned_record::{RawBreakpointCounts, RawBurst},
 };
 
 /// The architecture on which threads are stepped.
@@ -84,7 +84,7 @@ impl Bursts {
             *kinds.entry((place.image, place.offset.0)).or_insert_with(|| {
                 let mut code = [0; INSTRUCTION_BYTES_MAX];
                 let length = read_code(images, host, place.image, place.offset.0, &mut code);
-                StepKind::of(STEPPED_ARCH, &code[..length])
+                StepKind::decode(STEPPED_ARCH, &code[..length])
             })
         };
         let id = |image| -> ImageId { images.record(image).id.clone() };

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use dwell_attribution::{ExecutionId, ImageIndex};
-use dwell_profile::{CountedEvent, Event, EventIndex, Ledger, Settled};
+use dwell_profile::{AccumulatedSamples, CountedEvent, Event, EventIndex, SampleAccumulator};
 
 use super::{dimensions::ValuesIndex, unknown::UnknownCauses};
 use crate::loss::LossCause;
@@ -36,7 +36,7 @@ pub struct Slot {
 /// Counts since they were last taken, and totals of the epoch.
 pub struct SampleCounts {
     events: Vec<Event>,
-    counts: Ledger<Slot>,
+    counts: SampleAccumulator<Slot>,
     tallies: Vec<Tally>,
     lost: BTreeMap<LossCause, u64>,
     pub(super) unknown: UnknownCauses,
@@ -48,7 +48,7 @@ impl SampleCounts {
         SampleCounts {
             tallies: vec![Tally::default(); events.len()],
             events,
-            counts: Ledger::default(),
+            counts: SampleAccumulator::default(),
             lost: BTreeMap::new(),
             unknown: UnknownCauses::default(),
         }
@@ -84,7 +84,7 @@ impl SampleCounts {
     }
 
     /// Returns the counts since the last call.
-    pub(super) fn take(&mut self) -> Settled<Slot> {
+    pub(super) fn take(&mut self) -> AccumulatedSamples<Slot> {
         std::mem::take(&mut self.counts).finish()
     }
 

@@ -53,7 +53,7 @@ mod on_x86_64 {
         });
         c.apply(
             0,
-            Item::Sample(
+            OwnedRecord::Sample(
                 EventIndex(0),
                 Sample { mode: Mode::User, pc, pid: Pid(1), tid: Tid(1), cpu: Some(CpuId(0)), registers },
             ),

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     entries::Entry,
-    source::items::Side,
+    source::owned_record::SideBandRecord,
     sys::bpf::{
         Sizes,
         tests::{Recorded, in_bpf, left_in_bpf, on_host, recorded, tables, trace},
@@ -22,7 +22,7 @@ use crate::{
 /// Returns a collector that knows the processes of the trace.
 fn prepared(trace: &[Recorded]) -> Collector<FakeHost> {
     let events = vec![Event::CPU_CLOCK, Event::named("page-faults"), Event::INSTRUCTIONS];
-    let mut c = Collector::new(FakeHost, events, dwell_attribution::Apart::in_a_run(Vec::new()));
+    let mut c = Collector::new(FakeHost, events, dwell_attribution::InstanceLimits::in_a_run(Vec::new()));
     c.keep_spaces();
     c.discover([Pid(1)]);
     let mut pids: BTreeMap<Pid, &Recorded> = BTreeMap::new();
@@ -30,12 +30,17 @@ fn prepared(trace: &[Recorded]) -> Collector<FakeHost> {
         pids.entry(Pid(r.pid)).or_insert(r);
     });
     for (pid, r) in pids {
-        let map =
-            |start, length, target| Side::Map { pid: Pid(pid.0), start, length, file_offset: 0, target };
+        let map = |start, length, target| SideBandRecord::Map {
+            pid: Pid(pid.0),
+            start,
+            length,
+            file_offset: 0,
+            target,
+        };
         let program = file(&format!("/bin/program{}", r.inode));
         let sides = [
-            Side::Fork { pid: Pid(pid.0), parent_pid: Pid(1) },
-            Side::Exec { pid: Pid(pid.0), comm: "program".into() },
+            SideBandRecord::Fork { pid: Pid(pid.0), parent_pid: Pid(1) },
+            SideBandRecord::Exec { pid: Pid(pid.0), comm: "program".into() },
             map(r.start_code, r.end_code - r.start_code, program),
             map(0x7fff_f000_0000, 0x1000_0000, file("/lib/libc")),
         ];
@@ -61,7 +66,7 @@ fn one_by_one(trace: &[Recorded]) -> BTreeMap<String, u64> {
         let mode = if r.in_kernel() { Mode::Kernel } else { Mode::User };
         let sample =
             Sample { mode, pc: r.pc, pid: Pid(r.pid), tid: Tid(r.pid), cpu: Some(CpuId(0)), registers: None };
-        c.apply(3, Item::Sample(EventIndex(r.event), sample));
+        c.apply(3, OwnedRecord::Sample(EventIndex(r.event), sample));
     }
     counted(c)
 }

@@ -101,29 +101,34 @@ impl Bench {
     fn new() -> Self {
         let maps = Maps::default();
         let host = MapHost { maps: maps.clone(), ..MapHost::default() };
-        let collector = Collector::new(host, vec![Event::CPU_CLOCK], Apart::in_a_run(Vec::new()));
+        let collector = Collector::new(host, vec![Event::CPU_CLOCK], InstanceLimits::in_a_run(Vec::new()));
         Bench { collector, maps, now: 0, images: BTreeMap::new(), counts: BTreeMap::new() }
     }
 
-    fn apply(&mut self, item: Item) {
+    fn apply(&mut self, item: OwnedRecord) {
         self.now += 1;
         self.collector.apply(self.now, item);
     }
 
-    fn side(&mut self, side: Side) {
-        self.apply(Item::Side(Box::new(side)));
+    fn side(&mut self, side: SideBandRecord) {
+        self.apply(OwnedRecord::SideBand(Box::new(side)));
     }
 
     /// Executes a program that has memory for generated code.
     fn exec(&mut self, pid: Pid) {
-        self.side(Side::Exec { pid, comm: "server".into() });
-        let room =
-            Side::Map { pid, start: 0x1000, length: 0x8000, file_offset: 0, target: Target::Anonymous };
+        self.side(SideBandRecord::Exec { pid, comm: "server".into() });
+        let room = SideBandRecord::Map {
+            pid,
+            start: 0x1000,
+            length: 0x8000,
+            file_offset: 0,
+            target: Target::Anonymous,
+        };
         self.side(room);
     }
 
     fn fork(&mut self, parent_pid: Pid, pid: Pid) {
-        self.side(Side::Fork { pid, parent_pid });
+        self.side(SideBandRecord::Fork { pid, parent_pid });
     }
 
     fn write(&mut self, pid: Pid, line: &str) {
@@ -140,7 +145,7 @@ impl Bench {
                 cpu: Some(CpuId(0)),
                 registers: None,
             };
-            self.apply(Item::Sample(EventIndex(0), sample));
+            self.apply(OwnedRecord::Sample(EventIndex(0), sample));
         }
     }
 
@@ -189,7 +194,7 @@ fn workers_of_one_program_have_code_of_their_own_at_one_address() {
         b.write(Pid(pid), &format!("1000 40 {name}"));
         b.samples(Pid(pid), 0x1004, count);
     }
-    b.side(Side::Exit { pid: Pid(12) });
+    b.side(SideBandRecord::Exit { pid: Pid(12) });
     b.samples(Pid(12), 0x1004, 1); // This sample arrives after the exit.
     b.check(expect![[r#"
         jit:server parse 6
@@ -270,7 +275,7 @@ fn names_that_are_written_late_hold_for_their_own_process() {
     b.flush();
     b.write(Pid(10), "1000 40 late");
     b.write(Pid(10), "2000 40 elsewhere");
-    b.side(Side::Exit { pid: Pid(10) });
+    b.side(SideBandRecord::Exit { pid: Pid(10) });
     b.check(expect![[r#"
         jit:server - 1
         jit:server late 1
@@ -315,7 +320,7 @@ fn a_thousand_processes_with_equal_names_are_one_image_with_one_set_of_names() {
         b.write(Pid(pid), "1000 40 first\n2000 40 second");
         b.write(Pid(pid), &format!("3000 40 {}", ["even", "odd"][pid as usize % 2]));
         [0x1004, 0x2004, 0x3004].into_iter().for_each(|pc| b.samples(Pid(pid), pc, 1));
-        b.side(Side::Exit { pid: Pid(pid) });
+        b.side(SideBandRecord::Exit { pid: Pid(pid) });
         b.now += 3_000_000_000;
         if pid % 100 == 0 {
             b.flush();
@@ -342,7 +347,7 @@ fn what_the_kernel_aggregated_stands_under_its_own_processes_names() {
         b.fork(Pid(10), Pid(pid));
         b.write(Pid(pid), &format!("1000 40 {name}"));
     }
-    b.side(Side::Exit { pid: Pid(11) }); // Its entries arrive later.
+    b.side(SideBandRecord::Exit { pid: Pid(11) }); // Its entries arrive later.
     let place = Place::Process { pc: 0x1004, executable: 0 };
     let entry = |pid, count| Entry { place, pid, event: EventIndex(0).into(), cpu: None, count };
     let interval = Interval { since_ns: 0, until_ns: b.now };

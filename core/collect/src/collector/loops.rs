@@ -23,7 +23,7 @@ use crate::{
     },
     host::Host,
     registers::Registers,
-    source::{items::RawExits, records::Sample},
+    source::{owned_record::RawExits, records::Sample},
 };
 
 /// Number of samples at a place before its loops are searched.

@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use dwell_profile::{Counts, DimensionSet, DimensionValues, Event, ImageId, ImageOffset, SampleRun, Settled};
+use dwell_profile::{
+    AccumulatedSamples, Counts, DimensionSet, DimensionValues, Event, ImageId, ImageOffset, SampleRun,
+};
 
 use super::counts::Slot;
 
@@ -14,7 +16,7 @@ use super::counts::Slot;
 pub struct Rows {
     /// The texts of each run in order, with the numbers of its slots.
     runs: Vec<(Texts, Vec<usize>)>,
-    counted: Settled<Slot>,
+    counted: AccumulatedSamples<Slot>,
 }
 
 /// The texts that all rows of a run share.
@@ -34,7 +36,7 @@ pub struct Texts {
 
 impl Rows {
     /// Returns the rows for counts of slots; `texts` has one item for each slot, in order.
-    pub fn new(counted: Settled<Slot>, texts: impl Iterator<Item = Texts>) -> Self {
+    pub fn new(counted: AccumulatedSamples<Slot>, texts: impl Iterator<Item = Texts>) -> Self {
         let mut numbered: Vec<(Texts, usize)> = texts.zip(0..).collect();
         numbered.sort();
         let mut runs: Vec<(Texts, Vec<usize>)> = Vec::new();
@@ -85,13 +87,13 @@ impl Rows {
 
 impl Default for Rows {
     fn default() -> Self {
-        Rows { runs: Vec::new(), counted: dwell_profile::Ledger::default().finish() }
+        Rows { runs: Vec::new(), counted: dwell_profile::SampleAccumulator::default().finish() }
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use dwell_profile::{EventIndex, Ledger};
+    use dwell_profile::{EventIndex, SampleAccumulator};
 
     use super::*;
     use crate::collector::dimensions::ValuesIndex;
@@ -109,7 +111,7 @@ pub(crate) mod tests {
 
     /// Returns rows for items of texts, offset and count, each in a slot of its own.
     pub(crate) fn rows(texts: impl IntoIterator<Item = (Texts, u64, u64)>) -> Rows {
-        let mut counted = Ledger::default();
+        let mut counted = SampleAccumulator::default();
         let texts = texts.into_iter().zip(0..).map(|((texts, offset, count), number)| {
             counted.add(slot(number), number, offset, count);
             texts

@@ -63,3 +63,56 @@ pub(super) fn cut(text: &mut String, bytes_max: usize) {
         text.truncate(end.unwrap_or(0));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use dwell_attribution::Target;
+    use dwell_profile::{ImageOffset, Pid};
+
+    use super::{
+        super::tests::{KERNEL, collector, sample, side},
+        *,
+    };
+    use crate::source::{owned_record::SideBandRecord, records::Mode};
+
+    #[test]
+    fn symbols_outlive_a_sweep() {
+        let mut c = collector();
+        c.discover([Pid(1)]);
+        let (length, target) = (0x1000, Target::Anonymous);
+        c.apply(0, side(SideBandRecord::Map { pid: Pid(1), start: 0x9000, length, file_offset: 0, target }));
+        let mut symbols = BTreeMap::new();
+        for at in 0..3 {
+            c.apply(at, sample(Mode::Kernel, Pid(1), KERNEL + at));
+            c.apply(at, sample(Mode::User, Pid(1), 0x9000 + at));
+            // Add up the symbols of all records, as a reader does.
+            for image in c.take().images {
+                *symbols.entry(image.id.to_string()).or_default() += image.symbols.len();
+            }
+            c.sweep_images();
+        }
+        assert_eq!(symbols, BTreeMap::from([("jit:init".to_owned(), 3), ("kernel".to_owned(), 3)]));
+    }
+
+    #[test]
+    fn symbols_stay_storable() {
+        let mut c = collector();
+        let image = c.attribution.images.jit(&"java".into());
+        let symbol = |at: usize, name: &str| ImageSymbol {
+            offset: ImageOffset(at as u64),
+            size_bytes: 1,
+            name: name.to_owned(),
+        };
+        c.attribution.add_symbols(image, vec![symbol(0, &"é".repeat(4000)), symbol(0, "a"), symbol(0, "a")]);
+        let lengths: Vec<usize> =
+            c.attribution.images.record(image).symbols.iter().map(|s| s.name.len()).collect();
+        assert_eq!(lengths, [1, 4096]);
+        c.attribution.add_symbols(image, (0..5000).map(|at| symbol(at, &"x".repeat(5000))).collect());
+        assert_eq!(c.attribution.images.record(image).symbols.len(), 4096, "16 MiB of names");
+        c.attribution.add_symbols(image, (0..SYMBOLS_MAX).map(|at| symbol(at, "")).collect());
+        assert_eq!(c.attribution.images.record(image).symbols.len(), SYMBOLS_MAX);
+        assert!(c.attribution.images.record(image).symbols.is_sorted());
+    }
+}

@@ -10,7 +10,7 @@ use dwell_attribution::{
 use dwell_profile::{CodePlace, CpuId, Dimension, DimensionSet, ExecutionEvidence as Evidence};
 use dwell_profile::{ImageOffset, ImageSymbol, Pid, SampleKey, Tid};
 
-use super::{disturbances::DroppedSamples, symbols::SYMBOLS_MAX, *};
+use super::{disturbances::DroppedSamples, *};
 use crate::{
     host::{
         ProcessSnapshot, Region,
@@ -18,8 +18,8 @@ use crate::{
     },
     registers::Registers,
     source::{
-        items::{RawBreakpointCounts, RawBurst},
         merge::Merger,
+        owned_record::{RawBreakpointCounts, RawBurst},
     },
 };
 
@@ -128,19 +128,19 @@ pub(super) fn file(path: &str) -> Target {
     }
 }
 
-fn sample(mode: Mode, pid: Pid, pc: u64) -> Item {
-    Item::Sample(
+pub(super) fn sample(mode: Mode, pid: Pid, pc: u64) -> OwnedRecord {
+    OwnedRecord::Sample(
         EventIndex(0),
         Sample { mode, pc, pid, tid: pid.first_thread(), cpu: Some(CpuId(0)), registers: None },
     )
 }
 
-pub(super) fn side(side: Side) -> Item {
-    Item::Side(Box::new(side))
+pub(super) fn side(side: SideBandRecord) -> OwnedRecord {
+    OwnedRecord::SideBand(Box::new(side))
 }
 
 pub(super) fn collector() -> Collector<FakeHost> {
-    Collector::new(FakeHost, vec![Event::CPU_CLOCK], Apart::in_a_run(Vec::new()))
+    Collector::new(FakeHost, vec![Event::CPU_CLOCK], InstanceLimits::in_a_run(Vec::new()))
 }
 
 /// Returns the counts as text: `event image+offset app#instance count`.
@@ -157,26 +157,31 @@ pub(super) fn told(batch: &Batch) -> Vec<String> {
 fn samples_land_by_what_was_mapped_at_their_time() {
     let mut c = collector();
     c.discover([Pid(1)]);
-    let map = |pid, start, length, target| side(Side::Map { pid, start, length, file_offset: 0, target });
+    let map =
+        |pid, start, length, target| side(SideBandRecord::Map { pid, start, length, file_offset: 0, target });
     let items = [
         sample(Mode::User, Pid(1), 0x1004),
-        side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }),
+        side(SideBandRecord::Fork { pid: Pid(9), parent_pid: Pid(1) }),
         sample(Mode::User, Pid(9), 0x1004), // the child executes its parent's program
-        side(Side::Exec { pid: Pid(9), comm: "cc1".into() }),
+        side(SideBandRecord::Exec { pid: Pid(9), comm: "cc1".into() }),
         sample(Mode::Kernel, Pid(9), KERNEL + 7), // in exec itself: counted for the new program
         map(Pid(9), 0x5000, 0x1000, file("/usr/lib/cc1-13")),
         map(Pid(9), 0x9000, 0x1000, Target::Anonymous),
         sample(Mode::User, Pid(9), 0x5010),
         sample(Mode::User, Pid(9), 0x9010),
         sample(Mode::User, Pid(9), 0x1004), // the exec removed this mapping
-        side(Side::Exit { pid: Pid(9) }),
-        side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }), // the pid is reused by another process
+        side(SideBandRecord::Exit { pid: Pid(9) }),
+        side(SideBandRecord::Fork { pid: Pid(9), parent_pid: Pid(1) }), // the pid is reused by another process
         sample(Mode::User, Pid(9), 0x1008),
         sample(Mode::Kernel, Pid(0), KERNEL + 8),
         sample(Mode::User, Pid(u32::MAX), 0x10),
         sample(Mode::GuestUser, Pid(1), 0x77),
-        side(Side::Lost { event: Some(EventIndex(0)), records: 5, cause: crate::loss::LossCause::RingFull }),
-        side(Side::Throttle { event: Some(EventIndex(0)) }),
+        side(SideBandRecord::Lost {
+            event: Some(EventIndex(0)),
+            records: 5,
+            cause: crate::loss::LossCause::RingFull,
+        }),
+        side(SideBandRecord::Throttle { event: Some(EventIndex(0)) }),
     ];
     items.into_iter().enumerate().for_each(|(at, item)| c.apply(at as u64, item));
     assert_eq!(c.counts.tallies(), [Tally { samples: 10, lost: 5, throttled: 1, unknown: 2 }]);
@@ -205,8 +210,13 @@ fn what_was_forgotten_of_a_living_process_is_read_again() {
     let mut c = collector();
     c.discover([Pid(1)]);
     assert_eq!(c.attribution.processes.forget_least_recent(0), 1);
-    let heap =
-        Side::Map { pid: Pid(1), start: 0x7000, length: 0x1000, file_offset: 0, target: Target::Anonymous };
+    let heap = SideBandRecord::Map {
+        pid: Pid(1),
+        start: 0x7000,
+        length: 0x1000,
+        file_offset: 0,
+        target: Target::Anonymous,
+    };
     c.apply(1, side(heap)); // It comes too late to be read: the machine shows the first state.
     c.apply(2, sample(Mode::User, Pid(1), 0x1004));
     c.apply(3, sample(Mode::User, Pid(1), 0x1008));
@@ -224,7 +234,7 @@ fn registers_decide_branches() {
         let registers = Some(Box::new(Registers(values)));
         c.apply(
             0,
-            Item::Sample(
+            OwnedRecord::Sample(
                 EventIndex(0),
                 Sample { mode: Mode::User, pc, pid: Pid(1), tid: Tid(1), cpu: Some(CpuId(0)), registers },
             ),
@@ -251,7 +261,7 @@ fn the_kernels_time_is_charged_to_who_entered_it() {
         let pc = 0xffff_ffff_8000_0007;
         c.apply(
             0,
-            Item::Sample(
+            OwnedRecord::Sample(
                 EventIndex(0),
                 Sample { mode: Mode::Kernel, pc, pid: Pid(1), tid: Tid(1), cpu: Some(CpuId(0)), registers },
             ),
@@ -283,11 +293,14 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     let at = |c: &mut Collector<FakeHost>, time_ns, tid| {
         let sample =
             Sample { mode: Mode::User, pc: 0x1010, pid: Pid(1), tid, cpu: Some(CpuId(0)), registers: None };
-        c.apply(time_ns, Item::Sample(EventIndex(0), sample));
+        c.apply(time_ns, OwnedRecord::Sample(EventIndex(0), sample));
     };
     at(&mut c, 5, Tid(7));
     let pcs = vec![0x1010, 0x1012, 0x1010, 0x1012, 0x9000];
-    c.apply(10, Item::Burst(Box::new(RawBurst { pid: Pid(1), tid: Tid(7), stepped_until_ns: 20, pcs })));
+    c.apply(
+        10,
+        OwnedRecord::Burst(Box::new(RawBurst { pid: Pid(1), tid: Tid(7), stepped_until_ns: 20, pcs })),
+    );
     [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, Tid(tid)));
     assert_eq!(c.disturbances.dropped(), DroppedSamples { stepped: 2, counted: 0, watched: 0 });
     assert_eq!(c.opaque_steps(), 1);
@@ -309,11 +322,11 @@ fn samples_in_a_window_are_dropped_and_its_counts_kept() {
     let at = |c: &mut Collector<FakeHost>, time_ns, tid| {
         let sample =
             Sample { mode: Mode::User, pc: 0x1010, pid: Pid(1), tid, cpu: Some(CpuId(0)), registers: None };
-        c.apply(time_ns, Item::Sample(EventIndex(0), sample));
+        c.apply(time_ns, OwnedRecord::Sample(EventIndex(0), sample));
     };
     let counts = vec![(0x1012, 40), (0x1010, 0), (0x9000, 7)];
     let raw = RawBreakpointCounts { pid: Pid(1), tid: Tid(7), until_ns: 20, counts };
-    c.apply(10, Item::BreakpointCounts(Box::new(raw)));
+    c.apply(10, OwnedRecord::BreakpointCounts(Box::new(raw)));
     [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, Tid(tid)));
     assert_eq!(c.disturbances.dropped(), DroppedSamples { stepped: 0, counted: 2, watched: 0 });
     assert_eq!(c.counts.tallies()[0].samples, 2, "one of another thread, one after");
@@ -328,8 +341,8 @@ fn kernel_threads_go_by_their_names() {
     let mut c = collector();
     let kthreadd = c.attribution.apps.uncounted("kthreadd");
     c.attribution.processes.discover(Pid(2), dwell_attribution::Process::new(kthreadd, true));
-    c.apply(0, side(Side::Fork { pid: Pid(30), parent_pid: Pid(2) }));
-    c.apply(1, side(Side::Comm { pid: Pid(30), tid: Tid(30), comm: "kworker/1:2-events".into() }));
+    c.apply(0, side(SideBandRecord::Fork { pid: Pid(30), parent_pid: Pid(2) }));
+    c.apply(1, side(SideBandRecord::Comm { pid: Pid(30), tid: Tid(30), comm: "kworker/1:2-events".into() }));
     c.apply(2, sample(Mode::Kernel, Pid(30), KERNEL));
     assert_eq!(told(&c.take()), ["cpu-clock kernel+0 kworker#0 1"]);
 }
@@ -340,7 +353,16 @@ fn unused_targets_are_swept() {
     c.discover([Pid(1)]);
     for i in 0..TARGETS_MAX as u64 + 10 {
         let target = file(&format!("/tmp/{i}"));
-        c.apply(i, side(Side::Map { pid: Pid(1), start: 0x10_0000, length: 0x1000, file_offset: 0, target }));
+        c.apply(
+            i,
+            side(SideBandRecord::Map {
+                pid: Pid(1),
+                start: 0x10_0000,
+                length: 0x1000,
+                file_offset: 0,
+                target,
+            }),
+        );
     }
     c.apply(0, sample(Mode::User, Pid(1), 0x10_0001));
     let before = told(&c.take());
@@ -351,49 +373,10 @@ fn unused_targets_are_swept() {
 }
 
 #[test]
-fn symbols_outlive_a_sweep() {
-    let mut c = collector();
-    c.discover([Pid(1)]);
-    let (length, target) = (0x1000, Target::Anonymous);
-    c.apply(0, side(Side::Map { pid: Pid(1), start: 0x9000, length, file_offset: 0, target }));
-    let mut symbols = BTreeMap::new();
-    for at in 0..3 {
-        c.apply(at, sample(Mode::Kernel, Pid(1), KERNEL + at));
-        c.apply(at, sample(Mode::User, Pid(1), 0x9000 + at));
-        // Add up the symbols of all records, as a reader does.
-        for image in c.take().images {
-            *symbols.entry(image.id.to_string()).or_default() += image.symbols.len();
-        }
-        c.sweep_images();
-    }
-    assert_eq!(symbols, BTreeMap::from([("jit:init".to_owned(), 3), ("kernel".to_owned(), 3)]));
-}
-
-#[test]
-fn symbols_stay_storable() {
-    let mut c = collector();
-    let image = c.attribution.images.jit(&"java".into());
-    let symbol = |at: usize, name: &str| ImageSymbol {
-        offset: ImageOffset(at as u64),
-        size_bytes: 1,
-        name: name.to_owned(),
-    };
-    c.attribution.add_symbols(image, vec![symbol(0, &"é".repeat(4000)), symbol(0, "a"), symbol(0, "a")]);
-    let lengths: Vec<usize> =
-        c.attribution.images.record(image).symbols.iter().map(|s| s.name.len()).collect();
-    assert_eq!(lengths, [1, 4096]);
-    c.attribution.add_symbols(image, (0..5000).map(|at| symbol(at, &"x".repeat(5000))).collect());
-    assert_eq!(c.attribution.images.record(image).symbols.len(), 4096, "16 MiB of names");
-    c.attribution.add_symbols(image, (0..SYMBOLS_MAX).map(|at| symbol(at, "")).collect());
-    assert_eq!(c.attribution.images.record(image).symbols.len(), SYMBOLS_MAX);
-    assert!(c.attribution.images.record(image).symbols.is_sorted());
-}
-
-#[test]
 fn missed_exits_are_noticed_after_a_loss() {
     let mut c = collector();
     c.discover([Pid(1)]);
-    c.apply(0, side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }));
+    c.apply(0, side(SideBandRecord::Fork { pid: Pid(9), parent_pid: Pid(1) }));
     c.refresh([Pid(1)], 100);
     c.apply(1, sample(Mode::User, Pid(9), 0x1004)); // Late records still find the process.
     assert_eq!(told(&c.take()), ["cpu-clock /bin/init+4 init#1 1"]);
@@ -431,7 +414,7 @@ const PAGE: u64 = 0x1000;
 
 impl Truth {
     /// Lets one thing happen, and returns the records of it.
-    fn step(&mut self, random: &mut Random) -> Vec<Item> {
+    fn step(&mut self, random: &mut Random) -> Vec<OwnedRecord> {
         let pids: Vec<Pid> = self.processes.keys().copied().collect();
         let pid = pids[random.below(pids.len() as u64) as usize];
         match random.below(20) {
@@ -440,11 +423,11 @@ impl Truth {
             2 => self.map(pid, random),
             3 if pid != Pid(1) => {
                 self.processes.remove(&pid);
-                vec![side(Side::Exit { pid })]
+                vec![side(SideBandRecord::Exit { pid })]
             }
             4 => {
                 self.lost += 3;
-                vec![side(Side::Lost {
+                vec![side(SideBandRecord::Lost {
                     event: Some(EventIndex(0)),
                     records: 3,
                     cause: crate::loss::LossCause::RingFull,
@@ -454,36 +437,37 @@ impl Truth {
         }
     }
 
-    fn fork(&mut self, parent_pid: Pid, pid: Pid) -> Vec<Item> {
+    fn fork(&mut self, parent_pid: Pid, pid: Pid) -> Vec<OwnedRecord> {
         if self.processes.contains_key(&pid) {
             return Vec::new();
         }
         let child = self.processes[&parent_pid].clone();
         self.processes.insert(Pid(pid.0), child);
-        vec![side(Side::Fork { pid, parent_pid })]
+        vec![side(SideBandRecord::Fork { pid, parent_pid })]
     }
 
-    fn exec(&mut self, pid: Pid, program: u64) -> Vec<Item> {
+    fn exec(&mut self, pid: Pid, program: u64) -> Vec<OwnedRecord> {
         let name = format!("prog{program}");
         let instance = self.executions.entry(name.clone()).or_default();
         *instance += 1;
         let path = format!("/bin/{name}");
         let pages = (0..4).map(|i| (1 + i, (path.clone(), i * PAGE))).collect();
         self.processes.insert(Pid(pid.0), (pages, format!("{name}#{instance}")));
-        let map = Side::Map { pid, start: PAGE, length: 4 * PAGE, file_offset: 0, target: file(&path) };
-        vec![side(Side::Exec { pid, comm: "comm".into() }), side(map)]
+        let map =
+            SideBandRecord::Map { pid, start: PAGE, length: 4 * PAGE, file_offset: 0, target: file(&path) };
+        vec![side(SideBandRecord::Exec { pid, comm: "comm".into() }), side(map)]
     }
 
-    fn map(&mut self, pid: Pid, random: &mut Random) -> Vec<Item> {
+    fn map(&mut self, pid: Pid, random: &mut Random) -> Vec<OwnedRecord> {
         let (first, count) = (1 + random.below(12), 1 + random.below(4));
         let (path, offset) = (format!("/lib/{}", random.below(5)), PAGE * random.below(3));
         let (pages, _) = self.processes.get_mut(&pid).unwrap();
         (0..count).for_each(|i| drop(pages.insert(first + i, (path.clone(), offset + i * PAGE))));
         let (start, length) = (first * PAGE, count * PAGE);
-        vec![side(Side::Map { pid, start, length, file_offset: offset, target: file(&path) })]
+        vec![side(SideBandRecord::Map { pid, start, length, file_offset: offset, target: file(&path) })]
     }
 
-    fn sample(&mut self, pid: Pid, random: &mut Random) -> Item {
+    fn sample(&mut self, pid: Pid, random: &mut Random) -> OwnedRecord {
         let (pages, app) = &self.processes[&pid];
         let (page, within) = (1 + random.below(16), random.below(4));
         let pc = page * PAGE + within;
@@ -499,7 +483,7 @@ impl Truth {
 }
 
 /// Replays the records. Each CPU's records become visible in bursts, at most the merge window behind those of others.
-fn replay(streams: Vec<Vec<(u64, Item)>>, end: u64, random: &mut Random) -> Collector<FakeHost> {
+fn replay(streams: Vec<Vec<(u64, OwnedRecord)>>, end: u64, random: &mut Random) -> Collector<FakeHost> {
     const WINDOW: u64 = 50;
     let mut c = collector();
     c.discover([Pid(1)]);
@@ -530,7 +514,7 @@ fn samples_in_are_samples_stored_plus_losses() {
         let mut truth = Truth::default();
         let pages = BTreeMap::from([(1, ("/bin/init".to_owned(), 0))]);
         truth.processes.insert(Pid(1), (pages, "init#1".to_owned()));
-        let mut streams: Vec<Vec<(u64, Item)>> = (0..CPUS).map(|_| Vec::new()).collect();
+        let mut streams: Vec<Vec<(u64, OwnedRecord)>> = (0..CPUS).map(|_| Vec::new()).collect();
         let mut now = 0;
         for _ in 0..3000 {
             let cpu = random.below(CPUS) as usize;
@@ -555,7 +539,7 @@ fn dimensions_are_those_of_the_samples_time() {
     c.keep_dimensions(Dimension::ALL.into_iter().collect());
     c.discover([Pid(1)]);
     let on = |pid, tid, cpu| {
-        Item::Sample(
+        OwnedRecord::Sample(
             EventIndex(0),
             Sample { mode: Mode::Kernel, pc: KERNEL + 4, pid, tid, cpu, registers: None },
         )
@@ -563,16 +547,16 @@ fn dimensions_are_those_of_the_samples_time() {
     let items = [
         on(Pid(1), Tid(1), Some(CpuId(0))),
         on(Pid(1), Tid(1), Some(CpuId(0))),
-        side(Side::BeginThread { tid: Tid(7), parent_pid: Pid(1), parent_tid: Tid(1) }),
+        side(SideBandRecord::BeginThread { tid: Tid(7), parent_pid: Pid(1), parent_tid: Tid(1) }),
         on(Pid(1), Tid(7), Some(CpuId(1))), // it has the name of its creator
-        side(Side::Comm { pid: Pid(1), tid: Tid(7), comm: "io".into() }),
+        side(SideBandRecord::Comm { pid: Pid(1), tid: Tid(7), comm: "io".into() }),
         on(Pid(1), Tid(7), Some(CpuId(1))),
-        side(Side::BeginThread { tid: Tid(9), parent_pid: Pid(1), parent_tid: Tid(7) }),
-        side(Side::Fork { pid: Pid(9), parent_pid: Pid(1) }),
+        side(SideBandRecord::BeginThread { tid: Tid(9), parent_pid: Pid(1), parent_tid: Tid(7) }),
+        side(SideBandRecord::Fork { pid: Pid(9), parent_pid: Pid(1) }),
         on(Pid(9), Tid(9), Some(CpuId(1))), // not in /proc any more: name and group of its parent
-        side(Side::Exec { pid: Pid(9), comm: "cc1".into() }),
+        side(SideBandRecord::Exec { pid: Pid(9), comm: "cc1".into() }),
         on(Pid(9), Tid(9), Some(CpuId(1))),
-        side(Side::EndThread { tid: Tid(9) }),
+        side(SideBandRecord::EndThread { tid: Tid(9) }),
         on(Pid(9), Tid(9), Some(CpuId(1))), // exited, so its number is nobody's
         on(Pid(0), Tid(0), Some(CpuId(1))),
     ];

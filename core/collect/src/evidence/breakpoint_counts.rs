@@ -27,7 +27,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     evidence::bursts::count,
     random::Random,
-    source::{items::RawBreakpointCounts, now_ns},
+    source::{now_ns, owned_record::RawBreakpointCounts},
     sys::breakpoint::{self, Breakpoints, PLACES_MAX},
 };
 

@@ -15,7 +15,7 @@ use dwell_profile::{BurstsRecord, Pid, Tid};
 
 use crate::{
     random::Random,
-    source::{items::RawBurst, now_ns},
+    source::{now_ns, owned_record::RawBurst},
     sys::tracer::{BURSTS_MAX, Ending, How, Order, Stepper, Steps},
 };
 

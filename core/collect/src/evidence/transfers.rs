@@ -21,7 +21,7 @@ pub struct StepKind {
 
 impl StepKind {
     /// Returns the kind of the instruction at the start of `code`, or `None` if there is no code.
-    pub fn of(arch: Arch, code: &[u8]) -> Option<Self> {
+    pub fn decode(arch: Arch, code: &[u8]) -> Option<Self> {
         let instruction = dwell_image::instructions(arch, code, ImageAddress(0)).into_iter().next()?;
         let repeats = instruction.text.starts_with("rep");
         let chooses = matches!(instruction.flow, Flow::Branch { .. } | Flow::IndirectJump);
@@ -125,11 +125,11 @@ mod tests {
 
     #[test]
     fn kinds_are_read_from_code() {
-        let kind = |code: &[u8]| StepKind::of(Arch::X86_64, code).unwrap();
+        let kind = |code: &[u8]| StepKind::decode(Arch::X86_64, code).unwrap();
         assert_eq!(kind(&[0x75, 0xfe, 0x90]), StepKind { length: 2, chooses: true, repeats: false });
         assert_eq!(kind(&[0xf3, 0xa4, 0x90]), StepKind { length: 2, chooses: false, repeats: true });
         assert_eq!(kind(&[0xc3]), StepKind { length: 1, chooses: false, repeats: false });
         assert_eq!(kind(&[0xff, 0xe0]), StepKind { length: 2, chooses: true, repeats: false });
-        assert_eq!(StepKind::of(Arch::X86_64, &[]), None);
+        assert_eq!(StepKind::decode(Arch::X86_64, &[]), None);
     }
 }

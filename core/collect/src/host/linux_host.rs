@@ -173,7 +173,7 @@ impl Host for LinuxHost {
     fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
         let stat = String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?).into_owned();
         let stat = procfs::parse_stat(&stat)?;
-        let executable = Executable::of(pid);
+        let executable = Executable::open(pid);
         let inode = executable.as_ref().and_then(|e| e.inode);
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         let mappings = procfs::parse_maps(&maps, inode);
@@ -449,7 +449,7 @@ struct Executable {
 }
 
 impl Executable {
-    fn of(pid: Pid) -> Option<Self> {
+    fn open(pid: Pid) -> Option<Self> {
         use std::os::unix::ffi::OsStringExt;
         let link = format!("/proc/{pid}/exe");
         let mut path = fs::read_link(&link).ok()?.into_os_string().into_vec();

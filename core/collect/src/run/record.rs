@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dwell_attribution::Apart;
+use dwell_attribution::InstanceLimits;
 use dwell_profile::{Pid, Writer};
 
 use crate::{
@@ -48,7 +48,7 @@ pub fn record(
         rate: options.rate,
         name: options.name.clone(),
         branches: options.branches,
-        apart: Apart::in_a_run(options.by_process.clone()),
+        apart: InstanceLimits::in_a_run(options.by_process.clone()),
         dimensions: options.dimensions,
         data: options.data,
         counting,
@@ -102,7 +102,7 @@ fn open_command(
     let paused = PausedCommand::fork(words, tracer).map_err(failed)?;
     match Session::open(setup, &Tasks::FromExec(paused.pid()), writer) {
         Ok(session) => match paused.resume() {
-            Ok(child) => Ok((session, Running::Command { child, status: None, told_to_end: None })),
+            Ok(child) => Ok((session, Running::Command { child, status: None, signalled: None })),
             Err(error) => {
                 session.discard();
                 Err(failed(error))
@@ -119,7 +119,7 @@ fn open_command(
 enum Running {
     System,
     Processes(Vec<Pid>),
-    Command { child: Child, status: Option<ExitStatus>, told_to_end: Option<Instant> },
+    Command { child: Child, status: Option<ExitStatus>, signalled: Option<Instant> },
 }
 
 impl Running {
@@ -138,8 +138,8 @@ impl Running {
     /// Signals a command to end as well. Returns whether to stop waiting for it. A command that does not end is left
     /// running.
     fn interrupt(&mut self, stop: &Stop) -> bool {
-        let Running::Command { child, told_to_end, .. } = self else { return true };
-        let told = *told_to_end.get_or_insert_with(|| {
+        let Running::Command { child, signalled, .. } = self else { return true };
+        let told = *signalled.get_or_insert_with(|| {
             stop.pass_on(rustix::process::Pid::from_child(child));
             Instant::now()
         });

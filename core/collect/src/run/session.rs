@@ -37,15 +37,16 @@ use crate::{
     },
     source::{
         Backend, KernelTables, ROUND_MIN, Source, SourceTally, Tasks,
-        choose::{Chosen, Wish, open_source},
-        events::Plan,
-        items::{Item, RawBurst},
+        choose::{OpenedSource, SourceRequest, open_source},
+        events::EventConfig,
         merge::Merger,
-        now_ns, paranoid, sees_all_processes, wait_for,
+        now_ns,
+        owned_record::{OwnedRecord, RawBurst},
+        paranoid, sees_all_processes, wait_for,
     },
     sys::{event_times::EventTimes, heap},
 };
-use dwell_attribution::{Apart, Interval};
+use dwell_attribution::{InstanceLimits, Interval};
 
 /// The longest time between a record's time stamp and the moment at which the record becomes visible in its ring.
 const MERGE_WINDOW: Duration = Duration::from_millis(5);
@@ -80,7 +81,7 @@ pub struct Setup {
     /// Whether to sample registers.
     pub branches: bool,
     /// Which executions are kept apart.
-    pub apart: Apart,
+    pub apart: InstanceLimits,
     /// The dimensions that are kept of each sample beside its place.
     pub dimensions: DimensionSet,
     /// Whether to count which data the sampled instructions refer to.
@@ -111,8 +112,8 @@ pub struct Session {
     /// How long each event had counted when the epoch began; empty at first.
     times_at_epoch: Vec<EventTimes>,
     collector: Collector<LinuxHost>,
-    merger: Merger<Item>,
-    plans: Vec<Plan>,
+    merger: Merger<OwnedRecord>,
+    event_configs: Vec<EventConfig>,
     clock: MeasuredClock,
     counting: Counting,
     notes: Notes,
@@ -136,7 +137,7 @@ impl Session {
     pub fn open(setup: Setup, tasks: &Tasks, writer: &Writer) -> Result<Self, CollectError> {
         let mut clock = MeasuredClock::default();
         (0..5).for_each(|_| clock.measure());
-        let wish = Wish {
+        let request = SourceRequest {
             backend: setup.backend,
             events: &setup.events,
             rate: setup.rate,
@@ -146,14 +147,14 @@ impl Session {
             branch_stacks_hz: setup.branch_stacks_hz,
             clock_hz: clock.median_hz(),
         };
-        let mut chosen = open_source(&wish, tasks)?;
+        let mut opened = open_source(&request, tasks)?;
         if matches!(tasks, Tasks::All) {
             heap::give_back_code(); // A daemon's memory peaks while opening reads the kernel's symbols.
         }
         let host = LinuxHost::new();
-        add_notes(&mut chosen, &host, setup.branches, matches!(tasks, Tasks::All));
-        let stacks_note = branch_stacks_note(&chosen, setup.branch_stacks_hz);
-        let Chosen { mut source, plans, notes: texts } = chosen;
+        add_notes(&mut opened, &host, setup.branches, matches!(tasks, Tasks::All));
+        let stacks_note = branch_stacks_note(&opened, setup.branch_stacks_hz);
+        let OpenedSource { mut source, event_configs, notes: texts } = opened;
         let mut notes = Notes::default();
         texts.into_iter().for_each(|text| notes.add(text));
         match stacks_note {
@@ -161,8 +162,8 @@ impl Session {
             text => text.into_iter().for_each(|text| notes.add(text)),
         }
         let (backend, aggregates) = (source.backend(), source.tables().is_some());
-        let epoch = new_epoch(setup.scope, setup.name, backend, &plans, notes.texts());
-        let events = plans.iter().map(|p| p.event.clone()).collect();
+        let epoch = new_epoch(setup.scope, setup.name, backend, &event_configs, notes.texts());
+        let events = event_configs.iter().map(|p| p.event.clone()).collect();
         let mut collector = Collector::new(host, events, setup.apart);
         if !sees_all_processes() {
             collector.call_hidden_processes();
@@ -189,7 +190,7 @@ impl Session {
             malformed: 0,
             collector,
             merger: Merger::default(),
-            plans,
+            event_configs,
             clock,
             counting: setup.counting,
             notes,
@@ -307,7 +308,7 @@ impl Session {
     /// Adds bursts to the records. Returns the time before which the records contain all bursts.
     fn take_in(&mut self, bursts: Vec<(u64, RawBurst)>) -> u64 {
         for (begin_ns, burst) in bursts {
-            self.merger.push(begin_ns, Item::Burst(Box::new(burst)));
+            self.merger.push(begin_ns, OwnedRecord::Burst(Box::new(burst)));
         }
         self.counting.bursts.as_ref().and_then(BurstRecorder::since_ns).unwrap_or(u64::MAX)
     }
@@ -316,10 +317,10 @@ impl Session {
     fn cpu_ns(&self) -> f64 {
         /// The clock that is assumed where none was measured. Only the budget depends on it.
         const CLOCK_HZ: f64 = 3e9;
-        let Some((plan, tally)) = self.tallies().find(|(p, _)| p.event.is_time()) else { return 0.0 };
-        let period_ns = match plan.unit {
-            Unit::Nanoseconds => plan.period as f64,
-            _ => plan.period as f64 * 1e9 / self.clock.median_hz().unwrap_or(CLOCK_HZ),
+        let Some((event_config, tally)) = self.tallies().find(|(p, _)| p.event.is_time()) else { return 0.0 };
+        let period_ns = match event_config.unit {
+            Unit::Nanoseconds => event_config.period as f64,
+            _ => event_config.period as f64 * 1e9 / self.clock.median_hz().unwrap_or(CLOCK_HZ),
         };
         period_ns * tally.samples as f64
     }
@@ -416,7 +417,12 @@ impl Session {
         self.malformed += self.source.as_mut().map_or(0, |source| source.take_malformed());
         self.refresh_account();
         stored?; // On an error the tallies must not include samples that were not stored.
-        self.store.write_epoch(&self.plans, self.collector.counts.tallies(), self.malformed, &self.clock)
+        self.store.write_epoch(
+            &self.event_configs,
+            self.collector.counts.tallies(),
+            self.malformed,
+            &self.clock,
+        )
     }
 
     /// Stops sampling, counts the samples that are still on their way, stores them and ends the epoch.
@@ -477,8 +483,8 @@ impl Session {
     }
 
     /// Returns the tallies of the epoch so far, by event.
-    pub fn tallies(&self) -> impl Iterator<Item = (&Plan, Tally)> {
-        self.plans.iter().zip(self.collector.counts.tallies().iter().copied())
+    pub fn tallies(&self) -> impl Iterator<Item = (&EventConfig, Tally)> {
+        self.event_configs.iter().zip(self.collector.counts.tallies().iter().copied())
     }
 
     /// Returns the number of samples counted in the epoch so far.
@@ -514,38 +520,38 @@ impl Session {
 }
 
 /// Adds notes about the conditions of sampling that the user should know.
-fn add_notes(chosen: &mut Chosen, host: &LinuxHost, branches: bool, is_whole_machine: bool) {
-    let features = chosen.source.features();
+fn add_notes(opened: &mut OpenedSource, host: &LinuxHost, branches: bool, is_whole_machine: bool) {
+    let features = opened.source.features();
     if features.user_only {
-        chosen.notes.push(format!("user mode only: perf_event_paranoid is {}", paranoid()));
+        opened.notes.push(format!("user mode only: perf_event_paranoid is {}", paranoid()));
     } else if !host.sees_kernel_addresses() {
         let note = "kernel symbols are hidden: kernel.kptr_restrict forbids reading addresses";
-        chosen.notes.push(note.to_owned());
+        opened.notes.push(note.to_owned());
     }
     if is_whole_machine && !sees_all_processes() {
         let note = "in a pid namespace: programs outside of it are shown as [outside], and most of their code as unknown";
-        chosen.notes.push(note.to_owned());
+        opened.notes.push(note.to_owned());
     }
     if features.escaped > 0 {
         let note = format!(
             "{} threads were created while Dwell attached to their processes: some may not be sampled",
             features.escaped
         );
-        chosen.notes.push(note);
+        opened.notes.push(note);
     }
     if branches && !features.registers {
         let note = "no branch directions: this kernel does not sample registers";
-        chosen.notes.push(note.to_owned());
+        opened.notes.push(note.to_owned());
     }
 }
 
 /// Returns the note about branch stacks where a processor may support them.
-fn branch_stacks_note(chosen: &Chosen, hz: u32) -> Option<String> {
-    if chosen.source.features().branch_stacks {
+fn branch_stacks_note(opened: &OpenedSource, hz: u32) -> Option<String> {
+    if opened.source.features().branch_stacks {
         return Some(format!("branch stacks (LBR, BRBE) are recorded, some {hz} a second of a busy CPU"));
     }
-    let is_asked = hz > 0 && chosen.source.backend() == Backend::Perf;
-    (is_asked && chosen.plans.iter().any(Plan::is_hardware))
+    let is_asked = hz > 0 && opened.source.backend() == Backend::Perf;
+    (is_asked && opened.event_configs.iter().any(EventConfig::is_hardware))
         .then(|| "no branch stacks: this machine has none (LBR, BRBE)".to_owned())
 }
 
@@ -553,13 +559,13 @@ fn new_epoch(
     scope: Scope,
     name: Option<String>,
     backend: Backend,
-    plans: &[Plan],
+    event_configs: &[EventConfig],
     notes: Vec<String>,
 ) -> Epoch {
     let start = Timestamp::now();
-    let none = |plan: &Plan| EventRecord {
-        period: plan.period,
-        unit: plan.unit,
+    let none = |event_config: &EventConfig| EventRecord {
+        period: event_config.period,
+        unit: event_config.unit,
         samples: 0,
         lost: 0,
         throttled: 0,
@@ -576,7 +582,7 @@ fn new_epoch(
         cpu,
         backend: backend.name().to_owned(),
         scope,
-        events: plans.iter().map(|p| (p.event.clone(), none(p))).collect(),
+        events: event_configs.iter().map(|p| (p.event.clone(), none(p))).collect(),
         notes,
         bursts: None,
         breakpoints: None,

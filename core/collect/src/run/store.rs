@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use crate::{
     collector::{Batch, Rows, Tally},
     run::{clocks::Clocks, machine::MeasuredClock},
-    source::events::Plan,
+    source::events::EventConfig,
 };
 
 /// Maximum number of pieces of evidence that are kept while the database refuses them. Each takes a few KB, and none is
@@ -121,12 +121,12 @@ impl Store {
     /// Writes the tallies of what was stored.
     pub fn write_epoch(
         &mut self,
-        plans: &[Plan],
+        event_configs: &[EventConfig],
         tallies: &[Tally],
         malformed: u64,
         clock: &MeasuredClock,
     ) -> Result<(), DatabaseError> {
-        self.epoch.events = self.records(plans, tallies, malformed);
+        self.epoch.events = self.records(event_configs, tallies, malformed);
         clock.write_to(&mut self.epoch.cpu);
         let written = self.writer.update(&self.epoch);
         self.failures += u64::from(written.is_err());
@@ -135,20 +135,25 @@ impl Store {
 
     /// Returns periods and tallies by event. The number `malformed` of unparsable records counts as losses of the first
     /// event.
-    pub fn records(&self, plans: &[Plan], tallies: &[Tally], malformed: u64) -> BTreeMap<Event, EventRecord> {
-        let pairs = plans.iter().zip(tallies).enumerate();
-        let record = |(at, (plan, tally)): (usize, (&Plan, &Tally))| {
-            let dropped = self.dropped.get(&plan.event).copied().unwrap_or(0);
+    pub fn records(
+        &self,
+        event_configs: &[EventConfig],
+        tallies: &[Tally],
+        malformed: u64,
+    ) -> BTreeMap<Event, EventRecord> {
+        let pairs = event_configs.iter().zip(tallies).enumerate();
+        let record = |(at, (event_config, tally)): (usize, (&EventConfig, &Tally))| {
+            let dropped = self.dropped.get(&event_config.event).copied().unwrap_or(0);
             let record = EventRecord {
                 samples: tally.samples.saturating_sub(dropped),
                 lost: tally.lost + dropped + if at == 0 { malformed } else { 0 },
                 throttled: tally.throttled,
                 unknown: tally.unknown,
-                period: plan.period,
-                unit: plan.unit,
+                period: event_config.period,
+                unit: event_config.unit,
                 running_share: self.running_shares.get(at).copied().flatten(),
             };
-            (plan.event.clone(), record)
+            (event_config.event.clone(), record)
         };
         pairs.map(record).collect()
     }
@@ -237,10 +242,12 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
         let mut store = Store::begin(&database.writer().unwrap(), epoch(), 10).unwrap();
-        let plan = Plan { event: Event::CPU_CLOCK, unit: Unit::Nanoseconds, ..Plan::side_band() };
+        let event_config =
+            EventConfig { event: Event::CPU_CLOCK, unit: Unit::Nanoseconds, ..EventConfig::side_band() };
         let counted = |store: &Store, samples| {
             let tally = Tally { samples, ..Tally::default() };
-            let record = store.records(std::slice::from_ref(&plan), &[tally], 0)[&Event::CPU_CLOCK].clone();
+            let record =
+                store.records(std::slice::from_ref(&event_config), &[tally], 0)[&Event::CPU_CLOCK].clone();
             (record.samples, record.lost)
         };
         store.put(batch(0..100)).unwrap();

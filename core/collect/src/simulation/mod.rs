@@ -15,7 +15,7 @@ use std::{
 };
 
 use dwell_attribution::{
-    Apart, FileVersion, Identity, ImageFiles, Interval, KernelPlace, MappedRange, Target,
+    FileVersion, Identity, ImageFiles, InstanceLimits, Interval, KernelPlace, MappedRange, Target,
 };
 use dwell_profile::{Event, ImageId, ImageSymbol, Pid};
 use random::Random;
@@ -24,7 +24,7 @@ use world::{Habits, KERNEL, KERNEL_BYTES, Truth, World};
 use crate::{
     collector::{Batch, Collector},
     host::{Host, ProcessSnapshot},
-    source::{items::Item, merge::Merger},
+    source::{merge::Merger, owned_record::OwnedRecord},
 };
 
 /// As long as a session waits for records on their way.
@@ -101,7 +101,7 @@ struct Run {
     world: Rc<RefCell<World>>,
     random: Random,
     collector: Collector<SimulatedHost>,
-    merger: Merger<Item>,
+    merger: Merger<OwnedRecord>,
     /// What was stored: (epoch, app, instance) → places.
     stored: BTreeMap<(u32, String, u32), Places>,
     epoch: u32,
@@ -116,8 +116,11 @@ impl Run {
     fn new(habits: Habits, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let world = Rc::new(RefCell::new(World::new(habits, &mut random)));
-        let collector =
-            Collector::new(SimulatedHost(world.clone()), vec![Event::CPU_CLOCK], Apart::in_a_run(Vec::new()));
+        let collector = Collector::new(
+            SimulatedHost(world.clone()),
+            vec![Event::CPU_CLOCK],
+            InstanceLimits::in_a_run(Vec::new()),
+        );
         Run {
             world,
             random,

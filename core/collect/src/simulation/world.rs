@@ -14,7 +14,7 @@ use crate::{
     host::ProcessSnapshot,
     loss::LossCause,
     source::{
-        items::{Item, Side},
+        owned_record::{OwnedRecord, SideBandRecord},
         records::{Mode, Sample},
     },
 };
@@ -77,11 +77,11 @@ pub struct Truth {
 /// A CPU's ring, and records that are stamped but not shown yet.
 #[derive(Default)]
 struct Cpu {
-    ring: VecDeque<(u64, Item)>,
+    ring: VecDeque<(u64, OwnedRecord)>,
     /// Records that found no room since the last one that did.
     missing: u64,
     paused_until: u64,
-    stamped: VecDeque<(u64, Item)>,
+    stamped: VecDeque<(u64, OwnedRecord)>,
 }
 
 /// The machine.
@@ -156,7 +156,10 @@ impl World {
             4 => self.map(cpu, pid, random),
             5 => self.thread(cpu, pid),
             6 | 7 => self.exit(cpu, pid, random),
-            8 => self.write(cpu, Item::Side(Box::new(Side::Throttle { event: Some(EventIndex(0)) }))),
+            8 => self.write(
+                cpu,
+                OwnedRecord::SideBand(Box::new(SideBandRecord::Throttle { event: Some(EventIndex(0)) })),
+            ),
             _ => self.sample(cpu, pid, random),
         }
         self.show();
@@ -171,10 +174,10 @@ impl World {
         let mut child = Process { threads: 0, ..parent.clone() };
         let renamed =
             parent.kernel_thread.then(|| random.pick(&["kworker/0:1", "kworker/u4:2", "ksoftirqd/1"]));
-        self.side(cpu, Side::Fork { pid: Pid(pid), parent_pid });
+        self.side(cpu, SideBandRecord::Fork { pid: Pid(pid), parent_pid });
         if let Some(comm) = renamed {
             child.app = comm.split('/').next().unwrap_or(comm).to_owned();
-            self.side(cpu, Side::Comm { pid: Pid(pid), tid: Tid(pid), comm: comm.to_owned() });
+            self.side(cpu, SideBandRecord::Comm { pid: Pid(pid), tid: Tid(pid), comm: comm.to_owned() });
         }
         self.processes.insert(Pid(pid), child);
     }
@@ -195,7 +198,7 @@ impl World {
             threads: 0,
             headless: false,
         };
-        self.side(cpu, Side::Exec { pid, comm: "comm".to_owned() });
+        self.side(cpu, SideBandRecord::Exec { pid, comm: "comm".to_owned() });
         let maps = [(path, first, 4), ("/lib/ld.so".to_owned(), first + 6, 2)];
         for (path, first, count) in maps {
             process.put(first, count, 0, Some(&path));
@@ -233,7 +236,7 @@ impl World {
             self.processes.remove(&pid);
         }
         if told {
-            self.side(cpu, Side::Exit { pid });
+            self.side(cpu, SideBandRecord::Exit { pid });
         }
     }
 
@@ -270,19 +273,19 @@ impl World {
         self.samples.push((time, Truth { place, app, execution }));
         self.write(
             cpu,
-            Item::Sample(
+            OwnedRecord::Sample(
                 EventIndex(0),
                 Sample { mode, pc, pid, tid, cpu: Some(CpuId(cpu as u32)), registers: None },
             ),
         );
     }
 
-    fn side(&mut self, cpu: usize, side: Side) {
-        self.write(cpu, Item::Side(Box::new(side)));
+    fn side(&mut self, cpu: usize, side: SideBandRecord) {
+        self.write(cpu, OwnedRecord::SideBand(Box::new(side)));
         self.now += 1;
     }
 
-    fn write(&mut self, cpu: usize, item: Item) {
+    fn write(&mut self, cpu: usize, item: OwnedRecord) {
         if self.on {
             self.cpus[cpu].stamped.push_back((self.now, item));
             self.show();
@@ -306,7 +309,7 @@ impl World {
                 cpu.missing += 1;
                 self.missing_at = self.now;
                 match item {
-                    Item::Sample(..) => self.samples_missing += 1,
+                    OwnedRecord::Sample(..) => self.samples_missing += 1,
                     _ => self.side_missing += 1,
                 }
             }
@@ -314,7 +317,7 @@ impl World {
     }
 
     /// Empties the rings, as a source does; a CPU may write on while others are read.
-    pub fn drain(&mut self, random: &mut Random, mut each: impl FnMut(u64, Item)) -> u64 {
+    pub fn drain(&mut self, random: &mut Random, mut each: impl FnMut(u64, OwnedRecord)) -> u64 {
         let complete = self.now;
         for cpu in 0..self.cpus.len() {
             self.cpus[cpu].ring.drain(..).for_each(|(time, item)| each(time, item));
@@ -326,13 +329,13 @@ impl World {
     }
 
     /// Everybody writes down what is missing and what they had stamped, and nothing more happens.
-    pub fn settle(&mut self, mut each: impl FnMut(u64, Item)) {
+    pub fn settle(&mut self, mut each: impl FnMut(u64, OwnedRecord)) {
         self.on = false;
         self.show_all(&mut each);
     }
 
     /// Everything that was stamped is seen, and what went missing told.
-    pub fn show_all(&mut self, mut each: impl FnMut(u64, Item)) {
+    pub fn show_all(&mut self, mut each: impl FnMut(u64, OwnedRecord)) {
         self.cpus.iter_mut().for_each(|cpu| cpu.paused_until = 0);
         for _ in 0..2 {
             self.show();
@@ -390,17 +393,21 @@ impl Process {
     }
 }
 
-fn lost(records: u64) -> Item {
-    Item::Side(Box::new(Side::Lost { event: Some(EventIndex(0)), records, cause: LossCause::RingFull }))
+fn lost(records: u64) -> OwnedRecord {
+    OwnedRecord::SideBand(Box::new(SideBandRecord::Lost {
+        event: Some(EventIndex(0)),
+        records,
+        cause: LossCause::RingFull,
+    }))
 }
 
 fn unknown(pc: u64) -> String {
     format!("unknown+{pc:x}")
 }
 
-fn map_record(pid: Pid, first: u64, count: u64, offset: u64, path: Option<&str>) -> Side {
+fn map_record(pid: Pid, first: u64, count: u64, offset: u64, path: Option<&str>) -> SideBandRecord {
     let target = path.map_or(Target::Anonymous, |path| file(path, true));
-    Side::Map { pid, start: first * PAGE, length: count * PAGE, file_offset: offset * PAGE, target }
+    SideBandRecord::Map { pid, start: first * PAGE, length: count * PAGE, file_offset: offset * PAGE, target }
 }
 
 /// Events name a file by its build ID, /proc by its inode: two targets, one image.

@@ -32,14 +32,14 @@ use crate::{
     entries::{Batch, Entry},
     registers::Registers,
     source::{
-        events::Plan,
-        items::{Item, Side},
+        events::EventConfig,
         merge::Merger,
+        owned_record::{OwnedRecord, SideBandRecord},
         records::{Mode, Sample},
     },
     sys::{
         bpf::{
-            BpfError, BpfTables, CpuTally, EVENTS_MAX, Notice, RegistersWish, Sizes, Spilled, grace_period,
+            BpfError, BpfTables, CpuTally, EVENTS_MAX, Notice, RegisterSampling, Sizes, Spilled, grace_period,
         },
         event::REGISTER_MASK,
     },
@@ -68,7 +68,7 @@ const REGISTERS_LATER: u32 = 4;
 pub struct BpfSource {
     side_band: SideBand,
     tables: Rc<RefCell<Vec<BpfTables>>>,
-    plans: Vec<Plan>,
+    event_configs: Vec<EventConfig>,
     registers: bool,
     /// Number of samples of which one has its registers handed out, before [`LATER`].
     registers_every: u32,
@@ -88,28 +88,28 @@ enum Waiting {
     /// Entries of full overflow buffers.
     Full(Interval, Vec<Spilled>),
     /// The idle side of all tables.
-    Side(Interval),
+    SideBandRecord(Interval),
 }
 
 impl BpfSource {
     /// Loads the program and opens the events, disabled.
-    pub fn open(tasks: &Tasks, plans: &[Plan], registers: bool) -> Result<Self, CollectError> {
+    pub fn open(tasks: &Tasks, event_configs: &[EventConfig], registers: bool) -> Result<Self, CollectError> {
         if !matches!(tasks, Tasks::All) {
             return Err(lacks("it samples whole machines only; use perf for commands and processes"));
         }
-        if plans.len() > EVENTS_MAX {
+        if event_configs.len() > EVENTS_MAX {
             return Err(lacks(&format!("it counts {EVENTS_MAX} events at most")));
         }
         let registers = registers && REGISTER_MASK != 0;
         let cpus = online_cpus()?;
         let tables = Rc::default();
-        let attach = attach(&tables, &cpus, plans, registers);
+        let attach = attach(&tables, &cpus, event_configs, registers);
         Ok(BpfSource {
-            side_band: SideBand::open(plans, &cpus, attach)?,
+            side_band: SideBand::open(event_configs, &cpus, attach)?,
             tables,
-            plans: plans.to_vec(),
+            event_configs: event_configs.to_vec(),
             registers,
-            registers_every: registers_every(plans, &periods_of(plans)),
+            registers_every: registers_every(event_configs, &periods_of(event_configs)),
             opened: Instant::now(),
             later: false,
             since_ns: now_ns(),
@@ -138,7 +138,7 @@ impl BpfSource {
     }
 
     /// Reports new losses to the merger, and new samples to the periods.
-    fn tell_tallies(&mut self, merger: &mut Merger<Item>) {
+    fn report_tallies(&mut self, merger: &mut Merger<OwnedRecord>) {
         let tallies: Vec<(CpuId, CpuTally)> =
             self.tables.borrow().iter().flat_map(|t| t.tallies().collect::<Vec<_>>()).collect();
         for (cpu, tally) in tallies {
@@ -152,8 +152,8 @@ impl BpfSource {
                 let records = tally.lost[event] - last.lost[event];
                 if records > 0 {
                     let cause = LossCause::BuffersFull;
-                    let side = Side::Lost { event: Some(EventIndex(event as u8)), records, cause };
-                    merger.push(now_ns(), Item::Side(Box::new(side)));
+                    let side = SideBandRecord::Lost { event: Some(EventIndex(event as u8)), records, cause };
+                    merger.push(now_ns(), OwnedRecord::SideBand(Box::new(side)));
                 }
             }
         }
@@ -162,10 +162,15 @@ impl BpfSource {
 
 /// Returns a function that attaches a sampled event to the tables of its CPU. It creates tables for all CPUs at the first
 /// call, later for a CPU that came online.
-fn attach(tables: &Rc<RefCell<Vec<BpfTables>>>, cpus: &[CpuId], plans: &[Plan], registers: bool) -> Attach {
-    let (tables, cpus, events) = (Rc::clone(tables), cpus.to_vec(), plans.len());
-    let sizes = sizes(cpus.len(), plans);
-    let registers = if registers { registers_wish(plans) } else { RegistersWish::default() };
+fn attach(
+    tables: &Rc<RefCell<Vec<BpfTables>>>,
+    cpus: &[CpuId],
+    event_configs: &[EventConfig],
+    registers: bool,
+) -> Attach {
+    let (tables, cpus, events) = (Rc::clone(tables), cpus.to_vec(), event_configs.len());
+    let sizes = sizes(cpus.len(), event_configs);
+    let registers = if registers { register_sampling(event_configs) } else { RegisterSampling::default() };
     Box::new(move |event, index, cpu| {
         let mut tables = tables.borrow_mut();
         let failed = |error: BpfError| lacks(&error.to_string());
@@ -174,7 +179,7 @@ fn attach(tables: &Rc<RefCell<Vec<BpfTables>>>, cpus: &[CpuId], plans: &[Plan], 
             let mut made = BpfTables::load(wanted, sizes, registers, events).map_err(failed)?;
             if tables.is_empty() {
                 // If the kernel lacks this tracepoint, executables are found from the processes themselves.
-                let _ = made.tell_executions();
+                let _ = made.report_executions();
             }
             tables.push(made);
         }
@@ -188,55 +193,57 @@ fn lacks(why: &str) -> CollectError {
 }
 
 /// Returns the sizes of the two tables of each CPU: 3 MiB on small machines, less on large ones, where they add up.
-fn sizes(cpus: usize, plans: &[Plan]) -> Sizes {
+fn sizes(cpus: usize, event_configs: &[EventConfig]) -> Sizes {
     let bucket_bits = match cpus {
         0..=4 => 14,
         5..=32 => 13,
         _ => 12,
     };
-    let entries = plans.iter().map(|p| p.rate_hz).sum::<f64>() * BUFFER_SECONDS;
+    let entries = event_configs.iter().map(|p| p.rate_hz).sum::<f64>() * BUFFER_SECONDS;
     Sizes { bucket_bits, capacity: entries.clamp(BUFFER_ENTRIES_MIN, BUFFER_ENTRIES_MAX) as u32 }
 }
 
 /// Returns which events' registers are sampled. Directions of branches come from samples of time and instructions; the time
 /// that user code spends in the kernel comes from samples of time.
-fn registers_wish(plans: &[Plan]) -> RegistersWish {
-    let bits = |is_so: &dyn Fn(&Plan) -> bool| {
-        (0..).zip(plans).filter(|(_, p)| is_so(p)).fold(0, |bits, (at, _)| bits | 1_u32 << at)
+fn register_sampling(event_configs: &[EventConfig]) -> RegisterSampling {
+    let bits = |is_so: &dyn Fn(&EventConfig) -> bool| {
+        (0..).zip(event_configs).filter(|(_, p)| is_so(p)).fold(0, |bits, (at, _)| bits | 1_u32 << at)
     };
-    RegistersWish {
-        every: registers_every(plans, &periods_of(plans)),
+    RegisterSampling {
+        every: registers_every(event_configs, &periods_of(event_configs)),
         events: bits(&tells_registers),
-        entered: bits(&|plan| plan.event.is_time()),
+        entered: bits(&|event_config| event_config.event.is_time()),
     }
 }
 
-fn tells_registers(plan: &Plan) -> bool {
-    (plan.event.is_time() || plan.event == Event::INSTRUCTIONS) && plan.samples_registers()
+fn tells_registers(event_config: &EventConfig) -> bool {
+    (event_config.event.is_time() || event_config.event == Event::INSTRUCTIONS)
+        && event_config.samples_registers()
 }
 
 /// Returns the number of samples of which one has its registers handed out, with these periods.
-fn registers_every(plans: &[Plan], periods: &[u64]) -> u32 {
-    let telling = plans.iter().zip(periods).filter(|(plan, _)| tells_registers(plan));
-    let rate_hz: f64 = telling.map(|(plan, period)| plan.rate_hz_at(*period)).sum();
+fn registers_every(event_configs: &[EventConfig], periods: &[u64]) -> u32 {
+    let telling = event_configs.iter().zip(periods).filter(|(event_config, _)| tells_registers(event_config));
+    let rate_hz: f64 = telling.map(|(event_config, period)| event_config.rate_hz_at(*period)).sum();
     (rate_hz / REGISTERS_HZ).round().max(1.0) as u32
 }
 
-fn periods_of(plans: &[Plan]) -> Vec<u64> {
-    plans.iter().map(|plan| plan.period).collect()
+fn periods_of(event_configs: &[EventConfig]) -> Vec<u64> {
+    event_configs.iter().map(|event_config| event_config.period).collect()
 }
 
 /// Converts a notice to an item, with its time.
-pub fn timed(notice: &Notice) -> (u64, Item) {
+pub fn timed(notice: &Notice) -> (u64, OwnedRecord) {
     match notice {
-        Notice::Executed { time_ns, pid, executable } => {
-            (*time_ns, Item::Side(Box::new(Side::Executable { pid: Pid(*pid), id: *executable })))
-        }
+        Notice::Executed { time_ns, pid, executable } => (
+            *time_ns,
+            OwnedRecord::SideBand(Box::new(SideBandRecord::Executable { pid: Pid(*pid), id: *executable })),
+        ),
         Notice::Registers(sampled) => {
             let (pc, pid, tid) = (sampled.pc, sampled.pid, sampled.tid);
             let registers = Some(Box::new(Registers::of_user(pc, &sampled.registers)));
             let sample = Sample { mode: Mode::User, pc, pid: Pid(pid), tid: Tid(tid), cpu: None, registers };
-            (sampled.time_ns, Item::Registers(EventIndex(sampled.event), sample))
+            (sampled.time_ns, OwnedRecord::Registers(EventIndex(sampled.event), sample))
         }
     }
 }
@@ -274,7 +281,7 @@ impl Source for BpfSource {
         self.side_band.wait(timeout, &ends);
     }
 
-    fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {
+    fn drain(&mut self, merger: &mut Merger<OwnedRecord>) -> u64 {
         let complete_ns = self.side_band.drain(merger);
         for tables in self.tables.borrow_mut().iter_mut() {
             tables.take_notices(&mut |notice| {
@@ -283,7 +290,7 @@ impl Source for BpfSource {
             });
         }
         self.empty_buffers();
-        self.tell_tallies(merger);
+        self.report_tallies(merger);
         complete_ns
     }
 
@@ -304,7 +311,7 @@ impl Source for BpfSource {
 
     fn set_periods(&mut self, periods: &[u64]) {
         self.side_band.set_periods(periods);
-        self.registers_every = registers_every(&self.plans, periods);
+        self.registers_every = registers_every(&self.event_configs, periods);
         self.tables.borrow_mut().iter_mut().for_each(|tables| self.set_registers(tables));
     }
 
@@ -350,14 +357,14 @@ impl KernelTables for BpfSource {
     fn batch(&self) -> Option<Batch> {
         self.waiting.front().map(|waiting| match waiting {
             Waiting::Full(interval, _) => Batch { interval: *interval, ends: false },
-            Waiting::Side(interval) => Batch { interval: *interval, ends: true },
+            Waiting::SideBandRecord(interval) => Batch { interval: *interval, ends: true },
         })
     }
 
     fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry])) {
         match self.waiting.pop_front() {
             Some(Waiting::Full(_, full)) => full.iter().for_each(|buffer| buffer.hand_out(each)),
-            Some(Waiting::Side(_)) => {
+            Some(Waiting::SideBandRecord(_)) => {
                 self.tables.borrow_mut().iter_mut().for_each(|tables| tables.take_idle_side(each))
             }
             None => {}
@@ -365,7 +372,7 @@ impl KernelTables for BpfSource {
     }
 
     fn cut_batch(&mut self) {
-        if self.waiting.iter().any(|w| matches!(w, Waiting::Side(_))) {
+        if self.waiting.iter().any(|w| matches!(w, Waiting::SideBandRecord(_))) {
             return;
         }
         self.empty_buffers();
@@ -374,7 +381,7 @@ impl KernelTables for BpfSource {
         let interval =
             Interval { since_ns: mem::replace(&mut self.since_ns, next_since_ns), until_ns: now_ns() };
         grace_period();
-        self.waiting.push_back(Waiting::Side(interval));
+        self.waiting.push_back(Waiting::SideBandRecord(interval));
     }
 
     fn by_process(&mut self, executables: &[u64]) {

@@ -8,13 +8,13 @@ use super::{Backend, Source, Tasks, bpf::BpfSource, kmod::KmodSource, perf::Perf
 use crate::{
     CollectError,
     run::options::{BackendChoice, Rate},
-    source::events::{Plan, plan},
+    source::events::{EventConfig, event_config},
     sys::event::PerfEvent,
 };
 
 /// The settings for sampling, as requested.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish<'a> {
+pub struct SourceRequest<'a> {
     /// The requested backend.
     pub backend: BackendChoice,
     /// The requested events. If empty: hardware cycles and instructions, otherwise the timer.
@@ -34,60 +34,68 @@ pub struct Wish<'a> {
 }
 
 /// An open source and its events.
-pub struct Chosen {
+pub struct OpenedSource {
     /// The source, disabled.
     pub source: Box<dyn Source>,
     /// The events that it samples.
-    pub plans: Vec<Plan>,
+    pub event_configs: Vec<EventConfig>,
     /// Explains which choices were replaced by others, and why.
     pub notes: Vec<String>,
 }
 
 /// Opens the requested backend, or the best one: for whole machines the kernel module, then BPF, then rings; for commands
 /// and processes rings, since all tasks of the machine share the tables.
-pub fn open_source(wish: &Wish<'_>, tasks: &Tasks) -> Result<Chosen, CollectError> {
-    match wish.backend {
-        BackendChoice::Kmod => open_with(Backend::Kmod, wish, tasks),
-        BackendChoice::Bpf => open_with(Backend::Bpf, wish, tasks),
-        BackendChoice::Perf => open_with(Backend::Perf, wish, tasks),
-        BackendChoice::Auto if !matches!(tasks, Tasks::All) => open_with(Backend::Perf, wish, tasks),
-        BackendChoice::Auto => open_first(&[Backend::Kmod, Backend::Bpf, Backend::Perf], wish, tasks),
+pub fn open_source(request: &SourceRequest<'_>, tasks: &Tasks) -> Result<OpenedSource, CollectError> {
+    match request.backend {
+        BackendChoice::Kmod => open_with(Backend::Kmod, request, tasks),
+        BackendChoice::Bpf => open_with(Backend::Bpf, request, tasks),
+        BackendChoice::Perf => open_with(Backend::Perf, request, tasks),
+        BackendChoice::Auto if !matches!(tasks, Tasks::All) => open_with(Backend::Perf, request, tasks),
+        BackendChoice::Auto => open_first(&[Backend::Kmod, Backend::Bpf, Backend::Perf], request, tasks),
     }
 }
 
 /// Opens the first backend that works. Notes contain the reasons why those before it do not.
-fn open_first(backends: &[Backend], wish: &Wish<'_>, tasks: &Tasks) -> Result<Chosen, CollectError> {
+fn open_first(
+    backends: &[Backend],
+    request: &SourceRequest<'_>,
+    tasks: &Tasks,
+) -> Result<OpenedSource, CollectError> {
     let (last, better) = backends.split_last().expect("there are three");
     let mut reasons = Vec::new();
     for backend in better {
-        match open_with(*backend, wish, tasks) {
+        match open_with(*backend, request, tasks) {
             Err(CollectError::Backend { why, .. }) => reasons.push(format!("not {backend}: {why}")),
-            opened => return opened.map(|chosen| tell(*backend, reasons, chosen)),
+            opened => return opened.map(|opened| tell(*backend, reasons, opened)),
         }
     }
-    open_with(*last, wish, tasks).map(|chosen| tell(*last, reasons, chosen))
+    open_with(*last, request, tasks).map(|opened| tell(*last, reasons, opened))
 }
 
-fn tell(backend: Backend, reasons: Vec<String>, mut chosen: Chosen) -> Chosen {
+fn tell(backend: Backend, reasons: Vec<String>, mut opened: OpenedSource) -> OpenedSource {
     let why = if reasons.is_empty() { "the best there is".to_owned() } else { reasons.join("; ") };
-    chosen.notes.insert(0, format!("backend {backend} ({why})"));
-    chosen
+    opened.notes.insert(0, format!("backend {backend} ({why})"));
+    opened
 }
 
 /// Opens the requested events, or the best ones, with one backend.
-fn open_with(backend: Backend, wish: &Wish<'_>, tasks: &Tasks) -> Result<Chosen, CollectError> {
+fn open_with(
+    backend: Backend,
+    request: &SourceRequest<'_>,
+    tasks: &Tasks,
+) -> Result<OpenedSource, CollectError> {
     let open = |events: &[Event]| {
-        let plans = plans(backend, events, wish)?;
-        let source = open_plans(backend, tasks, &plans, wish)?;
-        let notes = precision_note(&plans).into_iter().collect();
-        Ok(Chosen { source, plans, notes })
+        let event_configs = event_configs(backend, events, request)?;
+        let source = open_plans(backend, tasks, &event_configs, request)?;
+        let notes = precision_note(&event_configs).into_iter().collect();
+        Ok(OpenedSource { source, event_configs, notes })
     };
-    if !wish.events.is_empty() {
-        return open(wish.events);
+    if !request.events.is_empty() {
+        return open(request.events);
     }
-    let (mut chosen, note) = open_best(open)?;
-    chosen.notes.extend(note);
-    Ok(chosen)
+    let (mut opened, note) = open_best(open)?;
+    opened.notes.extend(note);
+    Ok(opened)
 }
 
 /// Opens the best events that work if none were requested: time, and also instructions where they are counted, since these
@@ -114,51 +122,57 @@ fn open_best<T>(
 /// often. So the budget of a daemon, and the cost for sampled programs, hardly change.
 const INSTRUCTIONS_RARER: u64 = 4;
 
-fn plans(backend: Backend, events: &[Event], wish: &Wish<'_>) -> Result<Vec<Plan>, CollectError> {
-    let mut plans = distinct_plans(events, wish)?;
-    for plan in plans.iter_mut().filter(|plan| plan.event == Event::INSTRUCTIONS) {
-        if wish.events.is_empty() {
-            *plan = plan.clone().rarer(INSTRUCTIONS_RARER);
+fn event_configs(
+    backend: Backend,
+    events: &[Event],
+    request: &SourceRequest<'_>,
+) -> Result<Vec<EventConfig>, CollectError> {
+    let mut event_configs = distinct_plans(events, request)?;
+    for event_config in
+        event_configs.iter_mut().filter(|event_config| event_config.event == Event::INSTRUCTIONS)
+    {
+        if request.events.is_empty() {
+            *event_config = event_config.clone().rarer(INSTRUCTIONS_RARER);
         }
         // Only instructions are sampled precisely. The analysis of samples of time assumes where an imprecise interrupt puts
         // them (core/analysis/src/frequency/skid.rs). The kernel module opens its own events and does not support this.
         if backend != Backend::Kmod {
-            plan.precise = PerfEvent::precise_at_best(plan.counter, plan.period);
+            event_config.precise = PerfEvent::precise_at_best(event_config.counter, event_config.period);
         }
     }
-    Ok(plans)
+    Ok(event_configs)
 }
 
 /// Returns a note on how far samples of instructions lie from the executed instruction.
-fn precision_note(plans: &[Plan]) -> Option<String> {
-    let plan = plans.iter().find(|plan| plan.event == Event::INSTRUCTIONS)?;
-    let told = match plan.precise {
+fn precision_note(event_configs: &[EventConfig]) -> Option<String> {
+    let event_config = event_configs.iter().find(|event_config| event_config.event == Event::INSTRUCTIONS)?;
+    let told = match event_config.precise {
         0 => "imprecise: samples land some instructions later",
         1 => "precise but for a constant skid",
         _ => "precise: samples name what was executed",
     };
-    Some(format!("instructions are {told} (precise_ip {})", plan.precise))
+    Some(format!("instructions are {told} (precise_ip {})", event_config.precise))
 }
 
-fn distinct_plans(events: &[Event], wish: &Wish<'_>) -> Result<Vec<Plan>, CollectError> {
-    let mut plans: Vec<Plan> = Vec::new();
+fn distinct_plans(events: &[Event], request: &SourceRequest<'_>) -> Result<Vec<EventConfig>, CollectError> {
+    let mut event_configs: Vec<EventConfig> = Vec::new();
     for event in events {
-        let next = plan(event, wish.rate, wish.clock_hz)?;
-        if plans.iter().all(|p| p.event != next.event) {
-            plans.push(next);
+        let next = event_config(event, request.rate, request.clock_hz)?;
+        if event_configs.iter().all(|p| p.event != next.event) {
+            event_configs.push(next);
         }
     }
-    Ok(plans)
+    Ok(event_configs)
 }
 
 fn open_plans(
     backend: Backend,
     tasks: &Tasks,
-    plans: &[Plan],
-    wish: &Wish<'_>,
+    event_configs: &[EventConfig],
+    request: &SourceRequest<'_>,
 ) -> Result<Box<dyn Source>, CollectError> {
     let lacks = |why: &str| Err(CollectError::Backend { backend, why: why.to_owned() });
-    if wish.one_by_one && backend != Backend::Perf {
+    if request.one_by_one && backend != Backend::Perf {
         return lacks("path bursts need samples one by one");
     }
     if backend != Backend::Perf && !sees_all_processes() {
@@ -166,18 +180,18 @@ fn open_plans(
             "we are in a pid namespace of our own, and it numbers processes as the initial one does",
         );
     }
-    let untold = wish.dimensions.iter().find(|dimension| !tells(backend, *dimension));
-    if let Some(dimension) = untold {
+    let unreported = request.dimensions.iter().find(|dimension| !tells(backend, *dimension));
+    if let Some(dimension) = unreported {
         return lacks(&format!("it tells no {dimension} of a sample; perf does"));
     }
     match backend {
-        Backend::Kmod => Ok(Box::new(KmodSource::open(tasks, plans, wish.registers)?)),
-        Backend::Bpf => Ok(Box::new(BpfSource::open(tasks, plans, wish.registers)?)),
+        Backend::Kmod => Ok(Box::new(KmodSource::open(tasks, event_configs, request.registers)?)),
+        Backend::Bpf => Ok(Box::new(BpfSource::open(tasks, event_configs, request.registers)?)),
         Backend::Perf => {
-            let stacks = branch_stacks_plan(plans, wish)?;
-            let mut source = PerfSource::open(tasks, plans, wish.registers, stacks.as_ref())?;
-            if wish.dimensions.has(Dimension::Thread) {
-                source.tell_threads();
+            let stacks = branch_stacks_plan(event_configs, request)?;
+            let mut source = PerfSource::open(tasks, event_configs, request.registers, stacks.as_ref())?;
+            if request.dimensions.has(Dimension::Thread) {
+                source.report_threads();
             }
             Ok(Box::new(source))
         }
@@ -187,13 +201,17 @@ fn open_plans(
 /// Returns the plan for branch stacks. A stack is taken at every n-th branch, not after a fixed time, so that slow code has
 /// no more stacks than its share of executions (AutoFDO does the same: Chen, Li, Moseley, CGO 2016). Stacks are only sampled
 /// beside a hardware event: a user who requests a timer may want to leave the counters alone.
-fn branch_stacks_plan(plans: &[Plan], wish: &Wish<'_>) -> Result<Option<Plan>, CollectError> {
-    if wish.branch_stacks_hz == 0 || !plans.iter().any(Plan::is_hardware) {
+fn branch_stacks_plan(
+    event_configs: &[EventConfig],
+    request: &SourceRequest<'_>,
+) -> Result<Option<EventConfig>, CollectError> {
+    if request.branch_stacks_hz == 0 || !event_configs.iter().any(EventConfig::is_hardware) {
         return Ok(None);
     }
-    let plan = plan(&Event::named("branches"), Rate::Frequency(wish.branch_stacks_hz), wish.clock_hz)?;
+    let event_config =
+        event_config(&Event::named("branches"), Rate::Frequency(request.branch_stacks_hz), request.clock_hz)?;
     // An odd period visits all branches of a loop whose number of branches is a power of two.
-    Ok(Some(Plan { period: plan.period | 1, ..plan }))
+    Ok(Some(EventConfig { period: event_config.period | 1, ..event_config }))
 }
 
 /// Returns whether a backend can record a dimension. Tables contain counts by process at most, so samples that they do not
@@ -255,7 +273,7 @@ mod tests {
     #[test]
     fn instructions_are_rarer_unless_they_were_asked_for() {
         let periods = |asked: &[Event]| {
-            let wish = Wish {
+            let request = SourceRequest {
                 backend: BackendChoice::Perf,
                 events: asked,
                 rate: Rate::Frequency(1000),
@@ -265,8 +283,12 @@ mod tests {
                 branch_stacks_hz: 0,
                 clock_hz: Some(3e9),
             };
-            let plans = plans(Backend::Perf, &[Event::CYCLES, Event::INSTRUCTIONS], &wish).unwrap();
-            plans.iter().map(|plan| (plan.period, plan.rate_hz)).collect::<Vec<_>>()
+            let event_configs =
+                event_configs(Backend::Perf, &[Event::CYCLES, Event::INSTRUCTIONS], &request).unwrap();
+            event_configs
+                .iter()
+                .map(|event_config| (event_config.period, event_config.rate_hz))
+                .collect::<Vec<_>>()
         };
         assert_eq!(periods(&[]), [(3_000_000, 1000.0), (12_000_000, 250.0)]);
         assert_eq!(periods(&[Event::CYCLES, Event::INSTRUCTIONS]), [(3_000_000, 1000.0); 2]);

@@ -9,7 +9,7 @@ use crate::{CollectError, run::options::Rate, sys::event::Counter};
 
 /// An event to sample, with its period.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Plan {
+pub struct EventConfig {
     /// The event's name.
     pub event: Event,
     /// The kernel's number of the event.
@@ -24,13 +24,13 @@ pub struct Plan {
     pub precise: u8,
 }
 
-impl Plan {
+impl EventConfig {
     /// Returns a plan for an event that never occurs. It carries the records that come with any event.
     pub fn side_band() -> Self {
         let config = u64::from(abi::PERF_COUNT_SW_DUMMY);
         let counter = Counter { kind: abi::PERF_TYPE_SOFTWARE, config };
         let event = Event::named("side-band");
-        Plan { event, counter, unit: Unit::Events, period: 1, rate_hz: 0.0, precise: 0 }
+        EventConfig { event, counter, unit: Unit::Events, period: 1, rate_hz: 0.0, precise: 0 }
     }
 
     /// Returns whether the event is a counter of the processor.
@@ -52,7 +52,11 @@ impl Plan {
 
     /// Returns this plan with a period that is `times` as long.
     pub fn rarer(self, times: u64) -> Self {
-        Plan { period: self.period.saturating_mul(times), rate_hz: self.rate_hz / times as f64, ..self }
+        EventConfig {
+            period: self.period.saturating_mul(times),
+            rate_hz: self.rate_hz / times as f64,
+            ..self
+        }
     }
 
     /// Returns the number of samples per second of a busy CPU, at most, that another period would give.
@@ -133,7 +137,7 @@ pub fn known_names() -> Vec<&'static str> {
 }
 
 /// Returns the plan for sampling an event at a rate. `clock_hz` is the measured core clock.
-pub fn plan(event: &Event, rate: Rate, clock_hz: Option<f64>) -> Result<Plan, CollectError> {
+pub fn event_config(event: &Event, rate: Rate, clock_hz: Option<f64>) -> Result<EventConfig, CollectError> {
     let Some(known) = KNOWN.iter().find(|k| k.name == event.name()) else {
         let (name, why) = (event.name().to_owned(), "it is not one that dwell knows".to_owned());
         return Err(CollectError::NoSuchEvent { name, why, known: known_names() });
@@ -160,7 +164,7 @@ pub fn plan(event: &Event, rate: Rate, clock_hz: Option<f64>) -> Result<Plan, Co
     let counter = Counter { kind: known.kind, config: u64::from(known.config) };
     let rate_hz =
         if known.cycles_apart == 0 && known.unit == Unit::Events { 1e3 } else { per_second / period as f64 };
-    Ok(Plan { event, counter, unit: known.unit, period, rate_hz, precise: 0 })
+    Ok(EventConfig { event, counter, unit: known.unit, period, rate_hz, precise: 0 })
 }
 
 fn period_of(rate: Rate, per_second: f64) -> Result<u64, CollectError> {
@@ -204,7 +208,7 @@ mod tests {
 
     #[test]
     fn rates_become_periods() {
-        let tell = |name: &str, rate| match plan(&Event::named(name), rate, Some(3e9)) {
+        let tell = |name: &str, rate| match event_config(&Event::named(name), rate, Some(3e9)) {
             Ok(p) => format!("{} {} {}\n", p.event, p.period, p.unit.name()),
             Err(e) => format!("{e}\n"),
         };
@@ -248,7 +252,7 @@ mod tests {
     /// The expected numbers are those that perf uses (`perf stat -vv -e NAME`).
     #[test]
     fn caches_are_numbered_as_perf_does() {
-        let counter = |name| plan(&Event::named(name), Rate::Period(1), None).expect("known").counter;
+        let counter = |name| event_config(&Event::named(name), Rate::Period(1), None).expect("known").counter;
         let config = |name| (counter(name).kind, counter(name).config);
         let names =
             ["L1-dcache-load-misses", "L1-icache-load-misses", "dTLB-load-misses", "iTLB-load-misses"];

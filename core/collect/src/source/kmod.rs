@@ -29,12 +29,12 @@ use crate::loss::LossCause;
 use crate::sys::event_times::EventTimes;
 use crate::{
     CollectError,
-    entries::{Batch, Entry, Pieces, Words},
-    registers::REGISTERS_TOLD,
+    entries::{Batch, Entry, EntryChunks, EntryWords},
+    registers::REGISTERS_REPORTED,
     source::{
-        events::{Plan, known_names},
-        items::{Item, Side},
+        events::{EventConfig, known_names},
         merge::Merger,
+        owned_record::{OwnedRecord, SideBandRecord},
     },
     sys::kmod::{self as sys, Config, Device, EventStatus},
 };
@@ -65,20 +65,20 @@ const SPREAD_MAX: u64 = (1 << 31) - 1;
 pub struct KmodSource {
     side_band: SideBand,
     device: Device,
-    plans: Vec<Plan>,
+    event_configs: Vec<EventConfig>,
     /// The event whose samples the samples with registers represent.
     registers_of: Option<EventIndex>,
     table_bytes: usize,
     /// Entries read since the last batch, and the time up to which they were sampled.
-    read: Vec<Words>,
+    read: Vec<EntryWords>,
     read_until_ns: u64,
     /// Samples with registers that wait for the merger, each with its time.
-    registers: Vec<(u64, Item)>,
+    registers: Vec<(u64, OwnedRecord)>,
     /// Whether a flush has ended.
     flushed: bool,
     /// Time at which the tables were last empty.
     since_ns: u64,
-    waiting: VecDeque<(Batch, Vec<Words>)>,
+    waiting: VecDeque<(Batch, Vec<EntryWords>)>,
     /// Losses of all events by cause, and the status of each event, as last reported.
     losses: [u64; 3],
     told: Vec<EventStatus>,
@@ -92,15 +92,15 @@ pub struct KmodSource {
 
 impl KmodSource {
     /// Opens `/dev/dwell` and configures it, disabled.
-    pub fn open(tasks: &Tasks, plans: &[Plan], registers: bool) -> Result<Self, CollectError> {
+    pub fn open(tasks: &Tasks, event_configs: &[EventConfig], registers: bool) -> Result<Self, CollectError> {
         if !matches!(tasks, Tasks::All) {
             return Err(lacks("it samples whole machines only; use perf for commands and processes"));
         }
-        if plans.len() >= sys::EVENTS_MAX {
+        if event_configs.len() >= sys::EVENTS_MAX {
             return Err(lacks(&format!("it counts {} events at most", sys::EVENTS_MAX - 1)));
         }
-        if let Some(plan) = plans.iter().find(|plan| !plan.interrupts()) {
-            return Err(lacks(&format!("it counts hardware events and clocks, not {}", plan.event)));
+        if let Some(event_config) = event_configs.iter().find(|event_config| !event_config.interrupts()) {
+            return Err(lacks(&format!("it counts hardware events and clocks, not {}", event_config.event)));
         }
         let device = Device::open().map_err(|error| lacks(&why_not_open(&error)))?;
         let version = device.version().map_err(|error| lacks(&error.to_string()))?;
@@ -109,14 +109,14 @@ impl KmodSource {
             return Err(lacks(&format!("the module speaks version {theirs} of its ABI, this dwell {ours}")));
         }
         let cpus = online_cpus()?;
-        let has_registers = version.registers as usize == REGISTERS_TOLD;
-        let registers_of = registers_event(plans).filter(|_| registers && has_registers);
-        let config = config(plans, registers_of, cpus.len());
-        device.configure(&config).map_err(|error| refused(plans, &error))?;
+        let has_registers = version.registers as usize == REGISTERS_REPORTED;
+        let registers_of = registers_event(event_configs).filter(|_| registers && has_registers);
+        let config = config(event_configs, registers_of, cpus.len());
+        device.configure(&config).map_err(|error| refused(event_configs, &error))?;
         Ok(KmodSource {
             side_band: SideBand::open(&[], &cpus, Box::new(|_, _, _| Ok(())))?,
             device,
-            plans: plans.to_vec(),
+            event_configs: event_configs.to_vec(),
             registers_of,
             table_bytes: (cpus.len() + 1) * (96 << config.bucket_bits),
             read: Vec::new(),
@@ -126,7 +126,7 @@ impl KmodSource {
             since_ns: now_ns(),
             waiting: VecDeque::new(),
             losses: [0; 3],
-            told: vec![EventStatus::default(); plans.len()],
+            told: vec![EventStatus::default(); event_configs.len()],
             bytes: vec![0; READ_BYTES],
             malformed: 0,
             failed: Failed::default(),
@@ -176,7 +176,7 @@ impl KmodSource {
 
     /// Returns the number of samples with registers that the module could not take. Their event is the last one.
     fn registers_nested(&self) -> u64 {
-        let event = self.registers_of.map(|_| self.plans.len() as u32);
+        let event = self.registers_of.map(|_| self.event_configs.len() as u32);
         let status = event.and_then(|event| self.device.event_status(event, sys::ALL_CPUS).ok());
         status.map_or(0, |s| s.nested)
     }
@@ -192,37 +192,39 @@ impl KmodSource {
 
     /// Reports new losses to the merger. First all events are queried together: querying a single one interrupts each CPU
     /// that counts it.
-    fn tell_losses(&mut self, merger: &mut Merger<Item>) {
+    fn report_losses(&mut self, merger: &mut Merger<OwnedRecord>) {
         if let Ok(status) = self.device.status(sys::ALL_CPUS) {
             self.given_up.look(status.given_up, Instant::now());
             let losses = [status.table.lost, status.nested, status.throttled];
             if mem::replace(&mut self.losses, losses) != losses {
-                self.tell_losses_by_event(merger);
+                self.report_losses_by_event(merger);
             }
         }
-        let records = mem::take(&mut self.failed.untold);
+        let records = mem::take(&mut self.failed.unreported);
         if records > 0 {
-            let side = Side::Lost { event: Some(EventIndex(0)), records, cause: LossCause::DeviceFailed };
-            merger.push(now_ns(), Item::Side(Box::new(side)));
+            let side =
+                SideBandRecord::Lost { event: Some(EventIndex(0)), records, cause: LossCause::DeviceFailed };
+            merger.push(now_ns(), OwnedRecord::SideBand(Box::new(side)));
         }
     }
 
-    fn tell_losses_by_event(&mut self, merger: &mut Merger<Item>) {
-        for event in 0..self.plans.len() {
+    fn report_losses_by_event(&mut self, merger: &mut Merger<OwnedRecord>) {
+        for event in 0..self.event_configs.len() {
             let Ok(now) = self.device.event_status(event as u32, sys::ALL_CPUS) else { continue };
             let last = mem::replace(&mut self.told[event], now);
             let index = Some(EventIndex(event as u8));
-            let mut push = |side: Side| merger.push(now_ns(), Item::Side(Box::new(side)));
+            let mut push =
+                |side: SideBandRecord| merger.push(now_ns(), OwnedRecord::SideBand(Box::new(side)));
             let losses = [
                 (now.lost - last.lost, LossCause::BuffersFull),
                 (now.nested - last.nested, LossCause::Nested),
             ];
             for (records, cause) in losses {
                 if records > 0 {
-                    push(Side::Lost { event: index, records, cause });
+                    push(SideBandRecord::Lost { event: index, records, cause });
                 }
             }
-            (last.throttled..now.throttled).for_each(|_| push(Side::Throttle { event: index }));
+            (last.throttled..now.throttled).for_each(|_| push(SideBandRecord::Throttle { event: index }));
         }
     }
 }
@@ -231,7 +233,7 @@ impl KmodSource {
 #[derive(Debug, Default)]
 struct Failed {
     /// Failures that were not yet counted as losses.
-    untold: u64,
+    unreported: u64,
     /// A warning that the user has not seen yet.
     warning: Option<String>,
     /// The error number of the last failure. A device that is gone fails in the same way each time, and is reported once.
@@ -240,7 +242,7 @@ struct Failed {
 
 impl Failed {
     fn note(&mut self, what: &str, error: &io::Error) {
-        self.untold += 1;
+        self.unreported += 1;
         if self.last != error.raw_os_error() {
             self.last = error.raw_os_error();
             self.warning = Some(format!("{what} /dev/dwell failed, and samples are lost: {error}"));
@@ -297,10 +299,10 @@ fn why_not_open(error: &io::Error) -> String {
 }
 
 /// Explains why a configuration was refused. The kernel does not report which of several events it refused.
-fn refused(plans: &[Plan], error: &io::Error) -> CollectError {
+fn refused(event_configs: &[EventConfig], error: &io::Error) -> CollectError {
     match Errno::from_io_error(error) {
-        Some(e) if plans.iter().any(|plan| is_lacking(e, plan)) => {
-            let name = plans.iter().map(|p| p.event.name()).collect::<Vec<_>>().join("' or '");
+        Some(e) if event_configs.iter().any(|event_config| is_lacking(e, event_config)) => {
+            let name = event_configs.iter().map(|p| p.event.name()).collect::<Vec<_>>().join("' or '");
             let why = "this machine does not count it (virtual machines often have no PMU)".to_owned();
             CollectError::NoSuchEvent { name, why, known: known_names() }
         }
@@ -315,41 +317,45 @@ fn outside_idle(status: &EventStatus) -> u64 {
 }
 
 /// Returns the event whose samples show the directions of branches: the event of time.
-fn registers_event(plans: &[Plan]) -> Option<EventIndex> {
-    plans.iter().position(|p| p.event.is_time()).map(|at| EventIndex(at as u8))
+fn registers_event(event_configs: &[EventConfig]) -> Option<EventIndex> {
+    event_configs.iter().position(|p| p.event.is_time()).map(|at| EventIndex(at as u8))
 }
 
 fn spread(period: u64) -> u64 {
     (period / SPREAD_PART).min(SPREAD_MAX)
 }
 
-fn event(plan: &Plan, period: u64, flags: u32) -> sys::Event {
-    let (kind, config) = (plan.counter.kind, plan.counter.config);
+fn event(event_config: &EventConfig, period: u64, flags: u32) -> sys::Event {
+    let (kind, config) = (event_config.counter.kind, event_config.counter.config);
     sys::Event { config, period, spread: spread(period), kind, flags }
 }
 
 /// Builds the configuration. The first event counts always; the others take turns if there are too few counters.
-fn config(plans: &[Plan], registers_of: Option<EventIndex>, cpus: usize) -> Config {
+fn config(event_configs: &[EventConfig], registers_of: Option<EventIndex>, cpus: usize) -> Config {
     let bucket_bits = match cpus {
         0..=32 => 14,
         _ => 13,
     };
-    let buffer = plans.iter().map(|p| p.rate_hz).sum::<f64>() * BUFFER_SECONDS;
-    let mut events: Vec<sys::Event> = plans
+    let buffer = event_configs.iter().map(|p| p.rate_hz).sum::<f64>() * BUFFER_SECONDS;
+    let mut events: Vec<sys::Event> = event_configs
         .iter()
         .enumerate()
         .map(|(at, p)| event(p, p.period, if at == 0 { sys::EVENT_PINNED } else { 0 }))
         .collect();
-    if let Some(plan) = registers_of.and_then(|at| plans.get(at.index())) {
-        events.push(event(plan, registers_period(plan, plan.period), sys::EVENT_REGISTERS));
+    if let Some(event_config) = registers_of.and_then(|at| event_configs.get(at.index())) {
+        events.push(event(
+            event_config,
+            registers_period(event_config, event_config.period),
+            sys::EVENT_REGISTERS,
+        ));
     }
     let overflow_entries = buffer.clamp(BUFFER_ENTRIES_MIN, BUFFER_ENTRIES_MAX) as u32;
     Config::new(&events, bucket_bits, overflow_entries, REGISTER_SAMPLES)
 }
 
 /// Returns the period for sampling registers if the samples themselves have `period`.
-fn registers_period(plan: &Plan, period: u64) -> u64 {
-    (period as f64 * (plan.rate_hz_at(period) / REGISTERS_HZ).max(1.0)) as u64
+fn registers_period(event_config: &EventConfig, period: u64) -> u64 {
+    (period as f64 * (event_config.rate_hz_at(period) / REGISTERS_HZ).max(1.0)) as u64
 }
 
 impl Source for KmodSource {
@@ -392,14 +398,14 @@ impl Source for KmodSource {
         self.side_band.wait(timeout, &ends);
     }
 
-    fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {
+    fn drain(&mut self, merger: &mut Merger<OwnedRecord>) -> u64 {
         let complete_ns = self.side_band.drain(merger);
         self.read_all();
         self.registers.drain(..).for_each(|(time_ns, item)| merger.push(time_ns, item));
         if !self.read.is_empty() {
             self.push_batch(false, self.read_until_ns);
         }
-        self.tell_losses(merger);
+        self.report_losses(merger);
         complete_ns
     }
 
@@ -417,9 +423,9 @@ impl Source for KmodSource {
             let _ = self.device.set_period(event, *period, spread(*period));
         }
         let Some(at) = self.registers_of.map(EventIndex::index) else { return };
-        if let (Some(plan), Some(period)) = (self.plans.get(at), periods.get(at)) {
-            let period = registers_period(plan, *period);
-            let _ = self.device.set_period(self.plans.len() as u32, period, spread(period));
+        if let (Some(event_config), Some(period)) = (self.event_configs.get(at), periods.get(at)) {
+            let period = registers_period(event_config, *period);
+            let _ = self.device.set_period(self.event_configs.len() as u32, period, spread(period));
         }
     }
 
@@ -427,7 +433,9 @@ impl Source for KmodSource {
         let (mut by_cpu, mut idle, mut given_up_ns) = (BTreeMap::new(), 0, 0);
         // A CPU that went offline still has its samples.
         let Ok(cpus) = possible_cpus() else { return SourceTally::default() };
-        for (event, cpu) in (0..self.plans.len() as u32).flat_map(|e| cpus.iter().map(move |c| (e, *c))) {
+        for (event, cpu) in
+            (0..self.event_configs.len() as u32).flat_map(|e| cpus.iter().map(move |c| (e, *c)))
+        {
             let Ok(status) = self.device.event_status(event, cpu.0) else { continue };
             by_cpu.insert((EventIndex(event as u8), cpu), outside_idle(&status));
             idle += status.idle;
@@ -448,7 +456,7 @@ impl Source for KmodSource {
     fn times(&mut self) -> Vec<EventTimes> {
         let status = |event| self.device.event_status(event, sys::ALL_CPUS).unwrap_or_default();
         let times = |s: EventStatus| EventTimes { enabled_ns: s.enabled_ns, running_ns: s.running_ns };
-        (0..self.plans.len() as u32).map(|event| times(status(event))).collect()
+        (0..self.event_configs.len() as u32).map(|event| times(status(event))).collect()
     }
 
     fn take_malformed(&mut self) -> u64 {
@@ -467,7 +475,7 @@ impl KernelTables for KmodSource {
 
     fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry])) {
         let Some((_, words)) = self.waiting.pop_front() else { return };
-        let mut pieces = Pieces::new(None, each);
+        let mut pieces = EntryChunks::new(None, each);
         words.into_iter().for_each(|words| pieces.push(words));
         pieces.finish();
     }
@@ -522,7 +530,7 @@ mod tests {
         let mut failed = Failed::default();
         let mut fail = |errno| {
             failed.note("reading", &io::Error::from_raw_os_error(errno));
-            (failed.untold, failed.warning.take().is_some())
+            (failed.unreported, failed.warning.take().is_some())
         };
         let (gone, no_memory) = (Errno::NODATA.raw_os_error(), Errno::NOMEM.raw_os_error());
         assert_eq!(

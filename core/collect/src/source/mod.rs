@@ -19,7 +19,7 @@ use crate::sys::event_times::EventTimes;
 use crate::{
     CollectError,
     entries::{Batch, Entry},
-    source::{items::Item, merge::Merger},
+    source::{merge::Merger, owned_record::OwnedRecord},
     sys::clock::namespace_offset_ns,
 };
 
@@ -27,9 +27,9 @@ pub mod bpf;
 pub mod choose;
 pub mod cpus;
 pub mod events;
-pub mod items;
 pub mod kmod;
 pub mod merge;
+pub mod owned_record;
 pub mod perf;
 pub mod period;
 pub mod records;
@@ -141,7 +141,7 @@ pub trait Source {
     fn wait(&mut self, timeout: Duration, wake: Option<BorrowedFd<'_>>);
 
     /// Moves timed records to the merger. Returns a time before which none of them is missing.
-    fn drain(&mut self, merger: &mut Merger<Item>) -> u64;
+    fn drain(&mut self, merger: &mut Merger<OwnedRecord>) -> u64;
 
     /// Runs periodic maintenance: draws new periods, looks for CPUs that came or went. Warnings are for the user.
     fn tend(&mut self, warn: &mut dyn FnMut(String));

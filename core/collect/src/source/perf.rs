@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{
     Backend, Features, ROUND_MIN, Source, SourceTally, Tasks,
-    cpus::{OnlineCpus, online_cpus},
+    cpus::online_cpus,
     now_ns,
 };
 use crate::loss::LossCause;
@@ -25,9 +25,9 @@ use crate::sys::event_times::EventTimes;
 use crate::{
     CollectError,
     source::{
-        events::Plan,
-        items::{Item, Side},
+        events::EventConfig,
         merge::Merger,
+        owned_record::{OwnedRecord, SideBandRecord},
         period::{PERIODS_BETWEEN, RandomPeriod},
         records::{Body, parse_record_of, split_record},
     },
@@ -38,10 +38,12 @@ use crate::{
 };
 
 mod counts;
+mod cpu_watch;
 mod open;
 #[cfg(test)]
 mod tests;
 
+use cpu_watch::CpuWatch;
 pub use open::is_lacking;
 
 const ROUND_MAX: Duration = Duration::from_millis(100);
@@ -62,8 +64,6 @@ const QUIET_PERIOD: u64 = 1 << 46;
 /// A function that is called for each sampled event after it was opened, with its index and its CPU. It directs the samples
 /// elsewhere than into the ring.
 pub type Attach = Box<dyn FnMut(&PerfEvent, EventIndex, CpuId) -> Result<(), CollectError>>;
-
-type ListCpus = Box<dyn Fn() -> Result<Vec<CpuId>, CollectError>>;
 
 /// A source that samples through rings: open events and their rings.
 pub struct PerfSource {
@@ -119,15 +119,6 @@ struct Seen {
     born: u64,
 }
 
-/// Watches for CPUs that come online or go.
-struct CpuWatch {
-    /// Lists the online CPUs.
-    list: ListCpus,
-    next_look_ns: u64,
-    /// CPUs for which the user was warned that they cannot be sampled.
-    refused: Vec<CpuId>,
-}
-
 /// The purpose of an open event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Role {
@@ -151,7 +142,7 @@ impl Role {
 /// The way in which an event is opened on each CPU.
 struct Opening {
     role: Role,
-    plan: Plan,
+    event_config: EventConfig,
     attributes: Attributes,
 }
 
@@ -188,24 +179,24 @@ impl PerfSource {
     /// `branch_stacks` is opened beside the plans if the machine supports it.
     pub fn open(
         tasks: &Tasks,
-        plans: &[Plan],
+        event_configs: &[EventConfig],
         registers: bool,
-        branch_stacks: Option<&Plan>,
+        branch_stacks: Option<&EventConfig>,
     ) -> Result<Self, CollectError> {
-        PerfSource::open_listed(tasks, &mut || open::task_ids(tasks), plans, registers, branch_stacks)
+        PerfSource::open_listed(tasks, &mut || open::task_ids(tasks), event_configs, registers, branch_stacks)
     }
 
     fn open_listed(
         tasks: &Tasks,
         list: &mut dyn FnMut() -> Vec<Option<Tid>>,
-        plans: &[Plan],
+        event_configs: &[EventConfig],
         registers: bool,
-        branch_stacks: Option<&Plan>,
+        branch_stacks: Option<&EventConfig>,
     ) -> Result<Self, CollectError> {
         let mut left = OPENINGS_MAX;
         loop {
             let ids = list();
-            let mut source = PerfSource::opened(tasks, &ids, plans, registers, branch_stacks)?;
+            let mut source = PerfSource::opened(tasks, &ids, event_configs, registers, branch_stacks)?;
             left -= 1;
             source.escaped = list().iter().filter(|id| ids.binary_search(id).is_err()).count();
             if source.escaped == 0 || left == 0 {
@@ -217,25 +208,30 @@ impl PerfSource {
     fn opened(
         tasks: &Tasks,
         ids: &[Option<Tid>],
-        plans: &[Plan],
+        event_configs: &[EventConfig],
         registers: bool,
-        branch_stacks: Option<&Plan>,
+        branch_stacks: Option<&EventConfig>,
     ) -> Result<Self, CollectError> {
-        let indexed = sampled(plans).collect::<Vec<_>>();
-        let mut source = PerfSource::empty(tasks, registers, open::ring_bytes(plans, branch_stacks));
+        let indexed = sampled(event_configs).collect::<Vec<_>>();
+        let mut source = PerfSource::empty(tasks, registers, open::ring_bytes(event_configs, branch_stacks));
         let cpus = online_cpus()?;
         source.open_all(&indexed, tasks, ids, &cpus)?;
-        if let Some(plan) = branch_stacks {
-            source.open_branch_stacks(plan, tasks, ids, &cpus);
+        if let Some(event_config) = branch_stacks {
+            source.open_branch_stacks(event_config, tasks, ids, &cpus);
         }
         Ok(source)
     }
 
     /// Opens the events of the whole machine on these CPUs, disabled, and passes each sampled event to `attach`, since its
     /// samples do not go into the rings. The side band comes with an event that counts nothing.
-    pub fn open_attached(plans: &[Plan], cpus: &[CpuId], attach: Attach) -> Result<Self, CollectError> {
-        let indexed: Vec<_> =
-            std::iter::once((Role::SideBand, Plan::side_band())).chain(sampled(plans)).collect();
+    pub fn open_attached(
+        event_configs: &[EventConfig],
+        cpus: &[CpuId],
+        attach: Attach,
+    ) -> Result<Self, CollectError> {
+        let indexed: Vec<_> = std::iter::once((Role::SideBand, EventConfig::side_band()))
+            .chain(sampled(event_configs))
+            .collect();
         let mut source = PerfSource::empty(&Tasks::All, false, open::ring_bytes(&[], None));
         source.attach = Some(attach);
         source.open_all(&indexed, &Tasks::All, &[None], cpus)?;
@@ -266,7 +262,7 @@ impl PerfSource {
     }
 
     /// Reports from now on when threads begin and end.
-    pub fn tell_threads(&mut self) {
+    pub fn report_threads(&mut self) {
         self.threads = true;
     }
 
@@ -291,70 +287,6 @@ impl PerfSource {
         self.samplers.iter_mut().filter(elsewhere).for_each(|s| s.samples_since += samples);
     }
 
-    /// Opens events on CPUs that came online and closes those of CPUs that are gone.
-    fn look_for_cpus(&mut self, warn: &mut dyn FnMut(String)) {
-        let Some(Ok(online)) = self.cpu_watch.as_ref().map(|watch| (watch.list)()) else { return };
-        self.look_for_revoked(&online, warn);
-        for at in 0..self.cpus.len() {
-            if !self.cpus[at].gone && !online.contains(&self.cpus[at].cpu) {
-                self.forget_cpu(at);
-            }
-        }
-        for cpu in online {
-            if self.cpus.iter().any(|c| c.cpu == cpu && !c.gone) {
-                continue;
-            }
-            let opened = self.open_cpu(cpu);
-            if opened.is_err() {
-                self.abandon_cpu(cpu);
-            }
-            let Some(CpuWatch { refused, .. }) = &mut self.cpu_watch else { return };
-            match opened {
-                Ok(()) => refused.retain(|c| *c != cpu),
-                Err(_) if refused.contains(&cpu) => {}
-                Err(error) => {
-                    refused.push(cpu);
-                    warn(format!("CPU {cpu} is not sampled: {error}"));
-                }
-            }
-        }
-    }
-
-    /// Finds revoked events. The kernel revokes an event when its provider goes (a PMU's driver, a suspended machine's PMU).
-    fn look_for_revoked(&mut self, online: &[CpuId], warn: &mut dyn FnMut(String)) {
-        let fds = self.samplers.iter().map(|s| s.event.fd().as_fd());
-        let mut polled: Vec<PollFd<'_>> =
-            fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::empty())).collect();
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if !matches!(poll(&mut polled, Some(&at_once)), Ok(1..)) {
-            return;
-        }
-        let revoked = self.samplers.iter().zip(&polled).filter(|(_, p)| is_hung_up(p));
-        let mut cpus: Vec<CpuId> = revoked.map(|(s, _)| s.cpu).filter(|cpu| online.contains(cpu)).collect();
-        cpus.dedup();
-        for cpu in cpus {
-            warn(format!("the kernel revoked events on CPU {cpu}; they are opened again"));
-            if let Some(at) = self.cpus.iter().position(|c| c.cpu == cpu && !c.gone) {
-                self.forget_cpu(at);
-            }
-        }
-    }
-
-    /// Closes a CPU's events; its ring stays until it has been drained.
-    fn forget_cpu(&mut self, at: usize) {
-        self.ask();
-        self.cpus[at].gone = true;
-        let cpu = self.cpus[at].cpu;
-        self.keep_times(cpu);
-        self.retain_samplers(|s| s.cpu != cpu);
-    }
-
-    /// Closes what was opened of a CPU that could not be opened completely.
-    fn abandon_cpu(&mut self, cpu: CpuId) {
-        self.cpus.retain(|c| c.cpu != cpu || c.gone);
-        self.retain_samplers(|s| s.cpu != cpu);
-    }
-
     fn retain_samplers(&mut self, keep: impl Fn(&Sampler) -> bool) {
         let mut moved = vec![None; self.samplers.len()];
         self.samplers.iter().enumerate().filter(|(_, s)| keep(s)).zip(0..).for_each(|((from, _), to)| {
@@ -376,7 +308,7 @@ impl PerfSource {
             .map_err(|source| CollectError::System { action, source })
     }
 
-    fn parse(&mut self, cpu: CpuId, mut bytes: &[u8], merger: &mut Merger<Item>) {
+    fn parse(&mut self, cpu: CpuId, mut bytes: &[u8], merger: &mut Merger<OwnedRecord>) {
         while let Some(split) = split_record(bytes) {
             let Ok((record, rest)) = split else {
                 self.seen.malformed += 1; // It is unknown where the next one starts.
@@ -406,12 +338,12 @@ impl PerfSource {
                         continue;
                     }
                     if self.threads
-                        && let Some(item) = Item::of_thread(&record.body)
+                        && let Some(item) = OwnedRecord::of_thread(&record.body)
                     {
                         merger.push(record.time_ns, item);
                     }
-                    if let Some(mut item) = Item::from_body(event, record.body) {
-                        if let Item::Sample(_, sample) = &mut item {
+                    if let Some(mut item) = OwnedRecord::from_body(event, record.body) {
+                        if let OwnedRecord::Sample(_, sample) = &mut item {
                             sample.cpu = Some(cpu); // Each CPU has its ring.
                         }
                         merger.push(record.time_ns, item);
@@ -485,7 +417,7 @@ impl Source for PerfSource {
         self.wait_with(timeout, wake.as_slice());
     }
 
-    fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {
+    fn drain(&mut self, merger: &mut Merger<OwnedRecord>) -> u64 {
         let before_ns = now_ns();
         for at in 0..self.cpus.len() {
             let mut bytes = std::mem::take(&mut self.scratch);
@@ -499,8 +431,8 @@ impl Source for PerfSource {
             self.ask();
         }
         for (event, records) in self.seen.lost.drain(..) {
-            let side = Side::Lost { event, records, cause: LossCause::RingFull };
-            merger.push(before_ns, Item::Side(Box::new(side)));
+            let side = SideBandRecord::Lost { event, records, cause: LossCause::RingFull };
+            merger.push(before_ns, OwnedRecord::SideBand(Box::new(side)));
         }
         before_ns
     }
@@ -524,7 +456,7 @@ impl Source for PerfSource {
     fn set_periods(&mut self, periods: &[u64]) {
         for opening in &mut self.openings {
             let period = opening.role.sampled().and_then(|index| periods.get(index.index()));
-            opening.plan.period = period.copied().unwrap_or(opening.plan.period);
+            opening.event_config.period = period.copied().unwrap_or(opening.event_config.period);
         }
         let now = now_ns();
         for sampler in &mut self.samplers {
@@ -571,20 +503,10 @@ impl Sampler {
 }
 
 /// Returns the plans as sampled events, in their order.
-fn sampled(plans: &[Plan]) -> impl Iterator<Item = (Role, Plan)> {
-    (0..).zip(plans).map(|(index, plan)| (Role::Sampled(EventIndex(index)), plan.clone()))
-}
-
-impl CpuWatch {
-    /// Returns a watch. If the list of CPUs cannot be kept open, it cannot be read later either: then CPUs that come or go are
-    /// not noticed.
-    fn new() -> Self {
-        let list: ListCpus = match OnlineCpus::open() {
-            Ok(online) => Box::new(move || online.list()),
-            Err(_) => Box::new(online_cpus),
-        };
-        CpuWatch { list, next_look_ns: 0, refused: Vec::new() }
-    }
+fn sampled(event_configs: &[EventConfig]) -> impl Iterator<Item = (Role, EventConfig)> {
+    (0..)
+        .zip(event_configs)
+        .map(|(index, event_config)| (Role::Sampled(EventIndex(index)), event_config.clone()))
 }
 
 /// Returns the interval between rewrites of periods after this much time.

@@ -13,7 +13,7 @@ use super::{
 use crate::sys::event_times::EventTimes;
 use crate::{
     CollectError,
-    source::{events::Plan, items::Item, merge::Merger},
+    source::{events::EventConfig, merge::Merger, owned_record::OwnedRecord},
 };
 
 /// An event that counts nothing and reports the side band of the whole machine, on each CPU. The sampled events of the source
@@ -23,8 +23,8 @@ pub struct SideBand(PerfSource);
 impl SideBand {
     /// Opens the side band and the planned events on these CPUs, disabled. Each planned event is passed to `attach`, since its
     /// samples do not go into the rings.
-    pub fn open(plans: &[Plan], cpus: &[CpuId], attach: Attach) -> Result<Self, CollectError> {
-        PerfSource::open_attached(plans, cpus, attach).map(SideBand)
+    pub fn open(event_configs: &[EventConfig], cpus: &[CpuId], attach: Attach) -> Result<Self, CollectError> {
+        PerfSource::open_attached(event_configs, cpus, attach).map(SideBand)
     }
 
     /// Returns the abilities of the events, and the bytes of the rings.
@@ -53,7 +53,7 @@ impl SideBand {
     }
 
     /// Moves the records to the merger. Returns a time before which none of them is missing.
-    pub fn drain(&mut self, merger: &mut Merger<Item>) -> u64 {
+    pub fn drain(&mut self, merger: &mut Merger<OwnedRecord>) -> u64 {
         self.0.drain(merger)
     }
 

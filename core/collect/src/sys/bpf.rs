@@ -24,11 +24,11 @@ use dwell_profile::CpuId;
 use rustix::process::Resource;
 
 use super::event::PerfEvent;
-use crate::entries::{Entry, Pieces};
+use crate::entries::{Entry, EntryChunks};
 
 mod abi;
-mod apart;
 mod array;
+mod child_loader;
 mod error;
 
 use abi::{Bucket, Control, Head, RawEntry, SPILL_FREE, SPILL_FULL, Spill};
@@ -54,7 +54,7 @@ pub struct Sizes {
 
 /// Which registers are sampled, and for what.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RegistersWish {
+pub struct RegisterSampling {
     /// One in this many samples in user mode has its registers handed out; 0: none.
     pub every: u32,
     /// The events whose registers are handed out, one bit for each.
@@ -122,7 +122,7 @@ pub struct Spilled {
 impl Spilled {
     /// Hands out the decoded entries.
     pub fn hand_out(&self, each: &mut dyn FnMut(&[Entry])) {
-        let mut pieces = Pieces::new(Some(CpuId(self.cpu)), each);
+        let mut pieces = EntryChunks::new(Some(CpuId(self.cpu)), each);
         self.entries.iter().for_each(|entry| pieces.push(entry.words()));
         pieces.finish();
     }
@@ -134,7 +134,7 @@ enum Program {
     Here(Box<Ebpf>),
     /// Loaded by a separate process that has ended: the program to attach to each event, and the one that reports
     /// executions, with its link.
-    Apart { events: Vec<OwnedFd>, executed: Option<OwnedFd>, link: Option<OwnedFd> },
+    InstanceLimits { events: Vec<OwnedFd>, executed: Option<OwnedFd>, link: Option<OwnedFd> },
 }
 
 /// A loaded program, and tables for some CPUs.
@@ -154,7 +154,7 @@ impl BpfTables {
     pub fn load(
         cpus: &[CpuId],
         sizes: Sizes,
-        registers: RegistersWish,
+        registers: RegisterSampling,
         events: usize,
     ) -> Result<Self, BpfError> {
         let notices_bytes = (cpus.len() as u32 * NOTICES_BYTES).next_power_of_two();
@@ -175,7 +175,7 @@ impl BpfTables {
         events: usize,
         load: impl FnOnce() -> Result<Self, BpfError>,
     ) -> Option<Self> {
-        let made = apart::made_apart(|| {
+        let made = child_loader::load_in_child(|| {
             let mut tables = load().ok()?;
             let fds = tables.descriptors(events);
             std::mem::forget(tables); // The descriptors must stay open.
@@ -187,7 +187,7 @@ impl BpfTables {
         let [control, heads, overflow, buckets] = [made.next()?, made.next()?, made.next()?, made.next()?];
         let attached: Vec<OwnedFd> = made.by_ref().take(events).collect();
         Some(BpfTables {
-            program: Program::Apart { events: attached, executed: made.next(), link: None },
+            program: Program::InstanceLimits { events: attached, executed: made.next(), link: None },
             notices,
             control: Array::map(control.as_fd(), 1).ok()?,
             heads: Array::map(heads.as_fd(), heads_of(cpus) as usize).ok()?,
@@ -219,12 +219,12 @@ impl BpfTables {
     fn load_with_types(
         cpus: &[CpuId],
         sizes: Sizes,
-        registers: RegistersWish,
+        registers: RegisterSampling,
         notices_bytes: u32,
     ) -> Result<Self, BpfError> {
         let load = |registers| Self::load_wished(cpus, sizes, registers, notices_bytes);
         match load(registers) {
-            Err(_) if registers.entered != 0 => load(RegistersWish { entered: 0, ..registers }),
+            Err(_) if registers.entered != 0 => load(RegisterSampling { entered: 0, ..registers }),
             done => done,
         }
     }
@@ -232,7 +232,7 @@ impl BpfTables {
     fn load_wished(
         cpus: &[CpuId],
         sizes: Sizes,
-        registers: RegistersWish,
+        registers: RegisterSampling,
         notices_bytes: u32,
     ) -> Result<Self, BpfError> {
         if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
@@ -273,7 +273,7 @@ impl BpfTables {
         Ok(tables)
     }
 
-    fn prepare(&mut self, registers: RegistersWish) {
+    fn prepare(&mut self, registers: RegisterSampling) {
         for (slot, cpu) in (0..).zip(self.cpus.clone()) {
             for side in 0..2 {
                 let head = Head { slot, ..Head::default() };
@@ -302,7 +302,7 @@ impl BpfTables {
 
     /// Counts the samples of an event on one of the CPUs in the tables, under this index.
     pub fn attach(&mut self, event: &PerfEvent, index: u8) -> Result<(), BpfError> {
-        if let Program::Apart { events, .. } = &self.program {
+        if let Program::InstanceLimits { events, .. } = &self.program {
             let program = events.get(usize::from(index)).ok_or_else(|| missing(&format!("event{index}")))?;
             return event.set_bpf(program.as_fd()).map_err(|error| explain(&error));
         }
@@ -377,7 +377,7 @@ impl BpfTables {
     pub fn take_idle_side(&mut self, each: &mut dyn FnMut(&[Entry])) {
         let side = 1 - self.side();
         for slot in 0..self.cpus.len() {
-            let mut pieces = Pieces::new(Some(CpuId((self.cpus[slot]).0)), each);
+            let mut pieces = EntryChunks::new(Some(CpuId((self.cpus[slot]).0)), each);
             for buffer in 0..2 {
                 self.spilled(slot, side, buffer).entries.iter().for_each(|entry| pieces.push(entry.words()));
             }
@@ -404,7 +404,7 @@ impl BpfTables {
         Spilled { cpu: (self.cpus[slot]).0, entries }
     }
 
-    fn take_table(&mut self, slot: usize, side: u32, pieces: &mut Pieces<'_>) {
+    fn take_table(&mut self, slot: usize, side: u32, pieces: &mut EntryChunks<'_>) {
         // A table that cannot be mapped keeps its entries, which come with the next turn.
         let Ok(mut buckets) = self.buckets(slot, side) else { return };
         for index in 0..1 << self.sizes.bucket_bits {
@@ -444,10 +444,10 @@ impl BpfTables {
     }
 
     /// Makes the program report executions from now on. If there are several tables, one of them suffices.
-    pub fn tell_executions(&mut self) -> Result<(), BpfError> {
-        if let Program::Apart { executed, link, .. } = &mut self.program {
+    pub fn report_executions(&mut self) -> Result<(), BpfError> {
+        if let Program::InstanceLimits { executed, link, .. } = &mut self.program {
             let executed = executed.as_ref().ok_or_else(|| missing("executed"))?;
-            *link = Some(apart::attach_to_tracepoint(executed).map_err(|error| explain(&error))?);
+            *link = Some(child_loader::attach_to_tracepoint(executed).map_err(|error| explain(&error))?);
             return Ok(());
         }
         let attached = self
@@ -475,7 +475,7 @@ impl BpfTables {
         self.control.read(0).entered_events != 0
     }
 
-    /// Returns the number of executions that [`BpfTables::tell_executions`] requested but that found no room.
+    /// Returns the number of executions that [`BpfTables::report_executions`] requested but that found no room.
     pub fn executions_lost(&self) -> u64 {
         self.heads.read(0).executions_lost
     }

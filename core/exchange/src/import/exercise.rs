@@ -21,7 +21,7 @@ const UNPACKED_BYTES_MAX: u64 = 1 << 24;
 /// the file and its records once more.
 pub fn perf_data(bytes: &[u8]) {
     let mut unpacked = Vec::new();
-    let packing = Packing::of(bytes);
+    let packing = Packing::detect(bytes);
     if packing.is_some_and(|p| packed::pour(p, bytes, &mut unpacked, UNPACKED_BYTES_MAX).is_err()) {
         return;
     }

@@ -14,7 +14,8 @@ use std::{
 use dwell_attribution::AppInstance;
 use dwell_image::Image;
 use dwell_profile::{
-    Event, ImageId, ImageKind, ImageOffset, ImagePlace, ImagePlaces, ImageRecord, SampleRun, Settled,
+    AccumulatedSamples, Event, ImageId, ImageKind, ImageOffset, ImagePlace, ImagePlaces, ImageRecord,
+    SampleRun,
 };
 use jiff::Timestamp;
 use linux_perf_data::{DsoKey, linux_perf_event_reader::CpuMode};
@@ -90,7 +91,7 @@ impl ImportedProfile {
     /// Groups slots by the database's key without the offset, in the order of the database.
     fn groups(
         &mut self,
-        sums: &Settled<Slot>,
+        sums: &AccumulatedSamples<Slot>,
         records: &BTreeMap<u32, ImageRecord>,
         generated: &JitTargets,
         events: &[Event],
@@ -195,7 +196,7 @@ fn is_alike(a: &str, b: &str) -> bool {
 /// rarely read line by line.
 const HOT_SHARE: f64 = 0.005;
 
-fn hottest(sums: &Settled<Slot>) -> BTreeSet<u32> {
+fn hottest(sums: &AccumulatedSamples<Slot>) -> BTreeSet<u32> {
     let mut by_target: BTreeMap<(u16, u32), u128> = BTreeMap::new();
     let mut totals: BTreeMap<u16, u128> = BTreeMap::new();
     for (number, slot) in sums.slots().enumerate() {
@@ -247,14 +248,14 @@ pub(super) struct Rows {
     groups: std::vec::IntoIter<Group>,
     /// The group that did not fit completely into the last segment.
     begun: Option<Begun>,
-    sums: Settled<Slot>,
+    sums: AccumulatedSamples<Slot>,
     events: Vec<EventTally>,
     /// Sum of periods of the rows before, by event.
     before: Vec<u128>,
 }
 
 impl Rows {
-    fn new(groups: Vec<Group>, sums: Settled<Slot>, events: Vec<EventTally>) -> Self {
+    fn new(groups: Vec<Group>, sums: AccumulatedSamples<Slot>, events: Vec<EventTally>) -> Self {
         let before = vec![0; events.len()];
         Rows { groups: groups.into_iter(), begun: None, sums, events, before }
     }
@@ -326,7 +327,7 @@ fn special(id: ImageId, kind: ImageKind, path: &str) -> ImageRecord {
 
 #[cfg(test)]
 mod tests {
-    use dwell_profile::Ledger;
+    use dwell_profile::SampleAccumulator;
 
     use dwell_attribution::ExecutionId;
 
@@ -334,7 +335,7 @@ mod tests {
 
     /// Returns the rows of one group for each number in `places`; a group has that many places, with one period each.
     fn rows(places: &[u64]) -> Rows {
-        let mut sums = Ledger::default();
+        let mut sums = SampleAccumulator::default();
         for (number, places) in (0..).zip(places) {
             let slot = Slot { target: number, execution: ExecutionId(0), event: 0 };
             (0..*places).for_each(|offset| sums.add(slot, number, offset, 1));

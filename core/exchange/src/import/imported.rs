@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use dwell_attribution::{ExecutionId, Interval, KernelLayout, Mapping, TargetIndex};
-use dwell_profile::{BranchSums, BuildId, ImageId, ImageKind, Ledger, NamedFrame, Pid};
+use dwell_profile::{BranchSums, BuildId, ImageId, ImageKind, NamedFrame, Pid, SampleAccumulator};
 use linux_perf_data::{DsoKey, linux_perf_event_reader::PerfEventAttr};
 use rustc_hash::FxHashMap;
 
@@ -78,7 +78,7 @@ pub(super) struct ImportedProfile {
     pub(super) kallsyms: Option<Kallsyms>,
     pub(super) kernel_names: Option<Reading>,
     /// Sums of periods by slot and offset.
-    pub(super) sums: Ledger<Slot>,
+    pub(super) sums: SampleAccumulator<Slot>,
     pub(super) stacks: BranchSums<u32>,
     pub(super) names: Names,
     pub(super) build_ids: Vec<(DsoKey, BuildId)>,

@@ -14,7 +14,7 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use dwell_profile::{Pid, Settled};
+use dwell_profile::{AccumulatedSamples, Pid};
 
 use super::{
     ImportFile,
@@ -90,7 +90,7 @@ impl ImportedProfile {
     pub(super) fn name_jit_code(
         &mut self,
         maps: &PerfMaps<'_>,
-        sums: &Settled<Slot>,
+        sums: &AccumulatedSamples<Slot>,
         missing: &mut Vec<String>,
     ) -> JitTargets {
         let mut targets: JitTargets = sums.slots().map(|slot| slot.target).collect();

@@ -46,7 +46,7 @@ const ZSTD_WINDOW_LOG_MAX: u32 = 27;
 
 impl Packing {
     /// Returns the compression of a file that begins with these bytes.
-    pub fn of(start: &[u8]) -> Option<Packing> {
+    pub fn detect(start: &[u8]) -> Option<Packing> {
         READ.iter().find(|(magic, _)| start.starts_with(magic)).map(|(_, packing)| *packing)
     }
 
@@ -137,7 +137,7 @@ mod tests {
         for (packing, packed) in
             [(Packing::Gzip, gzip(&text)), (Packing::Zstd, zstd::encode_all(&text[..], 1).unwrap())]
         {
-            assert_eq!(Packing::of(&packed), Some(packing));
+            assert_eq!(Packing::detect(&packed), Some(packing));
             let mut whole = Vec::new();
             assert_eq!(pour(packing, &packed[..], &mut whole, 1 << 20), Ok(None));
             assert!(whole == text, "{packing:?}");

@@ -6,7 +6,7 @@
 
 use std::io::{Read, Seek, SeekFrom};
 
-use dwell_profile::{BuildId, CodePlace, ImageOffset, Ledger, Tid};
+use dwell_profile::{BuildId, CodePlace, ImageOffset, SampleAccumulator, Tid};
 use linux_perf_data::linux_perf_event_reader::{
     AttrFlags, CpuMode, Endianness, EventRecord as Parsed, Mmap2FileId, RawEventRecord, RecordParseInfo,
     RecordType,
@@ -68,7 +68,7 @@ impl Reader {
         let imported = ImportedProfile {
             attributes: attributes.iter().map(|a| (a.name.clone(), Some(a.attr))).collect(),
             events: vec![EventTally::default(); attributes.len()],
-            sums: Ledger::beside(),
+            sums: SampleAccumulator::beside(),
             host: features.host(),
             release: features.release(),
             arch: features.arch(),

@@ -1,7 +1,7 @@
 //! The key that samples are aggregated by while a profile is read, before images are known.
 
 use dwell_attribution::ExecutionId;
-use dwell_profile::Settled;
+use dwell_profile::AccumulatedSamples;
 
 /// The key of a sample without its offset, before images are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -12,7 +12,7 @@ pub(super) struct Slot {
 }
 
 /// Returns the sampled offsets of a target, ascending.
-pub(super) fn offsets(sums: &Settled<Slot>, target: u32) -> Vec<u64> {
+pub(super) fn offsets(sums: &AccumulatedSamples<Slot>, target: u32) -> Vec<u64> {
     let numbers = sums.slots().enumerate().filter(|(_, slot)| slot.target == target);
     let mut offsets: Vec<u64> = numbers.flat_map(|(number, _)| sums.of(number)).map(|(o, _)| o).collect();
     offsets.sort_unstable();

@@ -45,7 +45,7 @@ pub fn open(path: &Path) -> Result<Source, ExchangeError> {
     }
     let mut file = spooled(&file_path).map_err(io)?;
     let (mut start, mut ends_early) = (beginning(&mut file).map_err(io)?, None);
-    let packing = Packing::of(&start);
+    let packing = Packing::detect(&start);
     if let Some(packing) = packing {
         (file, ends_early) = packed::unpack(file, packing).map_err(bad)?;
         start = beginning(&mut file).map_err(io)?;

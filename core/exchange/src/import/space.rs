@@ -5,7 +5,9 @@
 //! ([`dwell_attribution`]). Unlike live collection, a profile may report a process's name and mappings without its
 //! start.
 
-use dwell_attribution::{Apart, AppInstance, Applications, ExecutionId, Mapping, Process, Processes};
+use dwell_attribution::{
+    AppInstance, Applications, ExecutionId, InstanceLimits, Mapping, Process, Processes,
+};
 use dwell_profile::Pid;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -25,7 +27,8 @@ pub struct Spaces {
 
 impl Default for Spaces {
     fn default() -> Self {
-        let apart = Apart { of_app_max: EXECUTIONS_APART_MAX, in_all_max: u32::MAX, by_process: Vec::new() };
+        let apart =
+            InstanceLimits { of_app_max: EXECUTIONS_APART_MAX, in_all_max: u32::MAX, by_process: Vec::new() };
         let (processes, applications) = (Processes::default(), Applications::new(apart));
         Spaces { processes, applications, born: FxHashSet::default() }
     }

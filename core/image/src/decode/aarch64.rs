@@ -15,7 +15,7 @@ use crate::{Arch, Flow, ImageAddress, MemoryOperand, Operand};
 pub(super) fn parts(decoder: &Decoder, insn: &Insn<'_>, detail: &InsnDetail<'_>) -> Parts {
     let ArchDetail::Arm64Detail(arm64) = detail.arch_detail() else { unreachable!("an AArch64 decoder") };
     let mnemonic = insn.mnemonic().unwrap_or_default();
-    let access = Access::of(mnemonic);
+    let access = Access::from_mnemonic(mnemonic);
     let system = SYSTEM.contains(&mnemonic);
     let raw: Vec<Arm64Operand> = if system { Vec::new() } else { arm64.operands().collect() };
     let mut operands: SmallVec<[Operand; 3]> = if system {
@@ -59,7 +59,7 @@ struct Access {
 }
 
 impl Access {
-    fn of(mnemonic: &str) -> Access {
+    fn from_mnemonic(mnemonic: &str) -> Access {
         let starts = |prefixes: &[&str]| prefixes.iter().any(|p| mnemonic.starts_with(p));
         match () {
             _ if starts(&["cas"]) || starts(&ATOMIC) || starts(&ATOMIC_STORE) => {

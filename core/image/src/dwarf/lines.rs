@@ -59,7 +59,7 @@ impl LineTable {
                 table.close_sequence(start, row.address(), is_code);
                 start = table.rows.len();
             } else {
-                table.add(start, Row::of(row));
+                table.add(start, Row::from_line_row(row));
             }
         }
         table.rows.truncate(start);
@@ -144,7 +144,7 @@ impl LineTable {
 }
 
 impl Row {
-    fn of(row: &gimli::LineRow) -> Row {
+    fn from_line_row(row: &gimli::LineRow) -> Row {
         let small = |number: u64| u32::try_from(number).unwrap_or(0);
         Row {
             address: row.address(),

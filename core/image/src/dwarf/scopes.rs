@@ -41,7 +41,7 @@ const _: () = assert!(size_of::<Scope>() == 28, "a program has millions of inlin
 struct Number(NonZeroU32);
 
 impl Number {
-    fn of(index: u32) -> Option<Number> {
+    fn new(index: u32) -> Option<Number> {
         index.checked_add(1).and_then(NonZeroU32::new).map(Number)
     }
 
@@ -142,7 +142,7 @@ impl<'a> Builder<'_, 'a, '_> {
             let parent = open.last().and_then(|(_, scope)| *scope);
             let inlined = tag == gimli::DW_TAG_inlined_subroutine;
             if inlined && parent.is_some() {
-                attributes.scope.parent = parent.and_then(Number::of);
+                attributes.scope.parent = parent.and_then(Number::new);
             }
             // An inlined call in a function without code belongs to the abstract instance of that function.
             let scope =
@@ -166,7 +166,7 @@ impl<'a> Builder<'_, 'a, '_> {
         }
         let own = attributes.linkage_name.or(attributes.name);
         let (name, line) = self.names.resolve(offset, own, attributes.origin);
-        attributes.scope.name = name.and_then(Number::of);
+        attributes.scope.name = name.and_then(Number::new);
         if attributes.scope.line == 0 {
             attributes.scope.line = line;
         }

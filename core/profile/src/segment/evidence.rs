@@ -301,7 +301,7 @@ mod tests {
         check(&bytes, expect!["its column `kind` has the kind 'trace', which this dwell does not know"]);
         // This is what a dwell that knows version 1 alone says.
         let read = read_beside(&encode(&[]), true, 1, |_| &EVIDENCE_SCHEMA_V1, (), |_, _| Ok(()));
-        let error = read.err().expect("a newer file");
+        let Err(error) = read else { panic!("a newer file was read") };
         expect!["segment version 2, this dwell reads up to 1"].assert_eq(&error.to_string());
     }
 

@@ -20,7 +20,7 @@ pub(super) struct Key {
 
 impl Key {
     /// Returns the key that all rows of a run share.
-    pub(super) fn of(run: &SampleRun<'_>, names: &mut Names) -> Result<Key, SegmentError> {
+    pub(super) fn new(run: &SampleRun<'_>, names: &mut Names) -> Result<Key, SegmentError> {
         let values = run.dimensions.as_deref();
         let thread = values.and_then(|v| v.thread.as_deref());
         let cgroup = values.and_then(|v| v.cgroup.as_deref());

@@ -147,7 +147,7 @@ impl Output {
     /// Appends a run; `rows` is the number of rows including it.
     fn take_run(&mut self, run: &SampleRun<'_>, rows: usize) -> Result<(), SegmentError> {
         SegmentError::limit("rows", rows as u64, MAX_SEGMENT_ROWS as u64)?;
-        let key = Key::of(run, &mut self.names)?;
+        let key = Key::new(run, &mut self.names)?;
         self.begin(key)?;
         run.rows.iter().try_for_each(|(offset, count)| self.push(offset.0, *count))
     }

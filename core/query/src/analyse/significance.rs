@@ -38,7 +38,7 @@ pub struct Comparison {
 /// Compares two groups of runs. Neither group may be empty.
 pub fn compare(first: &[Observed], second: &[Observed]) -> Comparison {
     assert!(!first.is_empty() && !second.is_empty(), "groups of runs");
-    let (a, b) = (Sum::of(first), Sum::of(second));
+    let (a, b) = (Sum::new(first), Sum::new(second));
     let ratio = (a.count > 0.0).then(|| b.rate() / a.rate());
     let freedom = first.len() + second.len() - 2;
     if a.count + b.count == 0.0 {
@@ -58,7 +58,7 @@ pub fn compare(first: &[Observed], second: &[Observed]) -> Comparison {
 /// Returns the probability that chance alone makes a change at least as large as the one from `a` to `b`. The whole that
 /// both are parts of varies from run to run by `dispersion`, which was estimated with `freedom` degrees of freedom.
 pub fn compare_given(a: Observed, b: Observed, dispersion: Option<f64>, freedom: usize) -> f64 {
-    let (a, b) = (Sum::of(&[a]), Sum::of(&[b]));
+    let (a, b) = (Sum::new(&[a]), Sum::new(&[b]));
     match dispersion {
         _ if a.count + b.count == 0.0 => 1.0,
         Some(dispersion) if freedom > 0 => f_upper_tail(deviance(&a, &b) / dispersion, 1.0, freedom as f64),
@@ -88,7 +88,7 @@ struct Sum {
 }
 
 impl Sum {
-    fn of(group: &[Observed]) -> Sum {
+    fn new(group: &[Observed]) -> Sum {
         assert!(group.iter().all(|o| o.exposure > 0.0), "{group:?}");
         Sum {
             count: group.iter().map(|o| o.count as f64).sum(),

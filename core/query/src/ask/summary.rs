@@ -66,7 +66,7 @@ impl Query {
             let samples = p.counts.first().copied().unwrap_or(0);
             let matters = subjects.len() == 1 || view.selection.share(&p.counts) >= PROCEDURE_SHARE_MIN;
             let costs = (matters && cancel.check().is_ok()).then(|| self.costs_once(view, p)).flatten();
-            Some(costs.map_or_else(|| Tally::left_out(samples), |c| Tally::of(&c, samples)))
+            Some(costs.map_or_else(|| Tally::left_out(samples), |c| Tally::new(&c, samples)))
         });
         cancel.check()?;
         let mut sum = Tally::default();
@@ -99,7 +99,7 @@ fn of_images(
 
 /// Returns where the cycles of one analysed procedure go; `None` if no instruction has a known frequency.
 pub fn split(costs: &ProcedureCosts) -> Option<CycleSplit> {
-    let tally = Tally::of(costs, 0);
+    let tally = Tally::new(costs, 0);
     let part = |samples: f64| samples / tally.tallied;
     (tally.tallied > 0.0).then(|| CycleSplit {
         execution: part(tally.execution),
@@ -157,7 +157,7 @@ struct Tally {
 
 impl Tally {
     /// Returns the tally of one procedure that has `samples` time samples.
-    fn of(costs: &ProcedureCosts, samples: u64) -> Tally {
+    fn new(costs: &ProcedureCosts, samples: u64) -> Tally {
         let mut tally = Tally { samples, procedures: 1, totals: costs.all_totals(), ..Tally::default() };
         for block in &costs.analysis.blocks {
             tally.add_block(costs, block.instructions.clone());

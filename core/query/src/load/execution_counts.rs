@@ -56,7 +56,7 @@ impl ExecutionCounts {
             return ExecutionCounts::default();
         }
         let index = file_indexes(images);
-        let samples = Samples::of(apps);
+        let samples = Samples::new(apps);
         let mut rates: BTreeMap<(usize, ImageOffset, CountSource), RateByApp> = BTreeMap::new();
         for count in counts {
             let Some(&image) = index.get(&count.place.image) else { continue };
@@ -111,7 +111,7 @@ struct Samples<'a> {
 
 impl<'a> Samples<'a> {
     /// Sums the samples. An instance number stands for that instance; 0 stands for all instances of an application.
-    fn of(apps: &'a AppCounts) -> Samples<'a> {
+    fn new(apps: &'a AppCounts) -> Samples<'a> {
         let mut samples =
             Samples { of_app: BTreeMap::new(), in_image: BTreeMap::new(), of_image: BTreeMap::new() };
         for ((app, instance, image), counts) in apps {

@@ -12,7 +12,7 @@ use dwell_profile::CountsRecord;
 
 use crate::{
     collector::Watch,
-    source::{items::RawExits, now_ns},
+    source::{now_ns, owned_record::RawExits},
     sys::breakpoint::{self, Breakpoints},
 };
 

@@ -373,18 +373,18 @@ mod tests {
         vec![round(&[(0x10, 4, 16)], 0, &[Tid(7)]); 3]
     }
 
-    fn of(samples: u64, outside: u64) -> OfExecution {
+    fn execution_samples(samples: u64, outside: u64) -> OfExecution {
         OfExecution { samples, outside }
     }
 
     #[test]
     fn one_writer_has_all() {
         let tally = counted(&one(), &[(4000, 100); 3]);
-        let counted = tally.executions(of(300, 0), alone).unwrap();
+        let counted = tally.executions(execution_samples(300, 0), alone).unwrap();
         assert_eq!(counted, Executions { samples: 300, of: vec![(0x10, 3000.0, DEVIATION)] });
-        assert_eq!(tally.executions(of(400, 100), alone), Err("too uncertain"));
+        assert_eq!(tally.executions(execution_samples(400, 100), alone), Err("too uncertain"));
         assert_eq!(
-            self::counted(&one(), &[(4000, 100)]).executions(of(100, 0), alone),
+            self::counted(&one(), &[(4000, 100)]).executions(execution_samples(100, 0), alone),
             Err("counted too little")
         );
     }
@@ -393,12 +393,15 @@ mod tests {
     fn what_is_outside_of_spans_is_less_certain_than_what_is_between() {
         let steady = counted(&one(), &[(40_000, 100); 10]);
         let deviation = |tally: &Tally, of| tally.executions(of, alone).unwrap().of[0].2;
-        assert!((deviation(&steady, of(2000, 0)) - DEVIATION).abs() < 1e-9);
-        assert!(deviation(&steady, of(1100, 100)) > 0.045);
+        assert!((deviation(&steady, execution_samples(2000, 0)) - DEVIATION).abs() < 1e-9);
+        assert!(deviation(&steady, execution_samples(1100, 100)) > 0.045);
         let unsteady = [(25_000, 100), (55_000, 100)].repeat(10);
         let unsteady = counted(&one(), &unsteady);
-        assert!((deviation(&unsteady, of(2000, 0)) - DEVIATION).abs() < 1e-9, "all was counted");
-        let of_half = deviation(&unsteady, of(4000, 0));
+        assert!(
+            (deviation(&unsteady, execution_samples(2000, 0)) - DEVIATION).abs() < 1e-9,
+            "all was counted"
+        );
+        let of_half = deviation(&unsteady, execution_samples(4000, 0));
         assert!(of_half > 0.05 && of_half < 0.07, "{of_half}");
     }
 
@@ -428,22 +431,22 @@ mod tests {
     fn many_spans_are_added_up() {
         let tally = counted(&one(), &[(4000, 10); 2000]);
         assert!(tally.counted.len() <= SPANS_MAX);
-        let counted = tally.executions(of(20_000, 0), alone).unwrap();
+        let counted = tally.executions(execution_samples(20_000, 0), alone).unwrap();
         assert_eq!(counted, Executions { samples: 20_000, of: vec![(0x10, 2e6, DEVIATION)] });
     }
 
     #[test]
     fn a_writer_of_other_words_is_executed_more_often() {
         let tally = counted(&one(), &[(40_000, 100); 3]);
-        let counted = tally.executions(of(300, 0), |_| (0.9, 0.03)).unwrap();
+        let counted = tally.executions(execution_samples(300, 0), |_| (0.9, 0.03)).unwrap();
         assert!((counted.of[0].1 - 30_000.0 / 0.9).abs() < 1.0 && counted.of[0].2 > 0.036, "{counted:?}");
-        assert_eq!(tally.executions(of(300, 0), |_| (0.5, 0.03)), Err("too uncertain"));
+        assert_eq!(tally.executions(execution_samples(300, 0), |_| (0.5, 0.03)), Err("too uncertain"));
     }
 
     #[test]
     fn several_writers_share() {
         let rounds = vec![round(&[(0x10, 1, 12), (0x20, 2, 4)], 0, &[Tid(7)]); 100];
-        let counted = counted(&rounds, &[(100_000, 10)]).executions(of(10, 0), alone).unwrap();
+        let counted = counted(&rounds, &[(100_000, 10)]).executions(execution_samples(10, 0), alone).unwrap();
         assert_eq!(counted.of.len(), 2);
         assert!(
             (counted.of[0].1 - 60_000.0).abs() < 1.0 && (counted.of[1].1 - 20_000.0).abs() < 1.0,
@@ -458,7 +461,8 @@ mod tests {
             |pc: u64, rate: f64| Round { rate_before: Some(rate), ..round(&[(pc, 1, 16)], 0, &[Tid(7)]) };
         let rounds: Vec<Round> =
             (0..400).map(|at| if at % 2 == 0 { of(0x10, 0.9) } else { of(0x20, 0.1) }).collect();
-        let counted = counted(&rounds, &[(100_000, 10)]).executions(self::of(10, 0), alone).unwrap();
+        let counted =
+            counted(&rounds, &[(100_000, 10)]).executions(self::execution_samples(10, 0), alone).unwrap();
         assert_eq!(counted.of.len(), 1, "the other one is too uncertain: {counted:?}");
         assert!((counted.of[0].1 - 90_000.0).abs() < 1.0, "{counted:?}");
     }
@@ -467,7 +471,10 @@ mod tests {
     fn writers_that_take_turns_are_not_told_apart() {
         let turns = |at: u32| round(&[(if at.is_multiple_of(2) { 0x10 } else { 0x20 }, 1, 16)], 0, &[Tid(7)]);
         let rounds: Vec<Round> = (0..6).map(turns).collect();
-        assert_eq!(counted(&rounds, &[(100_000, 10)]).executions(of(10, 0), alone), Err("too uncertain"));
+        assert_eq!(
+            counted(&rounds, &[(100_000, 10)]).executions(execution_samples(10, 0), alone),
+            Err("too uncertain")
+        );
     }
 
     #[test]

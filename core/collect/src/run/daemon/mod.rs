@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use account::Account;
 use budget::{Budget, Load};
 use compacting::Compacting;
-use dwell_attribution::Apart;
+use dwell_attribution::InstanceLimits;
 use dwell_profile::{Epoch, Pid, Scope, Writer};
 use notify::Supervisor;
 use retain::{Limits, retain};
@@ -487,7 +487,7 @@ impl<'w> Daemon<'w> {
 
 /// Returns the requested periods of a session that was just opened.
 fn asked_periods(session: &Session) -> Vec<u64> {
-    session.tallies().map(|(plan, _)| plan.period).collect()
+    session.tallies().map(|(event_config, _)| event_config.period).collect()
 }
 
 fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
@@ -498,7 +498,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
         rate,
         name,
         branches: options.branches,
-        apart: Apart::for_good(options.by_process.clone()),
+        apart: InstanceLimits::for_good(options.by_process.clone()),
         dimensions: options.dimensions,
         data: false, // This would read mappings more often than the budget permits.
         counting: Counting::default(),

@@ -11,7 +11,7 @@ use crate::{
     CollectError,
     evidence::{breakpoint_counts::BreakpointCounter, bursts::BurstRecorder, counts::Odometers},
     run::options::RecordOptions,
-    source::items::Item,
+    source::owned_record::OwnedRecord,
 };
 
 /// Shortest interval between two deliveries of samples to the odometers: each one wakes their thread.
@@ -93,7 +93,7 @@ impl Session {
         recent.into_iter().for_each(|(pid, pc)| counter.sample(pid, pc));
         if let Some((pid, tid)) = latest.filter(|(pid, _)| *pid != Pid(std::process::id())) {
             for (begin_ns, counts) in counter.count(pid, tid, cpu_ns) {
-                self.merger.push(begin_ns, Item::BreakpointCounts(Box::new(counts)));
+                self.merger.push(begin_ns, OwnedRecord::BreakpointCounts(Box::new(counts)));
             }
         }
     }
@@ -106,7 +106,7 @@ impl Session {
             return;
         };
         if let Some((begin_ns, raw)) = exits.watch(&watch, cpu_ns) {
-            self.merger.push(begin_ns, Item::Exits(Box::new(raw)));
+            self.merger.push(begin_ns, OwnedRecord::Exits(Box::new(raw)));
         }
     }
 
@@ -127,7 +127,7 @@ impl Session {
         let (watched, since_ns) = odometers.take_watched();
         for watched in watched {
             let (pid, until_ns) = (watched.pid, watched.until_ns);
-            self.merger.push(watched.begin_ns, Item::Watched { pid, until_ns });
+            self.merger.push(watched.begin_ns, OwnedRecord::Watched { pid, until_ns });
         }
         since_ns
     }

@@ -5,15 +5,15 @@ use std::{path::Path, time::Instant};
 use dwell_profile::{CountedEvent, EventIndex, Pid};
 
 use super::*;
-use crate::{entries::Place, run::options::Rate, source::events::plan};
+use crate::{entries::Place, run::options::Rate, source::events::event_config};
 
-fn plans(events: &[Event], hz: u32) -> Vec<Plan> {
-    events.iter().map(|event| plan(event, Rate::Frequency(hz), None).unwrap()).collect()
+fn event_configs(events: &[Event], hz: u32) -> Vec<EventConfig> {
+    events.iter().map(|event| event_config(event, Rate::Frequency(hz), None).unwrap()).collect()
 }
 
 /// Returns an open source, or `None` where this machine does not permit it.
-fn open(test: &str, plans: &[Plan]) -> Option<BpfSource> {
-    match BpfSource::open(&Tasks::All, plans, true) {
+fn open(test: &str, event_configs: &[EventConfig]) -> Option<BpfSource> {
+    match BpfSource::open(&Tasks::All, event_configs, true) {
         Ok(source) => Some(source),
         Err(error) => {
             eprintln!("SKIPPED {test}: {error}");
@@ -36,7 +36,7 @@ fn spin(cpu: Duration) {
 }
 
 /// Takes all records and entries, as a session does.
-fn take_all(source: &mut BpfSource, merger: &mut Merger<Item>) -> Vec<Entry> {
+fn take_all(source: &mut BpfSource, merger: &mut Merger<OwnedRecord>) -> Vec<Entry> {
     let mut taken = Vec::new();
     source.drain(merger);
     source.cut_batch();
@@ -49,7 +49,8 @@ fn take_all(source: &mut BpfSource, merger: &mut Merger<Item>) -> Vec<Entry> {
 #[test]
 fn samples_are_counted_lost_or_in_the_idle_task() {
     let test = "samples_are_counted_lost_or_in_the_idle_task";
-    let Some(mut source) = open(test, &plans(&[Event::CPU_CLOCK, Event::named("page-faults")], 2000)) else {
+    let Some(mut source) = open(test, &event_configs(&[Event::CPU_CLOCK, Event::named("page-faults")], 2000))
+    else {
         return;
     };
     let mut merger = Merger::default();
@@ -93,14 +94,15 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
 
 #[test]
 fn what_is_no_whole_machine_is_refused() {
-    let refused = BpfSource::open(&Tasks::Running(vec![Pid(1)]), &plans(&[Event::CPU_CLOCK], 100), false);
+    let refused =
+        BpfSource::open(&Tasks::Running(vec![Pid(1)]), &event_configs(&[Event::CPU_CLOCK], 100), false);
     assert!(matches!(refused, Err(CollectError::Backend { backend: Backend::Bpf, .. })));
 }
 
 #[test]
 fn executions_are_told_with_what_is_executed() {
     let test = "executions_are_told_with_what_is_executed";
-    let Some(mut source) = open(test, &plans(&[Event::CPU_CLOCK], 100)) else { return };
+    let Some(mut source) = open(test, &event_configs(&[Event::CPU_CLOCK], 100)) else { return };
     let mut merger = Merger::default();
     source.enable().unwrap();
     let mut child = std::process::Command::new("true").spawn().unwrap();
@@ -110,10 +112,10 @@ fn executions_are_told_with_what_is_executed() {
     source.disable().unwrap();
     let mut told = Vec::new();
     merger.take_until(u64::MAX, |timed| {
-        if let Item::Side(side) = timed.item {
+        if let OwnedRecord::SideBand(side) = timed.item {
             told.extend(match *side {
-                Side::Exec { pid, .. } if pid == Pid(child_pid) => Some(None),
-                Side::Executable { pid, id } if pid == Pid(child_pid) => Some(Some(id)),
+                SideBandRecord::Exec { pid, .. } if pid == Pid(child_pid) => Some(None),
+                SideBandRecord::Executable { pid, id } if pid == Pid(child_pid) => Some(Some(id)),
                 _ => None,
             });
         }
@@ -126,7 +128,7 @@ fn executions_are_told_with_what_is_executed() {
 #[test]
 fn a_process_that_executes_another_program_is_looked_up_anew() {
     let test = "a_process_that_executes_another_program_is_looked_up_anew";
-    let Some(mut source) = open(test, &plans(&[Event::CPU_CLOCK], 2000)) else { return };
+    let Some(mut source) = open(test, &event_configs(&[Event::CPU_CLOCK], 2000)) else { return };
     // Copies that no other process executes.
     let folder = tempfile::tempdir().unwrap();
     let copy = |shell: &str| {
@@ -146,8 +148,8 @@ fn a_process_that_executes_another_program_is_looked_up_anew() {
     source.disable().unwrap();
     let mut told = Vec::new();
     merger.take_until(u64::MAX, |timed| {
-        if let Item::Side(side) = timed.item
-            && let Side::Executable { pid: executed, id } = *side
+        if let OwnedRecord::SideBand(side) = timed.item
+            && let SideBandRecord::Executable { pid: executed, id } = *side
             && executed == Pid(pid)
         {
             told.push(id);
@@ -181,7 +183,7 @@ fn a_process_that_executes_another_program_is_looked_up_anew() {
 #[test]
 fn registers_are_handed_out_rarely_later() {
     let test = "registers_are_handed_out_rarely_later";
-    let Some(mut source) = open(test, &plans(&[Event::CPU_CLOCK], 2000)) else { return };
+    let Some(mut source) = open(test, &event_configs(&[Event::CPU_CLOCK], 2000)) else { return };
     source.enable().unwrap();
     // One sample in 20, then in 80, of some 800 of ours each time. Other processes have other shares of user code.
     let own = Pid(std::process::id());
@@ -195,7 +197,7 @@ fn registers_are_handed_out_rarely_later() {
         let samples: u64 = ours.map(|e| e.count).sum();
         let mut told = 0;
         merger.take_until(u64::MAX, |t| {
-            told += u32::from(matches!(t.item, Item::Registers(_, sample) if sample.pid == own));
+            told += u32::from(matches!(t.item, OwnedRecord::Registers(_, sample) if sample.pid == own));
         });
         source.opened -= LATER;
         source.tend(&mut |warning| panic!("{warning}"));

@@ -3,10 +3,10 @@
 use dwell_profile::{EventIndex, Pid, Tid};
 
 use crate::{
-    entries::Words,
-    registers::{REGISTERS_TOLD, Registers},
+    entries::EntryWords,
+    registers::{REGISTERS_REPORTED, Registers},
     source::{
-        items::Item,
+        owned_record::OwnedRecord,
         records::{Mode, Sample},
     },
 };
@@ -16,7 +16,7 @@ pub const CHUNK_BYTES: usize = 32;
 /// Bytes of `struct dwell_entry`.
 pub const ENTRY_BYTES: usize = 16;
 /// Bytes of `struct dwell_register_sample`: its head and its registers.
-pub const REGISTER_SAMPLE_BYTES: usize = REGISTERS_AT + 8 * REGISTERS_TOLD;
+pub const REGISTER_SAMPLE_BYTES: usize = REGISTERS_AT + 8 * REGISTERS_REPORTED;
 const REGISTERS_AT: usize = 32;
 const ENTRIES: u32 = 1;
 const REGISTERS: u32 = 2;
@@ -54,14 +54,14 @@ pub fn split(bytes: &[u8]) -> Option<(Chunk<'_>, &[u8])> {
 }
 
 /// Returns the words of the entries.
-pub fn words(records: &[u8]) -> impl Iterator<Item = Words> {
+pub fn words(records: &[u8]) -> impl Iterator<Item = EntryWords> {
     records.chunks_exact(ENTRY_BYTES).filter_map(|r| Some([u64_at(r, 0)?, u64_at(r, 8)?]))
 }
 
 /// Returns samples with registers, each with its time. `event` is the event that they represent.
-pub fn registers(records: &[u8], event: EventIndex) -> impl Iterator<Item = (u64, Item)> {
+pub fn registers(records: &[u8], event: EventIndex) -> impl Iterator<Item = (u64, OwnedRecord)> {
     records.chunks_exact(REGISTER_SAMPLE_BYTES).filter_map(move |record| {
-        let (pc, mut registers) = (u64_at(record, 8)?, [0; REGISTERS_TOLD]);
+        let (pc, mut registers) = (u64_at(record, 8)?, [0; REGISTERS_REPORTED]);
         for (at, register) in registers.iter_mut().enumerate() {
             *register = u64_at(record, REGISTERS_AT + 8 * at)?;
         }
@@ -73,7 +73,7 @@ pub fn registers(records: &[u8], event: EventIndex) -> impl Iterator<Item = (u64
             cpu: None,
             registers: Some(Box::new(Registers::of_user(pc, &registers))),
         };
-        Some((u64_at(record, 0)?, Item::Registers(event, sample)))
+        Some((u64_at(record, 0)?, OwnedRecord::Registers(event, sample)))
     })
 }
 
@@ -119,12 +119,12 @@ mod tests {
     fn a_pc_joins_its_registers() {
         let record: Vec<u8> = (0..REGISTER_SAMPLE_BYTES as u64 / 8).flat_map(u64::to_ne_bytes).collect();
         let (time_ns, item) = registers(&record, EventIndex(0)).next().unwrap();
-        let Item::Registers(EventIndex(0), Sample { pc, registers: Some(told), .. }) = item else {
+        let OwnedRecord::Registers(EventIndex(0), Sample { pc, registers: Some(told), .. }) = item else {
             panic!("{item:?}")
         };
         assert_eq!((time_ns, pc), (0, 1));
         // The kernel's place of the pc: after the stack pointer on AArch64, before the flags on x86-64.
-        let mut expected: Vec<u64> = (4..).take(REGISTERS_TOLD).collect();
+        let mut expected: Vec<u64> = (4..).take(REGISTERS_REPORTED).collect();
         expected.insert(if cfg!(target_arch = "aarch64") { 32 } else { 8 }, pc);
         assert_eq!(told.0.to_vec(), expected);
     }

@@ -3,12 +3,12 @@
 use dwell_profile::{CpuId, Event, Pid};
 
 use super::*;
-use crate::{run::options::Rate, source::events::plan};
+use crate::{run::options::Rate, source::events::event_config};
 
 /// Returns a source on the first CPU only, or `None` where the whole machine may not be sampled.
 fn on_first_cpu(test: &str) -> Option<PerfSource> {
-    let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
-    let indexed: Vec<_> = sampled(&plans).collect();
+    let event_configs = [event_config(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
+    let indexed: Vec<_> = sampled(&event_configs).collect();
     let mut source = PerfSource::empty(&Tasks::All, false, 64 << 10);
     let opened = source.open_all(&indexed, &Tasks::All, &[None], &online_cpus().unwrap()[..1]);
     match opened {
@@ -78,11 +78,11 @@ fn what_the_kernel_revokes_is_opened_again() {
 /// The side band comes with a dummy event, and no event's samples go into the ring.
 #[test]
 fn attached_events_write_no_samples() {
-    let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
+    let event_configs = [event_config(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
     let attach: Attach =
         Box::new(|_, index, _| (index == EventIndex(0)).then_some(()).ok_or(CollectError::NoCommand));
     let cpus = online_cpus().unwrap();
-    let Ok(source) = PerfSource::open_attached(&plans, &cpus, attach) else {
+    let Ok(source) = PerfSource::open_attached(&event_configs, &cpus, attach) else {
         eprintln!("SKIPPED attached_events_write_no_samples: the whole machine may not be sampled");
         return;
     };
@@ -121,15 +121,15 @@ fn run_on_first_cpu() {
     assert!(status.success());
 }
 
-fn drained(source: &mut PerfSource) -> Vec<Item> {
+fn drained(source: &mut PerfSource) -> Vec<OwnedRecord> {
     let (mut merger, mut items) = (Merger::default(), Vec::new());
     source.drain(&mut merger);
     merger.take_until(u64::MAX, |timed| items.push(timed.item));
     items
 }
 
-fn samples(items: &[Item]) -> usize {
-    items.iter().filter(|item| matches!(item, Item::Sample(..))).count()
+fn samples(items: &[OwnedRecord]) -> usize {
+    items.iter().filter(|item| matches!(item, OwnedRecord::Sample(..))).count()
 }
 
 /// The side band can be enabled before the first sample: alone it brings no samples, and enabling the source then does.
@@ -164,15 +164,15 @@ fn losses_at_the_end_are_told() {
     let lost: u64 = items
         .iter()
         .map(|item| match item {
-            Item::Side(side) => match **side {
-                Side::Lost { records, .. } => records,
+            OwnedRecord::SideBand(side) => match **side {
+                SideBandRecord::Lost { records, .. } => records,
                 _ => 0,
             },
             _ => 0,
         })
         .sum();
     assert!(samples(&items) > 0 && lost > 0, "{} samples, {lost} lost", samples(&items));
-    assert!(!drained(&mut source).iter().any(|item| matches!(item, Item::Side(_))), "told once");
+    assert!(!drained(&mut source).iter().any(|item| matches!(item, OwnedRecord::SideBand(_))), "told once");
 }
 
 /// Timers do not take turns. The times of a CPU's events are kept when the CPU goes.
@@ -193,9 +193,9 @@ fn a_timer_runs_all_the_time() {
 /// A task's event of another CPU was enabled too, but could not count: that is not multiplexing.
 #[test]
 fn a_task_runs_on_one_cpu_at_a_time() {
-    let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
+    let event_configs = [event_config(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
     let mut busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-    let opened = PerfSource::open(&Tasks::Running(vec![Pid(busy.id())]), &plans, false, None);
+    let opened = PerfSource::open(&Tasks::Running(vec![Pid(busy.id())]), &event_configs, false, None);
     let times = opened.and_then(|mut source| {
         source.enable()?;
         std::thread::sleep(Duration::from_millis(200));
@@ -215,7 +215,7 @@ fn a_task_runs_on_one_cpu_at_a_time() {
 #[test]
 fn threads_that_are_born_meanwhile_are_told() {
     let test = "threads_that_are_born_meanwhile_are_told";
-    let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
+    let event_configs = [event_config(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
     let tasks = Tasks::Running(vec![Pid(std::process::id())]);
     let own = Some(Tid(rustix::thread::gettid().as_raw_nonzero().get() as u32));
     assert!(open::task_ids(&tasks).contains(&own));
@@ -227,7 +227,7 @@ fn threads_that_are_born_meanwhile_are_told() {
             let later = born(looks).then_some(Some(Tid(u32::MAX)));
             [own].into_iter().chain(later).collect()
         };
-        let opened = PerfSource::open_listed(&tasks, &mut list, &plans, false, None);
+        let opened = PerfSource::open_listed(&tasks, &mut list, &event_configs, false, None);
         opened.map(|source| (source.features().escaped, looks))
     };
     match open(&|_| false) {
@@ -243,9 +243,9 @@ fn threads_that_are_born_meanwhile_are_told() {
 #[test]
 fn without_branch_stacks_sampling_goes_on() {
     let test = "without_branch_stacks_sampling_goes_on";
-    let plans = [plan(&Event::CPU_CLOCK, Rate::Frequency(1000), None).unwrap()];
+    let event_configs = [event_config(&Event::CPU_CLOCK, Rate::Frequency(1000), None).unwrap()];
     let tasks = Tasks::Running(vec![Pid(std::process::id())]);
-    let mut source = match PerfSource::open(&tasks, &plans, false, Some(&plans[0])) {
+    let mut source = match PerfSource::open(&tasks, &event_configs, false, Some(&event_configs[0])) {
         Ok(source) => source,
         Err(error) => return eprintln!("SKIPPED {test}: {error}"),
     };
@@ -272,7 +272,7 @@ fn without_branch_stacks_sampling_goes_on() {
 fn records_of_the_event_for_branches_are_stacks() {
     let test = "records_of_the_event_for_branches_are_stacks";
     let Some(mut source) = on_first_cpu(test) else { return };
-    let beside = plan(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap();
+    let beside = event_config(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap();
     source.open_all(&[(Role::BranchStacks, beside)], &Tasks::All, &[None], &[CpuId(0)]).unwrap();
     assert!(source.features().branch_stacks);
     let id_of = |source: &PerfSource, role| {
@@ -298,8 +298,8 @@ fn records_of_the_event_for_branches_are_stacks() {
     let mut told = Vec::new();
     merger.take_until(u64::MAX, |timed| {
         told.push(match timed.item {
-            Item::Branches(stack) => (timed.time_ns, stack.branches),
-            Item::Sample(EventIndex(0), _) => (timed.time_ns, Vec::new()),
+            OwnedRecord::Branches(stack) => (timed.time_ns, stack.branches),
+            OwnedRecord::Sample(EventIndex(0), _) => (timed.time_ns, Vec::new()),
             other => panic!("{other:?}"),
         });
     });
@@ -311,6 +311,6 @@ fn records_of_the_event_for_branches_are_stacks() {
     // Records that are still in the ring of a CPU that went.
     source.forget_cpu(0);
     source.parse(CpuId(0), &record(&[stacks, 0x4000, 7 | 7 << 32, 5, 0]), &mut merger);
-    merger.take_until(u64::MAX, |timed| assert!(matches!(timed.item, Item::Branches(_))));
+    merger.take_until(u64::MAX, |timed| assert!(matches!(timed.item, OwnedRecord::Branches(_))));
     assert_eq!(source.tally().by_cpu, [((EventIndex(0), CpuId(0)), 1)].into());
 }

@@ -4,14 +4,14 @@
 //! Enters: nothing. Leaves: mirrors of the structures. A test compiles the headers and compares sizes and offsets.
 
 use super::{Notice, SampledRegisters};
-use crate::entries::Words;
+use crate::entries::EntryWords;
 
 /// Maximum number of executables whose processes can be kept apart.
 pub const APART_MAX: usize = 16;
 /// Number of events for which there are programs.
 pub const EVENTS_MAX: usize = 8;
 /// Number of registers of a sample.
-pub const REGISTERS: usize = crate::registers::REGISTERS_TOLD;
+pub const REGISTERS: usize = crate::registers::REGISTERS_REPORTED;
 /// Maximum number of entries that wait for their table.
 pub const WAITING: usize = 32;
 /// Number of entries of a bucket.
@@ -103,7 +103,7 @@ pub struct RawEntry {
 }
 
 impl RawEntry {
-    pub fn words(&self) -> Words {
+    pub fn words(&self) -> EntryWords {
         [self.key, self.place]
     }
 }

@@ -21,7 +21,7 @@ pub fn tables(test: &str, sizes: Sizes) -> Option<BpfTables> {
     match BpfTables::load_with_types(
         &[CpuId(0), CpuId(1)],
         sizes,
-        RegistersWish::default(),
+        RegisterSampling::default(),
         2 * NOTICES_BYTES,
     ) {
         Ok(tables) => Some(tables),
@@ -345,9 +345,13 @@ fn conserves(tables: &mut BpfTables, samples: u64, lost: u64) {
 fn executions_that_there_is_no_room_to_tell_of_are_counted() {
     let test = "executions_that_there_is_no_room_to_tell_of_are_counted";
     let (sizes, room_bytes) = (Sizes { bucket_bits: 4, capacity: 16 }, rustix::param::page_size());
-    let made =
-        BpfTables::load_with_types(&[CpuId(0), CpuId(1)], sizes, RegistersWish::default(), room_bytes as u32);
-    let told = made.and_then(|mut tables| tables.tell_executions().map(|()| tables));
+    let made = BpfTables::load_with_types(
+        &[CpuId(0), CpuId(1)],
+        sizes,
+        RegisterSampling::default(),
+        room_bytes as u32,
+    );
+    let told = made.and_then(|mut tables| tables.report_executions().map(|()| tables));
     let mut tables = match told {
         Ok(tables) => tables,
         Err(error) => return eprintln!("SKIPPED {test}: BPF: {error}"),
@@ -367,6 +371,6 @@ fn executions_that_there_is_no_room_to_tell_of_are_counted() {
 fn here(tables: &mut BpfTables) -> &mut Ebpf {
     match &mut tables.program {
         Program::Here(program) => program,
-        Program::Apart { .. } => panic!("it was loaded apart"),
+        Program::InstanceLimits { .. } => panic!("it was loaded apart"),
     }
 }

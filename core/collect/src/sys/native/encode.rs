@@ -175,7 +175,7 @@ struct Named {
 }
 
 impl Named {
-    fn of(instruction: &Instruction) -> Named {
+    fn new(instruction: &Instruction) -> Named {
         let mut named = Named::default();
         let mut factory = InstructionInfoFactory::new();
         for used in factory.info(instruction).used_registers() {
@@ -209,7 +209,7 @@ pub fn code(instruction: &Instruction, vectors: Vectors) -> Option<Vec<u8>> {
     if !is_allowed(instruction) {
         return None;
     }
-    let named = Named::of(instruction);
+    let named = Named::new(instruction);
     let beyond = |v: &Vectors| match v {
         Vectors::Avx512 => false,
         _ => named.masks.contains(&true) || named.vectors[16..].contains(&true),

@@ -13,7 +13,7 @@ use crate::{
 
 /// A record that outlives its ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Item {
+pub enum OwnedRecord {
     /// A sample of the event with this index.
     Sample(EventIndex, Sample),
     /// The registers of a sample of this event. The sample itself was counted in the kernel, so this item is not counted; it
@@ -22,7 +22,7 @@ pub enum Item {
     /// The last branches of a thread. They count as no sample.
     Branches(Box<RawStack>),
     /// Any other record. These are rare, so they are boxed.
-    Side(Box<Side>),
+    SideBand(Box<SideBandRecord>),
     /// A burst: the thread was emulated, or single-stepping of it began.
     Burst(Box<RawBurst>),
     /// A watchpoint disturbed a process. Its samples up to `until_ns` contain the disturbance.
@@ -94,7 +94,7 @@ pub struct RawBurst {
 
 /// A side-band record that outlives its ring.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Side {
+pub enum SideBandRecord {
     /// Executable memory was mapped.
     Map {
         /// The process.
@@ -115,7 +115,7 @@ pub enum Side {
         /// Its new name.
         comm: String,
     },
-    /// The executable that a process runs since its last [`Side::Exec`], in the form in which entries name it.
+    /// The executable that a process runs since its last [`SideBandRecord::Exec`], in the form in which entries name it.
     Executable {
         /// The process.
         pid: Pid,
@@ -173,64 +173,67 @@ pub enum Side {
     },
 }
 
-impl Side {
+impl SideBandRecord {
     /// Returns the process that this record is about, if it is about one.
     pub fn pid(&self) -> Option<Pid> {
         match self {
-            Side::Map { pid, .. }
-            | Side::Exec { pid, .. }
-            | Side::Executable { pid, .. }
-            | Side::Comm { pid, .. }
-            | Side::Fork { pid, .. }
-            | Side::Exit { pid } => Some(*pid),
-            Side::BeginThread { .. } | Side::EndThread { .. } | Side::Lost { .. } | Side::Throttle { .. } => {
-                None
-            }
+            SideBandRecord::Map { pid, .. }
+            | SideBandRecord::Exec { pid, .. }
+            | SideBandRecord::Executable { pid, .. }
+            | SideBandRecord::Comm { pid, .. }
+            | SideBandRecord::Fork { pid, .. }
+            | SideBandRecord::Exit { pid } => Some(*pid),
+            SideBandRecord::BeginThread { .. }
+            | SideBandRecord::EndThread { .. }
+            | SideBandRecord::Lost { .. }
+            | SideBandRecord::Throttle { .. } => None,
         }
     }
 }
 
-impl Item {
+impl OwnedRecord {
     /// Returns the part of a record that the collector needs, or `None` if it needs nothing of it.
-    pub fn from_body(event: Option<EventIndex>, body: Body<'_>) -> Option<Item> {
+    pub fn from_body(event: Option<EventIndex>, body: Body<'_>) -> Option<OwnedRecord> {
         let side = match body {
-            Body::Sample(sample) => return Some(Item::Sample(event?, sample)),
+            Body::Sample(sample) => return Some(OwnedRecord::Sample(event?, sample)),
             Body::Branches(stack) => {
                 let raw = RawStack { pid: stack.pid, branches: stack.taken().collect() };
-                return Some(Item::Branches(Box::new(raw)));
+                return Some(OwnedRecord::Branches(Box::new(raw)));
             }
-            Body::Mmap(m) if m.executable => Side::Map {
+            Body::Mmap(m) if m.executable => SideBandRecord::Map {
                 pid: m.pid,
                 start: m.start,
                 length: m.length,
                 file_offset: m.file_offset,
                 target: Target::named(m.path, m.file),
             },
-            Body::Comm { pid, exec: true, comm, .. } => Side::Exec { pid, comm: lossy(comm) },
-            Body::Comm { pid, tid, comm, .. } => Side::Comm { pid, tid, comm: lossy(comm) },
-            Body::Fork { pid, parent_pid, .. } if pid != parent_pid => Side::Fork { pid, parent_pid },
-            Body::Exit { pid, tid } if tid.is_first_of(pid) => Side::Exit { pid },
-            Body::Lost(records) | Body::LostSamples(records) => {
-                Side::Lost { event, records, cause: LossCause::RingFull }
+            Body::Comm { pid, exec: true, comm, .. } => SideBandRecord::Exec { pid, comm: lossy(comm) },
+            Body::Comm { pid, tid, comm, .. } => SideBandRecord::Comm { pid, tid, comm: lossy(comm) },
+            Body::Fork { pid, parent_pid, .. } if pid != parent_pid => {
+                SideBandRecord::Fork { pid, parent_pid }
             }
-            Body::Throttle => Side::Throttle { event },
+            Body::Exit { pid, tid } if tid.is_first_of(pid) => SideBandRecord::Exit { pid },
+            Body::Lost(records) | Body::LostSamples(records) => {
+                SideBandRecord::Lost { event, records, cause: LossCause::RingFull }
+            }
+            Body::Throttle => SideBandRecord::Throttle { event },
             _ => return None,
         };
-        Some(Item::Side(Box::new(side)))
+        Some(OwnedRecord::SideBand(Box::new(side)))
     }
 }
 
-impl Item {
+impl OwnedRecord {
     /// Returns what a record reports about threads. This is needed only where thread names are kept.
-    pub fn of_thread(body: &Body<'_>) -> Option<Item> {
+    pub fn of_thread(body: &Body<'_>) -> Option<OwnedRecord> {
         let side = match *body {
             Body::Fork { tid, parent_pid, parent_tid, .. } => {
-                Side::BeginThread { tid, parent_pid, parent_tid }
+                SideBandRecord::BeginThread { tid, parent_pid, parent_tid }
             }
-            Body::Exit { tid, .. } => Side::EndThread { tid },
+            Body::Exit { tid, .. } => SideBandRecord::EndThread { tid },
             _ => return None,
         };
-        Some(Item::Side(Box::new(side)))
+        Some(OwnedRecord::SideBand(Box::new(side)))
     }
 }
 

@@ -39,7 +39,7 @@ impl Drop for Child {
 
 /// Calls `make` in a child process. Returns the descriptors that it created, or `None` if that failed. `make` returns those
 /// that are open in the child.
-pub fn made_apart(make: impl FnOnce() -> Option<Vec<RawFd>>) -> Option<Vec<OwnedFd>> {
+pub fn load_in_child(make: impl FnOnce() -> Option<Vec<RawFd>>) -> Option<Vec<OwnedFd>> {
     let (told, tell) = pipe_with(PipeFlags::CLOEXEC).ok()?;
     let parent = getpid();
     // SAFETY: the child runs `make`, which takes no lock but the allocator's (glibc's fork takes care of that), and never
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn descriptors_of_a_child_become_ours() {
         let other = File::open("/dev/null").unwrap();
-        let made = made_apart(|| {
+        let made = load_in_child(|| {
             // SAFETY: asks about a number.
             assert_eq!(
                 unsafe { libc::fcntl(other.as_raw_fd(), libc::F_GETFD) },
@@ -145,7 +145,7 @@ mod tests {
         };
         assert_eq!(made.len(), 2);
         assert_eq!(File::from(made.into_iter().next().unwrap()).metadata().unwrap().len(), 4);
-        assert!(made_apart(|| None).is_none());
-        assert!(made_apart(|| panic!("in a child")).is_none());
+        assert!(load_in_child(|| None).is_none());
+        assert!(load_in_child(|| panic!("in a child")).is_none());
     }
 }

@@ -28,7 +28,7 @@ const RECENT: usize = 64;
 type Row = (u64, u64);
 
 /// Accumulates sums by slot and offset.
-pub struct Ledger<S> {
+pub struct SampleAccumulator<S> {
     /// The slots by number, each with the upper half of its offsets.
     slots: Vec<(S, u32)>,
     by_slot: FxHashMap<(S, u32), u32>,
@@ -45,15 +45,15 @@ enum Adding {
     Beside(Option<Adder>),
 }
 
-impl<S: Copy + Eq + std::hash::Hash> Default for Ledger<S> {
+impl<S: Copy + Eq + std::hash::Hash> Default for SampleAccumulator<S> {
     fn default() -> Self {
-        Ledger::new(Adding::Here(Sums::default()))
+        SampleAccumulator::new(Adding::Here(Sums::default()))
     }
 }
 
-impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
+impl<S: Copy + Eq + std::hash::Hash> SampleAccumulator<S> {
     fn new(adding: Adding) -> Self {
-        Ledger {
+        SampleAccumulator {
             slots: Vec::new(),
             by_slot: FxHashMap::default(),
             recent: vec![None; RECENT],
@@ -65,7 +65,7 @@ impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
     /// Returns a ledger for more samples than one processor should add up: a thread adds up one buffer while the next
     /// one is filled.
     pub fn beside() -> Self {
-        Ledger::new(Adding::Beside(None))
+        SampleAccumulator::new(Adding::Beside(None))
     }
 
     /// Returns the number of rows held here: sums and buffered samples, so a place may be counted more than once. Sums
@@ -110,7 +110,7 @@ impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
     }
 
     /// Adds up what is left and returns the sums by slot, each slot's in ascending order of offsets.
-    pub fn finish(mut self) -> Settled<S> {
+    pub fn finish(mut self) -> AccumulatedSamples<S> {
         let mut sums = match self.adding {
             Adding::Here(sums) => sums,
             Adding::Beside(adder) => adder.map_or_else(Sums::default, Adder::finish),
@@ -121,7 +121,7 @@ impl<S: Copy + Eq + std::hash::Hash> Ledger<S> {
         for number in 0..=self.slots.len() as u64 {
             starts.push(sums.0.partition_point(|(key, _)| key >> 32 < number));
         }
-        Settled { slots: self.slots, starts, sums: sums.0 }
+        AccumulatedSamples { slots: self.slots, starts, sums: sums.0 }
     }
 
     fn intern(&mut self, slot: S, hint: u32, upper: u32) -> u32 {
@@ -230,13 +230,13 @@ impl Sums {
 }
 
 /// A completed ledger.
-pub struct Settled<S> {
+pub struct AccumulatedSamples<S> {
     slots: Vec<(S, u32)>,
     starts: Vec<usize>,
     sums: Vec<Row>,
 }
 
-impl<S: Copy> Settled<S> {
+impl<S: Copy> AccumulatedSamples<S> {
     /// Returns the slots by number; a slot occurs once for each upper half of its offsets.
     pub fn slots(&self) -> impl Iterator<Item = S> + '_ {
         self.slots.iter().map(|(slot, _)| *slot)
@@ -258,11 +258,11 @@ mod tests {
 
     #[test]
     fn sums_are_those_of_a_map() {
-        add_up(Ledger::default());
-        add_up(Ledger::beside());
+        add_up(SampleAccumulator::default());
+        add_up(SampleAccumulator::beside());
     }
 
-    fn add_up(mut ledger: Ledger<u8>) {
+    fn add_up(mut ledger: SampleAccumulator<u8>) {
         let mut expected = BTreeMap::<(u8, u64), u64>::new();
         let mut random = 3_u64;
         for _ in 0..3 * BUFFER_ROWS + 77 {
