@@ -1,1036 +1,1256 @@
-// Made by `npm run types -w @dwell/core` from core/node/src.
+// Made by `npm run types -w @dwell/core` from core/node/src and core/query/src/answer.
 
-/** Gives up one or several calls: their promises reject with code `cancelled`. */
+/** Cancels the calls that it is passed to: their promises reject with the code `cancelled`. */
 export declare class Cancel {
-  /** Nothing is cancelled yet. */
-  constructor()
-  /** Cancels, for good. */
-  cancel(): void
+    /** Makes a token that cancels nothing yet. */
+    constructor();
+    /** Cancels all calls that have this token, now and later. */
+    cancel(): void;
 }
-
 /** A profile database, open for questions. */
 export declare class Dwell {
-  /** Opens a database; throws an error with a `code` when there is none to read. */
-  static open(options: OpenOptions): Dwell
-  /** The database's epochs. */
-  epochs(cancel?: Cancel | undefined | null): Promise<EpochList>
-  /** The ids of the epochs that selectors name, oldest first; a selector that names none is left out. */
-  selectedEpochs(selectors: Array<string>): Promise<string[]>
-  /** Where the time went, most costly first. */
-  top(request: TopRequest, cancel?: Cancel | undefined | null): Promise<Top>
-  /** A procedure's instructions with their costs; `procedure` is `NAME` or `IMAGE:NAME`. */
-  listing(epochs: Array<string>, procedure: string, cancel?: Cancel | undefined | null): Promise<Listing>
-  /** What the lines of the source file `path` cost. */
-  fileCosts(epochs: Array<string>, path: string, cancel?: Cancel | undefined | null): Promise<FileCosts>
-  /** One source line (from 1) of the file `path`, instruction by instruction. */
-  lineDetail(epochs: Array<string>, path: string, line: number, cancel?: Cancel | undefined | null): Promise<LineDetail>
-  /** What changed between two profiles. */
-  diff(request: DiffRequest, cancel?: Cancel | undefined | null): Promise<Diff>
-  /** What changed between two profiles in the source file `path`. */
-  fileChanges(request: DiffRequest, path: string, cancel?: Cancel | undefined | null): Promise<FileChanges>
-  /** Where the cycles of a procedure, an image or everything go. */
-  summary(request: SummaryRequest, cancel?: Cancel | undefined | null): Promise<Summary>
-  /** How much procedures vary over several epochs, and whether two groups of epochs differ. */
-  stats(request: StatsRequest, cancel?: Cancel | undefined | null): Promise<Stats>
-  /** Names an epoch; its id. */
-  renameEpoch(epoch: string, name: string): Promise<string>
-  /** Removes epochs for good; their ids. Whoever calls this has asked. */
-  removeEpochs(epochs: Array<string>): Promise<string[]>
-  /** Changes whenever the database does. */
-  generation(): Promise<string>
-  /** Calls `callback` within a second of each change of the database. A later call replaces the callback. */
-  watch(callback: () => void): void
-  /** Ends watching. */
-  unwatch(): void
+    /** Opens a database. Throws an error with a `code` if there is none that can be read. */
+    static open(options: OpenOptions): Dwell;
+    /** Lists the epochs of the database. */
+    epochs(cancel?: Cancel | undefined | null): Promise<EpochList>;
+    /** Returns the ids of the epochs that selectors name, oldest first. A selector that names no epoch is ignored. */
+    selectedEpochs(selectors: Array<string>): Promise<string[]>;
+    /** Ranks procedures, images, lines or applications by their samples, the most costly first. */
+    top(request: TopRequest, cancel?: Cancel | undefined | null): Promise<Top>;
+    /** Returns the instructions of a procedure with their costs; `procedure` is `NAME` or `IMAGE:NAME`. */
+    listing(epochs: Array<string>, procedure: string, cancel?: Cancel | undefined | null): Promise<Listing>;
+    /** Returns the costs of the lines of the source file `path`. */
+    fileCosts(epochs: Array<string>, path: string, cancel?: Cancel | undefined | null): Promise<FileCosts>;
+    /** Returns the instructions of one source line (from 1) of the file `path`. */
+    lineDetail(epochs: Array<string>, path: string, line: number, cancel?: Cancel | undefined | null): Promise<LineDetail>;
+    /** Compares two profiles. */
+    diff(request: DiffRequest, cancel?: Cancel | undefined | null): Promise<Diff>;
+    /** Compares two profiles in the source file `path`. */
+    fileChanges(request: DiffRequest, path: string, cancel?: Cancel | undefined | null): Promise<FileChanges>;
+    /** Returns where the cycles of a procedure, of an image or of everything go. */
+    summary(request: SummaryRequest, cancel?: Cancel | undefined | null): Promise<Summary>;
+    /** Returns how much procedures vary over several epochs, and whether two groups of epochs differ. */
+    stats(request: StatsRequest, cancel?: Cancel | undefined | null): Promise<Stats>;
+    /** Gives an epoch a name and returns its id. */
+    renameEpoch(epoch: string, name: string): Promise<string>;
+    /** Removes epochs permanently and returns their ids. The caller has asked the user. */
+    removeEpochs(epochs: Array<string>): Promise<string[]>;
+    /** Returns a text that changes whenever the database changes. */
+    generation(): Promise<string>;
+    /** Calls `callback` within a second of each change of the database. A later call replaces the callback. */
+    watch(callback: () => void): void;
+    /** Stops calling the callback of `watch`. */
+    unwatch(): void;
 }
-
-/** Parts of a procedure's cycles (DCPI Figure 4 in three numbers). Their sum is 1, up to the error of sampling. */
-export interface CycleSplit {
-  /** Issuing instructions. */
-  execution: number
-  /** Stalls that follow from the instructions alone. */
-  static: number
-  /** Stalls that do not: caches, mispredictions, … */
-  dynamic: number
-}
-
-/** What changed between two profiles. */
-export interface Diff {
-  /** What changed … */
-  a: DiffSide
-  /** … into what. */
-  b: DiffSide
-  /** As in the request. */
-  normalizedBy: string
-  /** B's exposure over A's: B's samples are divided by it wherever they are set against A's. */
-  exposure: number
-  /** Everything. */
-  total: DiffChange
-  /** The largest change first. */
-  procedures: Array<DiffProcedure>
-  /** The largest change first. */
-  lines: Array<DiffLine>
-  /** Of one procedure: those of B in their order with A's between them. */
-  instructions: Array<DiffInstruction>
-  /** Procedures whose change may be chance … */
-  insignificantProcedures: number
-  /** … and such lines. */
-  insignificantLines: number
-  /** Rows beyond the limit. */
-  omittedRows: number
-  /** What one must know to read it. */
-  notes: Array<string>
-}
-
-/** How samples changed, and whether that is more than chance. */
-export interface DiffChange {
-  /** Samples in A … */
-  samplesA: number
-  /** … and in B, as they are. */
-  samplesB: number
-  /** B's samples over exposure, less A's: positive where it became slower. */
-  change: number
-  /** The same as a part of all of A's samples. */
-  changeShare: number
-  /** B's samples over exposure, over A's; `null` where A has none. */
-  ratio: number | null
-  /** How likely a change as large is if there is none. */
-  p: number
-  /** The part of false calls among all rows as sure as this one. */
-  falseDiscoveryRate: number
-  /** Whether that is below one in twenty. */
-  significant: boolean
-}
-
-/** The change factored: samples = executions × cycles per execution. */
-export interface DiffFactors {
-  /** Instructions executed (of an instruction: its executions) in A; `null` unless the scale is absolute … */
-  executionsA: number | null
-  /** … and in B. */
-  executionsB: number | null
-  /** Cycles per instruction in A, likewise … */
-  cpiA: number | null
-  /** … and in B. */
-  cpiB: number | null
-  /** B's executions over exposure, over A's: did it run more often? `null` unless the scales of both sides are absolute. */
-  countRatio: number | null
-  /** B's CPI over A's: did it take longer each time? `null` likewise. */
-  costRatio: number | null
-  /** Whether the evidence separates count from cost: which of the two changed further is certain at 90 %. */
-  tellsApart: boolean
-}
-
-/** One instruction of either side, or of both. */
-export interface DiffInstruction {
-  /** Where it is in A. */
-  a: DiffPlace | null
-  /** Where it is in B. */
-  b: DiffPlace | null
-  /** How they relate: `edited` has another operand or a like instruction in its place. */
-  kind: 'same' | 'edited' | 'removed' | 'added'
-  /** How its samples changed. */
-  change: DiffChange
-  /** Cost apart from count. */
-  factors: DiffFactors
-}
-
-/** One source line's change. */
-export interface DiffLine {
-  /** The file, as the debug information spells it. */
-  file: string
-  /** Its number in A, from 1; `null`: it is not there, or was edited. */
-  lineA: number | null
-  /** The same in B. */
-  lineB: number | null
-  /** How its samples changed. */
-  change: DiffChange
-  /** Cost apart from count. */
-  factors: DiffFactors
-}
-
-/** An instruction on one side. */
-export interface DiffPlace {
-  /** First byte. */
-  address: number
-  /** Mnemonic and operands. */
-  text: string
-  /** Source file. */
-  file: string | null
-  /** Its line, from 1. */
-  line: number | null
-}
-
-/** One procedure's change. */
-export interface DiffProcedure {
-  /** Linkage name. */
-  procedure: string
-  /** As the programmer wrote it. */
-  demangled: string
-  /** The image's file name. */
-  image: string
-  /** How its samples changed. */
-  change: DiffChange
-  /** Cost apart from count. */
-  factors: DiffFactors
-  /** The lesser of the two sides' confidences. */
-  confidence: 'low' | 'medium' | 'high'
-}
-
-/** What to compare. */
+/** Request for a comparison of two profiles. */
 export interface DiffRequest {
-  /** Selectors of the epochs before the change … */
-  a: Array<string>
-  /** … and after it. */
-  b: Array<string>
-  /** This procedure alone (`NAME` or `IMAGE:NAME`), instruction by instruction. */
-  procedure?: string
-  /** What makes them comparable: `run` (unless said), `time`, `samples`, or a procedure that did the same work in both. */
-  normalize?: string
-  /** What may be chance, too. */
-  all?: boolean
-  /** Procedures and lines at most. */
-  limit?: number
+    /** Selectors of the epochs before the change. */
+    a: Array<string>;
+    /** Selectors of the epochs after the change. */
+    b: Array<string>;
+    /** Limits the comparison to one procedure (`NAME` or `IMAGE:NAME`) and adds its instructions. */
+    procedure?: string;
+    /**
+     * What both profiles are assumed to have in common: `run` (the default), `time`, `samples`, or the name of a procedure
+     * that did the same work in both.
+     */
+    normalize?: string;
+    /** Whether to include changes that may be chance. */
+    all?: boolean;
+    /** Largest number of procedures and of lines. */
+    limit?: number;
 }
-
-/** One of the two profiles. */
-export interface DiffSide {
-  /** Ids of its epochs. */
-  epochs: Array<string>
-  /** The processor's marketing name. */
-  cpu: string
-  /** Name of the machine model that was used. */
-  machineModel: string
-  /** What was counted. */
-  event: string
-  /** Its samples. */
-  samples: number
-  /** Cycles between two of them; `null` where the clock is unknown. */
-  periodCycles: number | null
-}
-
-/** The database's epochs. */
-export interface EpochList {
-  /** Newest last. */
-  epochs: Array<EpochSummary>
-  /** Files that were skipped, each with its reason. */
-  warnings: Array<string>
-}
-
-/** One epoch in a list. */
-export interface EpochSummary {
-  /** Its id. */
-  id: string
-  /** The name a user gave it. */
-  name: string | null
-  /** RFC 3339, UTC. */
-  start: string
-  /** RFC 3339, UTC; `null` while it is being collected. */
-  end: string | null
-  /** Node name. */
-  host: string
-  /** The processor's marketing name. */
-  cpu: string
-  /** `perf`, `bpf`, `kmod`, `import`. */
-  backend: string
-  /** What was sampled, in words. */
-  scope: string
-  /** By event name. */
-  events: Record<string, EventSummary>
-  /** What one must know to read it. */
-  notes: Array<string>
-}
-
-/** An event's tallies. */
-export interface EventSummary {
-  /** Mean period, in `unit`. */
-  period: number
-  /** The period's unit. */
-  unit: 'cycles' | 'ns' | 'events'
-  /** Samples stored. */
-  samples: number
-  /** Samples dropped. */
-  lost: number
-  /** Times the kernel throttled. */
-  throttled: number
-  /** Of `samples`, those without an image. */
-  unknown: number
-  /** Part of the time for which the event counted, 0 to 1. Below 1, events took turns. `null`: not recorded. */
-  runningShare: number | null
-}
-
-/** What changed in one source file between two profiles. */
-export interface FileChanges {
-  /** What changed … */
-  a: DiffSide
-  /** … into what. */
-  b: DiffSide
-  /** B's exposure over A's. */
-  exposure: number
-  /** Ascending; numbers are those of the file as it is now. */
-  lines: Array<LineChange>
-  /** Those that begin in the file, by ascending line. */
-  procedures: Array<ProcedureChange>
-  /** What one must know to read it. */
-  notes: Array<string>
-}
-
-/** The costs of one source file's lines. */
-export interface FileCosts {
-  /** Ids of the epochs that were merged. */
-  epochs: Array<string>
-  /** How the file as it is relates to the file as it was built. */
-  source: 'fresh' | 'mapped' | 'stale' | 'unchecked'
-  /** Ascending, only lines with samples. */
-  lines: Array<LineCost>
-  /** Procedures that begin in this file and have samples, by ascending line. */
-  procedures: Array<ProcedureCost>
-  /** Lines that were edited since the program was built, ascending. */
-  stale: Array<StaleLine>
-  /** The programs whose samples these are. */
-  programs: Array<Program>
-  /** What one must know to read it. */
-  notes: Array<string>
-}
-
-/** A call that was inlined. */
-export interface LineCaller {
-  /** Who calls, as the source spells it. */
-  function: string | null
-  /** The call's source file … */
-  file: string | null
-  /** … and its line as it was built, from 1. */
-  line: number | null
-}
-
-/** One line's change. */
-export interface LineChange {
-  /** From 1. */
-  line: number
-  /** How its samples changed. */
-  change: DiffChange
-  /** Cost apart from count. */
-  factors: DiffFactors
-}
-
-/** One source line's cost, inlined copies included. */
-export interface LineCost {
-  /** From 1. */
-  line: number
-  /** By event name. */
-  samples: Record<string, number>
-  /** Of the epoch's time samples, 0 to 1. */
-  share: number
-  /** Cycles over the epoch; `null` where the clock is unknown. */
-  cycles: number | null
-  /** CPU time over the epoch in seconds; `null`: not known. */
-  seconds: number | null
-  /** The least that is known of the scale of its executions. */
-  scale: 'absolute' | 'program' | 'procedure'
-  /** Executions of the line's most executed instruction; `null` unless the scale is absolute. */
-  executions: number | null
-  /** The 90 % interval of the same … */
-  executionsMin: number | null
-  /** … `null` likewise. */
-  executionsMax: number | null
-  /** Executions of its most executed instruction for each entry of what that lies in. */
-  perEntry: PerEntry | null
-  /** Cycles per instruction; `null` unless the scale is absolute. */
-  cpi: number | null
-  /** The 90 % interval of the same; without an absolute scale, the least that is possible. */
-  cpiMin: number
-  /** `null`: nothing bounds it. */
-  cpiMax: number | null
-  /** Cycles per instruction without dynamic stalls: the model's. */
-  bestCaseCpi: number | null
-  /** How far to trust them. */
-  confidence: 'low' | 'medium' | 'high'
-  /** Leading causes of lost cycles, most costly first. */
-  culprits: Array<LineCulprit>
-  /** The same causes, those that cannot be told apart together, most costly first. */
-  ties: Array<LineTie>
-  /** `IMAGE:NAME` of the procedures the line's instructions lie in, most samples first. */
-  procedures: Array<string>
-}
-
-/** Who is to blame for a line's lost cycles. */
-export interface LineCulprit {
-  /** Whether it follows from the instructions alone. */
-  kind: 'static' | 'dynamic'
-  /** As in `ListingStall`. */
-  cause: string
-  /** The cause's name for people. */
-  label: string
-  /** Cycles over the epoch, at least … */
-  cyclesMin: number | null
-  /** … and at most. */
-  cyclesMax: number | null
-  /** Of the line's cycles that it may explain at most, 0 to 1. */
-  shareMax: number
-  /** Source file of the instruction to blame … */
-  file: string | null
-  /** … and its line, from 1. */
-  line: number | null
-}
-
-/** One source line's instructions, apart by where its code ended up. */
-export interface LineDetail {
-  /** Ids of the epochs that were merged. */
-  epochs: Array<string>
-  /** From 1, of the file as it is now. */
-  line: number
-  /** Most samples first. */
-  places: Array<LinePlace>
-  /** How many more places the line has. */
-  omittedPlaces: number
-}
-
-/** One instruction of the line. */
-export interface LineInstruction {
-  /** First byte. */
-  address: number
-  /** Mnemonic and operands. */
-  text: string
-  /** Time samples during which it was at the head of the machine. */
-  headSamples: number
-  /** Executions over the epoch; `null` unless the scale is absolute. */
-  executions: number | null
-  /** Executions up to what the scale leaves open. */
-  executionsRelative: number | null
-  /** Cycles at the head of the machine, per execution; `null` unless the scale is absolute. */
-  cpi: number | null
-  /** As for places. */
-  cpiMin: number
-  /** As for places. */
-  cpiMax: number | null
-  /** How far to trust them. */
-  confidence: 'low' | 'medium' | 'high'
-  /** Why it took longer, static causes first. */
-  stalls: Array<LineStall>
-}
-
-/** One procedure that the line was compiled into, by one chain of inlined calls. */
-export interface LinePlace {
-  /** What `listing` takes. */
-  procedure: string
-  /** As the programmer wrote it. */
-  demangled: string
-  /** The calls that were inlined to get there, innermost first; empty: the line is the procedure's own. */
-  callers: Array<LineCaller>
-  /** Of the epoch's time samples, 0 to 1. */
-  share: number
-  /** The kind of the scale of its executions. */
-  scale: 'absolute' | 'program' | 'procedure'
-  /** Cycles per instruction; `null` unless the scale is absolute. */
-  cpi: number | null
-  /** The 90 % interval of the same; without an absolute scale, the least that is possible. */
-  cpiMin: number
-  /** `null`: nothing bounds it. */
-  cpiMax: number | null
-  /** By ascending address. */
-  instructions: Array<LineInstruction>
-  /** How many more instructions the place has; those that cost least are left out. */
-  omittedInstructions: number
-}
-
-/** See `LineInstruction`. */
-export interface LineStall {
-  /** Whether it follows from the instructions alone. */
-  kind: 'static' | 'dynamic'
-  /** As in `ListingStall`. */
-  cause: string
-  /** The cause's name for people. */
-  label: string
-  /** Cycles per execution, at least … */
-  cyclesMin: number
-  /** … and at most; `null` of a dynamic stall unless the scale is absolute. */
-  cyclesMax: number | null
-  /** Of the instruction's time, at least … */
-  shareMin: number
-  /** … and at most, 0 to 1. */
-  shareMax: number
-  /** As in `ListingStall`. */
-  levels: Array<'L2' | 'LLC' | 'DRAM'>
-  /** As in `ListingStall`. */
-  sources: Array<ListingSource>
-  /** Address of the instruction to blame … */
-  culpritAddress: number | null
-  /** … its text … */
-  culpritText: string | null
-  /** … its source file … */
-  file: string | null
-  /** … and its line, from 1; in the file that was asked about, as it is now. */
-  line: number | null
-}
-
-/** Causes that may explain the same lost cycles of a line, and that cannot be told apart. */
-export interface LineTie {
-  /** What the line waits for: `waits for memory (D-cache or DTLB miss)`. */
-  text: string
-  /** Indices of its causes among the line's culprits, the likeliest first. */
-  culprits: Array<number>
-  /** Of the line's time that they explain together at most, 0 to 1. */
-  shareMax: number
-  /** Cycles over the epoch, at least … */
-  cyclesMin: number | null
-  /** … and at most. */
-  cyclesMax: number | null
-}
-
-/** One procedure's instructions with their costs: `dwell annotate --json`. */
-export interface Listing {
-  /** Version of this answer's shape. */
-  schema: number
-  /** Where the procedure lies. */
-  image: ListingImage
-  /** Which it is. */
-  procedure: ListingProcedure
-  /** The epoch's id (several merged: joined by `+`). */
-  epoch: string
-  /** Name of the machine model that was used. */
-  machine_model: string
-  /** By event name. */
-  period: Record<string, Period>
-  /** The event that measures time here. */
-  time_event: string
-  /** Cycles between two time samples; `null` where the clock is unknown. */
-  period_cycles: number | null
-  /** What is known of the scale of executions. */
-  scale: ListingScale
-  /** By ascending address. */
-  blocks: Array<ListingBlock>
-  /** By ascending address. */
-  instructions: Array<ListingInstruction>
-  /** Text of the source lines named above as it was when it was built, by file and line. */
-  source_lines: Record<string, Record<string, string>>
-  /** What one must know to read it. */
-  notes: Array<string>
-}
-
-/** See `Listing`. */
-export interface ListingBlock {
-  /** First byte. */
-  address: number
-  /** Executions over the sampling period, up to what the scale leaves open. */
-  frequency: number | null
-  /** Executions over the epoch; `null` unless the scale is absolute. */
-  executions: number | null
-  /** The 90 % interval of the same … */
-  executions_min: number | null
-  /** … `null` likewise. */
-  executions_max: number | null
-  /** Executions up to what the scale leaves open: only their ratios mean something. */
-  executions_relative: number | null
-  /** Executions for each entry of what the block lies in. */
-  per_entry: PerEntry | null
-  /** How far to trust them. */
-  confidence: 'low' | 'medium' | 'high'
-  /** Measured cycles per instruction; `null` unless the scale is absolute. */
-  cpi: number | null
-  /** The 90 % interval of the same; without an absolute scale, the least that is possible. */
-  cpi_min: number
-  /** `null`: nothing bounds it. */
-  cpi_max: number | null
-  /** The same without dynamic stalls. */
-  best_case_cpi: number
-  /** Where control goes next. */
-  successors: Array<ListingSuccessor>
-}
-
-/** See `Listing`. */
-export interface ListingImage {
-  /** Path. */
-  path: string
-  /** Image id. */
-  build_id: string
-  /** `x86_64`, `aarch64`, `riscv64`. */
-  arch: string
-}
-
-/** See `Listing`. */
-export interface ListingInstruction {
-  /** First byte. */
-  address: number
-  /** Mnemonic and operands. */
-  text: string
-  /** Source file of the innermost inlined call. */
-  file: string | null
-  /** Its line, from 1. */
-  line: number | null
-  /** By event name, where they landed; absent events have none. */
-  samples: Record<string, number>
-  /** Time samples during which it was at the head of the machine. */
-  head_samples: number
-  /** Executions over the epoch; `null` unless the scale is absolute. */
-  executions: number | null
-  /** As for blocks. */
-  executions_min: number | null
-  /** As for blocks. */
-  executions_max: number | null
-  /** As for blocks. */
-  executions_relative: number | null
-  /** Cycles at the head of the machine, per execution; `null` unless the scale is absolute. */
-  cpi: number | null
-  /** As for blocks. */
-  cpi_min: number
-  /** As for blocks. */
-  cpi_max: number | null
-  /** The least of them. */
-  issue_cycles_min: number
-  /** Cycles by which it was faster than the model's best case, unexplained; 0 where it was not. */
-  gain_cycles: number
-  /** How far to trust them. */
-  confidence: 'low' | 'medium' | 'high'
-  /** Why it took longer. */
-  stalls: Array<ListingStall>
-  /** Time in the kernel on its behalf: beside its own cycles, no part of `cpi`. */
-  kernel: ListingKernel | null
-  /** Registers that the text names and that it reads, with who wrote them. */
-  operands: Array<ListingOperand>
-}
-
-/** See `ListingInstruction`. */
-export interface ListingKernel {
-  /** `page-fault`, or `system`: a call or an interrupt. */
-  cause: string
-  /** The cause's name for people. */
-  label: string
-  /** The cause's letter in the bubbles of a listing. */
-  letter: string
-  /** Time samples in the kernel. */
-  samples: number
-  /** Cycles per execution; `null` unless the scale is absolute. */
-  cycles: number | null
-}
-
-/** See `ListingInstruction`. */
-export interface ListingOperand {
-  /** The register, as the text spells it. */
-  text: string
-  /** Addresses of the instructions that may have written it last, ascending. */
-  writers: Array<number>
-}
-
-/** See `Listing`. */
-export interface ListingProcedure {
-  /** Linkage name. */
-  name: string
-  /** As the programmer wrote it. */
-  demangled: string
-  /** First byte. */
-  address: number
-  /** Size in bytes. */
-  size: number
-  /** Its samples by event. */
-  samples: Record<string, number>
-  /** Of all time samples of the epoch, 0 to 1. */
-  share: number
-}
-
-/** What is known of the scale of a procedure's executions. */
-export interface ListingScale {
-  /**
-   * `absolute`: executions are numbers; `program`: ratios between procedures of the program are known; `procedure`: ratios within
-   * the procedure.
-   */
-  kind: 'absolute' | 'program' | 'procedure'
-  /** What that rests on, in words. */
-  evidence: Array<string>
-}
-
-/** See `ListingStall`. */
-export interface ListingSource {
-  /** Where the data may have come from. */
-  level: 'l2' | 'last-level' | 'memory'
-  /** The part of executions whose data must have come from there, were it the only one; `null` unless the scale is absolute. */
-  part: number | null
-}
-
-/** See `ListingInstruction`. */
-export interface ListingStall {
-  /** Whether it follows from the instructions alone. */
-  kind: 'static' | 'dynamic'
-  /** `d-cache-miss`, `branch-mispredict`, … */
-  cause: string
-  /** The cause's name for people. */
-  label: string
-  /** The cause's letter in the bubbles of a listing. */
-  letter: string
-  /** Cycles per execution, at least … */
-  cycles_min: number
-  /**
-   * … and at most. Of a dynamic stall, unless the scale is absolute, that is what it would be if `executions_relative` were
-   * absolute: no bound.
-   */
-  cycles_max: number
-  /** Of the instruction's time, at least … */
-  share_min: number
-  /** … and at most, 0 to 1. */
-  share_max: number
-  /** Address of the instruction to blame. */
-  culprit_address: number | null
-  /** Of a `d-cache-miss`: the levels that alone can explain it, nearest first; nearer ones cannot. */
-  levels: Array<'L2' | 'LLC' | 'DRAM'>
-  /** The same levels with what each would have to do. */
-  sources: Array<ListingSource>
-}
-
-/** See `ListingBlock`. */
-export interface ListingSuccessor {
-  /** Address of the block. */
-  to: number
-  /** As for blocks. */
-  frequency: number | null
-  /** As for blocks. */
-  executions: number | null
-  /** As for blocks. */
-  executions_relative: number | null
-}
-
-/** What `Dwell.open` needs. */
+/** Options of `Dwell.open`. */
 export interface OpenOptions {
-  /** The profile database's folder. */
-  database: string
-  /** Folders with separate debug files, beside the system's. */
-  debugDirs?: Array<string>
-  /** Pairs of a folder of sources as the debug information spells it, and where it is here; the first that fits counts. */
-  sourceMap?: Array<[string, string]>
+    /** Folder of the profile database. */
+    database: string;
+    /** Folders with separate debug files, in addition to those of the system. */
+    debugDirs?: Array<string>;
+    /**
+     * Pairs of a folder of sources, as the debug information spells it, and its place on this machine. The first pair that
+     * matches counts.
+     */
+    sourceMap?: Array<[
+        string,
+        string
+    ]>;
 }
-
-/** Executions for each entry of what they lie in. */
-export interface PerEntry {
-  /** How many. */
-  executions: number
-  /** What is entered. */
-  of: 'loop' | 'procedure'
-}
-
-/** A sampling period. */
-export interface Period {
-  /** Mean. */
-  value: number
-  /** Its unit. */
-  unit: 'cycles' | 'ns' | 'events'
-}
-
-/** One procedure's change, for the line it begins at. */
-export interface ProcedureChange {
-  /** Linkage name. */
-  procedure: string
-  /** Line it begins at, from 1. */
-  line: number
-  /** How its samples changed. */
-  change: DiffChange
-  /** Cost apart from count. */
-  factors: DiffFactors
-}
-
-/** One procedure's cost, for the line it begins at. */
-export interface ProcedureCost {
-  /** `IMAGE:NAME`, which names it to `listing`. */
-  id: string
-  /** As the programmer wrote it. */
-  demangled: string
-  /** Line it begins at, from 1. */
-  line: number
-  /** By event name. */
-  samples: Record<string, number>
-  /** Of the epoch's time samples, 0 to 1. */
-  share: number
-  /** Cycles; `null` where the clock is unknown. */
-  cycles: number | null
-  /** CPU time in seconds; `null`: not known. */
-  seconds: number | null
-  /** The kind of the scale of its executions. */
-  scale: 'absolute' | 'program' | 'procedure'
-  /** Cycles per instruction; `null` unless the scale is absolute. */
-  cpi: number | null
-  /** The 90 % interval of the same; without an absolute scale, the least that is possible. */
-  cpiMin: number
-  /** `null`: nothing bounds it. */
-  cpiMax: number | null
-  /** Cycles per instruction without dynamic stalls: the model's. */
-  bestCaseCpi: number | null
-}
-
-/** A program that a file was compiled into. */
-export interface Program {
-  /** Where it lies. */
-  path: string
-  /** What lies there now was built since, and no sample is of it. */
-  rebuilt: boolean
-}
-
-/** A line whose text is not what was sampled. */
-export interface StaleLine {
-  /** Of the file as it is now, from 1. */
-  line: number
-  /** What it had of the time samples before the edit, 0 to 1. */
-  share: number
-}
-
-/** Procedures over several sets of samples (DCPI Figure 3). */
-export interface Stats {
-  /** What was counted. */
-  event: string
-  /** The sets in the order asked, those compared against last. */
-  sets: Array<StatsSet>
-  /** Samples of all sets. */
-  total: number
-  /** By range over sum, largest first; of compared groups the surest difference first. */
-  rows: Array<StatsRow>
-  /** Rows beyond the limit or below the least share. */
-  omittedRows: number
-  /** What one must know to read it. */
-  notes: Array<string>
-}
-
-/** Two groups of sets compared. */
-export interface StatsComparison {
-  /** Average count per exposure of the first group … */
-  mean: number
-  /** … and of those it is compared against. */
-  meanAgainst: number
-  /** The first over the second. */
-  ratio: number | null
-  /** Variance over mean within the groups, at least 1. */
-  dispersion: number | null
-  /** How likely a difference as large is if there is none. */
-  p: number
-  /** The part of false calls among all rows as sure as this one. */
-  falseDiscoveryRate: number
-  /** Whether that is below one in twenty. */
-  significant: boolean
-}
-
-/** What to take statistics of. */
+/** Request for statistics over several sets of samples. */
 export interface StatsRequest {
-  /** Sets of samples, an epoch each. */
-  epochs: Array<string>
-  /** Sets that they are compared against. */
-  against?: Array<string>
-  /** As for `DiffRequest`. */
-  normalize?: string
-  /** Rows at most. */
-  limit?: number
-  /** Procedures with less of all samples (0 to 1) are left out. */
-  shareMin?: number
-  /** Only procedures of images whose path, file name or id contains this. */
-  image?: string
+    /** Sets of samples: one epoch each. */
+    epochs: Array<string>;
+    /** Sets that those are compared against. */
+    against?: Array<string>;
+    /** What the sets are assumed to have in common, as in `DiffRequest`. */
+    normalize?: string;
+    /** Largest number of rows. */
+    limit?: number;
+    /** Least share of all samples, 0 to 1; procedures with a smaller share are left out. */
+    shareMin?: number;
+    /** Limits the rows to procedures of images whose path, file name or id contains this text. */
+    image?: string;
 }
-
-/** One procedure over the sets. */
-export interface StatsRow {
-  /** Linkage name. */
-  procedure: string
-  /** As the programmer wrote it. */
-  demangled: string
-  /** The image's file name. */
-  image: string
-  /** Samples of each set, in their order. */
-  samples: Array<number>
-  /** Largest less smallest count, over the sum. */
-  rangeShare: number
-  /** Of all sets. */
-  sum: number
-  /** The sum over the samples of all procedures. */
-  sumShare: number
-  /** How many sets. */
-  n: number
-  /** Average count. */
-  mean: number
-  /** Standard deviation (n − 1). */
-  stdDev: number
-  /** Smallest count. */
-  min: number
-  /** Largest count. */
-  max: number
-  /** The groups compared, where there are two. */
-  comparison: StatsComparison | null
-}
-
-/** One set of samples. */
-export interface StatsSet {
-  /** Its epoch's id. */
-  epoch: string
-  /** The name a user gave that. */
-  name: string | null
-  /** Whether it is of the group that the first one is compared against. */
-  against: boolean
-  /** Its samples. */
-  samples: number
-  /** What its counts are divided by in a comparison. */
-  exposure: number
-}
-
-/**
- * Where the cycles go (DCPI Figure 4). Shares are parts of the tallied samples: those of `subtotalDynamic`, `subtotalStatic`,
- * `execution` and `netSamplingError` add up to 1.
- */
-export interface Summary {
-  /** Ids of the epochs that were merged. */
-  epochs: Array<string>
-  /** What it is of. */
-  scope: SummaryScope
-  /** Name of the machine model that was used. */
-  machineModel: string
-  /** The event that measures time here. */
-  timeEvent: string
-  /** Cycles between two time samples; `null` where the clock is unknown. */
-  periodCycles: number | null
-  /** Time samples of the scope … */
-  samples: number
-  /** … and of these, the tallied ones. */
-  samplesTallied: number
-  /** Tallied samples over all of the scope's, 0 to 1. */
-  talliedShare: number
-  /** Procedures that were analysed … */
-  procedures: number
-  /** … and those with samples that could not be or are too small to matter. */
-  proceduresLeftOut: number
-  /** Estimated cycles of the tallied samples. */
-  cycles: number | null
-  /** The least that is known of the scale of executions; `null` where nothing was tallied. */
-  scale: 'absolute' | 'program' | 'procedure' | null | null
-  /** Instructions executed; `null` unless the scale is absolute. */
-  instructions: number | null
-  /** Cycles per instruction; `null` unless the scale is absolute. */
-  cpi: number | null
-  /** The 90 % interval of the same; without an absolute scale, the least that is possible. */
-  cpiMin: number | null
-  /** `null`: nothing bounds it. */
-  cpiMax: number | null
-  /** The same without dynamic stalls. */
-  bestCaseCpi: number | null
-  /** Each dynamic cause, in the order of Figure 4; ranges of several causes overlap. */
-  dynamic: Array<SummaryRange>
-  /** Stalls for which every cause was ruled out. */
-  unexplainedStall: number
-  /** Cycles by which instructions were faster than the model's best case: never positive. */
-  unexplainedGain: number
-  /** All dynamic stalls, less the gain. */
-  subtotalDynamic: number
-  /** Each static cause. */
-  staticCauses: Array<SummaryPart>
-  /** Their sum. */
-  subtotalStatic: number
-  /** Both subtotals. */
-  totalStall: number
-  /** What instructions take that wait for nothing. */
-  execution: number
-  /** What is neither: samples that chance gave or took. */
-  netSamplingError: number
-  /** What one must know to read it. */
-  notes: Array<string>
-}
-
-/** A cause that explains a part. */
-export interface SummaryPart {
-  /** `slotting`, `functional-unit`, `dependency-address`, … */
-  cause: string
-  /** The cause's name for people. */
-  label: string
-  /** The part. */
-  share: number
-}
-
-/** A cause that may explain a part, as a range. */
-export interface SummaryRange {
-  /** As in `ListingStall`; `other` stands for the rare ones together. */
-  cause: string
-  /** The cause's name for people. */
-  label: string
-  /** At least … */
-  shareMin: number
-  /** … and at most. */
-  shareMax: number
-}
-
-/** What to summarize. */
+/** Request for a summary of everything, or of a part. */
 export interface SummaryRequest {
-  /** Selectors of the epochs to merge. */
-  epochs: Array<string>
-  /** This procedure alone … */
-  procedure?: string
-  /** … or the images whose path, file name or id contains this; neither: everything. */
-  image?: string
+    /** Selectors of the epochs to merge. */
+    epochs: Array<string>;
+    /** Limits the summary to this procedure. */
+    procedure?: string;
+    /** Limits the summary to images whose path, file name or id contains this text. */
+    image?: string;
 }
-
-/** What a summary is of. */
-export interface SummaryScope {
-  /** `procedure`, `image` or `epoch`. */
-  kind: string
-  /** `IMAGE:NAME`, the images' paths, or the epochs' ids. */
-  name: string
-}
-
-/** Where the time went. */
-export interface Top {
-  /** Ids of the epochs that were merged. */
-  epochs: Array<string>
-  /** Samples in all. */
-  total: Record<string, number>
-  /** Most costly first. */
-  rows: Array<TopRow>
-  /** Rows beyond the limit. */
-  omittedRows: number
-  /** What one must know to read it. */
-  notes: Array<string>
-}
-
-/** What to rank. */
+/** Request for a ranking. */
 export interface TopRequest {
-  /** Selectors of the epochs to merge: ids, names, `latest`, `latest~N`. */
-  epochs: Array<string>
-  /** One row for each of these; `procedure` unless said. */
-  by?: 'procedure' | 'image' | 'line' | 'app'
-  /** So many of the most costly rows are passed over. */
-  offset?: number
-  /** Rows at most, after those. */
-  limit?: number
-  /** By procedure: leave out CPI, file and line, which take long to compute. */
-  bare?: boolean
-  /** Only samples of images whose path, file name or id contains this. */
-  image?: string
-  /** By procedure: also where its cycles go. */
-  split?: boolean
+    /** Selectors of the epochs to merge: ids, names, `latest`, `latest~N`. */
+    epochs: Array<string>;
+    /** Dimension that the rows are grouped by; `procedure` by default. */
+    by?: "procedure" | "image" | "line" | "app";
+    /** Number of the most costly rows to skip. */
+    offset?: number;
+    /** Largest number of rows to return after those. */
+    limit?: number;
+    /** By procedure: whether to leave out CPI, file and line, which take long to compute. */
+    bare?: boolean;
+    /** Limits the samples to images whose path, file name or id contains this text. */
+    image?: string;
+    /** By procedure: whether to include the parts of the cycles of each row. */
+    split?: boolean;
 }
-
-/** A row of `Top`; which keys are not `null` depends on what it is by. */
-export interface TopRow {
-  /** By procedure: what `listing` takes, unique among the procedures. */
-  id: string | null
-  /** By procedure: the linkage name, or `0x…` where there is no symbol. */
-  procedure: string | null
-  /** By procedure: as the programmer wrote it. */
-  demangled: string | null
-  /** By procedure and image: the image's path. */
-  image: string | null
-  /** By procedure and image: its id. */
-  buildId: string | null
-  /** By line and, where known, by procedure: the source file … */
-  file: string | null
-  /** … and its line, from 1. */
-  line: number | null
-  /** By application: its executable's name. */
-  app: string | null
-  /** By application: which execution of it. */
-  instance: number | null
-  /** By event. */
-  samples: Record<string, number>
-  /** Of the time samples, 0 to 1. */
-  share: number
-  /** This row's and all rows' before it. */
-  cumulativeShare: number
-  /** Estimated cycles; `null` where the clock is unknown. */
-  cycles: number | null
-  /** The kind of the scale of its executions, where it was analysed. */
-  scale: 'absolute' | 'program' | 'procedure' | null | null
-  /** Cycles per instruction; `null` unless the scale is absolute. */
-  cpi: number | null
-  /** The least that it can be at 90 % … */
-  cpiMin: number | null
-  /** … and the most; `null`: nothing bounds it. */
-  cpiMax: number | null
-  /** Where its cycles go, where that was asked for and is known. */
-  split: CycleSplit | null
-}
+/** How far to trust an estimate (DCPI §6.1.5). */
+export type Confidence = "low" | "medium" | "high";
+/** Shares of a procedure's cycles (DCPI Figure 4 in three numbers). They add up to 1, except for sampling error. */
+export type CycleSplit = {
+    /** Share of issuing instructions. */
+    execution: number;
+    /** Share of static stalls: those that follow from the instructions alone. */
+    static: number;
+    /** Share of dynamic stalls: cache misses, mispredicted branches, … */
+    dynamic: number;
+};
+/** Two profiles compared. Wherever samples of B are compared with those of A, they are divided by `exposure`. */
+export type Diff = {
+    /** Version of this answer's JSON schema. */
+    schema: number;
+    /** The profile before the change. */
+    a: DiffSide;
+    /** The profile after the change. */
+    b: DiffSide;
+    /**
+     * What both profiles are assumed to have in common: `run`, `time`, `samples`, or the name of a procedure that did the
+     * same work in both.
+     */
+    normalized_by: string;
+    /** Factor by which B would have more samples than A if nothing had changed. */
+    exposure: number;
+    /** The change of all samples together. */
+    total: DiffChange;
+    /** Procedures, the largest change first. If the comparison is limited to one procedure, only that procedure. */
+    procedures: Array<DiffProcedure>;
+    /** Source lines, the largest change first. */
+    lines: Array<DiffLine>;
+    /** Instructions, if the comparison is limited to one procedure: those of B in their order, with those of A in between. */
+    instructions: Array<DiffInstruction>;
+    /** Number of procedures whose change may be chance. They are left out of `procedures` unless the request includes all. */
+    insignificant_procedures: number;
+    /** Number of lines whose change may be chance, left out of `lines` likewise. */
+    insignificant_lines: number;
+    /** Number of rows left out because of the limit. */
+    omitted_rows: number;
+    /** Notes that a reader needs to interpret the answer: different machines, different events, … */
+    notes: Array<string>;
+};
+/** How the number of samples changed, and whether the change is more than chance. */
+export type DiffChange = {
+    /** Samples in A. */
+    samples_a: number;
+    /** Samples in B, not divided by the exposure. */
+    samples_b: number;
+    /** Samples of B divided by the exposure, minus those of A: positive if B is slower. */
+    change: number;
+    /** The change divided by all samples of A. */
+    change_share: number;
+    /** Samples of B divided by the exposure, over those of A; `null` if A has none. */
+    ratio: number | null;
+    /** Probability that chance alone makes a change at least this large. */
+    p: number;
+    /** Expected share of false positives among all rows with a `p` at most as large as this row's. */
+    false_discovery_rate: number;
+    /** Whether `false_discovery_rate` is below 0.05. */
+    significant: boolean;
+};
+/** The change split into two factors: samples = executions × cycles per execution. */
+export type DiffFactors = {
+    /** Instructions executed in A (for a row of one instruction: its executions); `null` unless the scale is absolute. */
+    executions_a: number | null;
+    /** Instructions executed in B; `null` unless the scale is absolute. */
+    executions_b: number | null;
+    /** Cycles per instruction in A; `null` unless the scale is absolute. */
+    cpi_a: number | null;
+    /** Cycles per instruction in B; `null` unless the scale is absolute. */
+    cpi_b: number | null;
+    /**
+     * Executions of B divided by the exposure, over those of A: above 1 if the code ran more often. `null` unless the
+     * scales of both sides are absolute.
+     */
+    count_ratio: number | null;
+    /** CPI of B over that of A: above 1 if each execution took longer. `null` unless the scales of both sides are absolute. */
+    cost_ratio: number | null;
+    /** Whether the evidence separates count from cost: it is certain at 90 % which of the two changed more. */
+    tells_apart: boolean;
+};
+/** An instruction that is in A, in B or in both. */
+export type DiffInstruction = {
+    /** Place of the instruction in A; `null` if it is not in A. */
+    a: DiffPlace | null;
+    /** Place of the instruction in B; `null` if it is not in B. */
+    b: DiffPlace | null;
+    /** `same`, `edited` (another operand or a similar instruction in the same place), `removed` or `added`. */
+    kind: "same" | "edited" | "removed" | "added";
+    /** Samples in A. */
+    samples_a: number;
+    /** Samples in B, not divided by the exposure. */
+    samples_b: number;
+    /** Samples of B divided by the exposure, minus those of A: positive if B is slower. */
+    change: number;
+    /** The change divided by all samples of A. */
+    change_share: number;
+    /** Samples of B divided by the exposure, over those of A; `null` if A has none. */
+    ratio: number | null;
+    /** Probability that chance alone makes a change at least this large. */
+    p: number;
+    /** Expected share of false positives among all rows with a `p` at most as large as this row's. */
+    false_discovery_rate: number;
+    /** Whether `false_discovery_rate` is below 0.05. */
+    significant: boolean;
+    /** Instructions executed in A (for a row of one instruction: its executions); `null` unless the scale is absolute. */
+    executions_a: number | null;
+    /** Instructions executed in B; `null` unless the scale is absolute. */
+    executions_b: number | null;
+    /** Cycles per instruction in A; `null` unless the scale is absolute. */
+    cpi_a: number | null;
+    /** Cycles per instruction in B; `null` unless the scale is absolute. */
+    cpi_b: number | null;
+    /**
+     * Executions of B divided by the exposure, over those of A: above 1 if the code ran more often. `null` unless the
+     * scales of both sides are absolute.
+     */
+    count_ratio: number | null;
+    /** CPI of B over that of A: above 1 if each execution took longer. `null` unless the scales of both sides are absolute. */
+    cost_ratio: number | null;
+    /** Whether the evidence separates count from cost: it is certain at 90 % which of the two changed more. */
+    tells_apart: boolean;
+};
+/** The change of one source line. */
+export type DiffLine = {
+    /** The source file, as the debug information of B spells it, or that of A if B does not have the file. */
+    file: string;
+    /** Line number in A, from 1; `null` if the line is not in A or was edited. */
+    line_a: number | null;
+    /** Line number in B, from 1; `null` if the line is not in B or was edited. */
+    line_b: number | null;
+    /** Samples in A. */
+    samples_a: number;
+    /** Samples in B, not divided by the exposure. */
+    samples_b: number;
+    /** Samples of B divided by the exposure, minus those of A: positive if B is slower. */
+    change: number;
+    /** The change divided by all samples of A. */
+    change_share: number;
+    /** Samples of B divided by the exposure, over those of A; `null` if A has none. */
+    ratio: number | null;
+    /** Probability that chance alone makes a change at least this large. */
+    p: number;
+    /** Expected share of false positives among all rows with a `p` at most as large as this row's. */
+    false_discovery_rate: number;
+    /** Whether `false_discovery_rate` is below 0.05. */
+    significant: boolean;
+    /** Instructions executed in A (for a row of one instruction: its executions); `null` unless the scale is absolute. */
+    executions_a: number | null;
+    /** Instructions executed in B; `null` unless the scale is absolute. */
+    executions_b: number | null;
+    /** Cycles per instruction in A; `null` unless the scale is absolute. */
+    cpi_a: number | null;
+    /** Cycles per instruction in B; `null` unless the scale is absolute. */
+    cpi_b: number | null;
+    /**
+     * Executions of B divided by the exposure, over those of A: above 1 if the code ran more often. `null` unless the
+     * scales of both sides are absolute.
+     */
+    count_ratio: number | null;
+    /** CPI of B over that of A: above 1 if each execution took longer. `null` unless the scales of both sides are absolute. */
+    cost_ratio: number | null;
+    /** Whether the evidence separates count from cost: it is certain at 90 % which of the two changed more. */
+    tells_apart: boolean;
+};
+/** Place and text of an instruction on one side. */
+export type DiffPlace = {
+    /** Address of the first byte. */
+    address: number;
+    /** Disassembled text: mnemonic and operands. */
+    text: string;
+    /** Source file, as the debug information spells it. */
+    file: string | null;
+    /** Line in that file, from 1. */
+    line: number | null;
+};
+/**
+ * The change of one procedure. Procedures with equal names, in images with equal file names, share one row, so that a
+ * rebuilt program can be compared with its predecessor.
+ */
+export type DiffProcedure = {
+    /** Linkage (mangled) name. */
+    procedure: string;
+    /** Demangled name, as the source code spells it. */
+    demangled: string;
+    /** File name of the image, without folders. */
+    image: string;
+    /** The lower of the two sides' confidences in executions and CPI: `low`, `medium` or `high`. */
+    confidence: Confidence;
+    /** Samples in A. */
+    samples_a: number;
+    /** Samples in B, not divided by the exposure. */
+    samples_b: number;
+    /** Samples of B divided by the exposure, minus those of A: positive if B is slower. */
+    change: number;
+    /** The change divided by all samples of A. */
+    change_share: number;
+    /** Samples of B divided by the exposure, over those of A; `null` if A has none. */
+    ratio: number | null;
+    /** Probability that chance alone makes a change at least this large. */
+    p: number;
+    /** Expected share of false positives among all rows with a `p` at most as large as this row's. */
+    false_discovery_rate: number;
+    /** Whether `false_discovery_rate` is below 0.05. */
+    significant: boolean;
+    /** Instructions executed in A (for a row of one instruction: its executions); `null` unless the scale is absolute. */
+    executions_a: number | null;
+    /** Instructions executed in B; `null` unless the scale is absolute. */
+    executions_b: number | null;
+    /** Cycles per instruction in A; `null` unless the scale is absolute. */
+    cpi_a: number | null;
+    /** Cycles per instruction in B; `null` unless the scale is absolute. */
+    cpi_b: number | null;
+    /**
+     * Executions of B divided by the exposure, over those of A: above 1 if the code ran more often. `null` unless the
+     * scales of both sides are absolute.
+     */
+    count_ratio: number | null;
+    /** CPI of B over that of A: above 1 if each execution took longer. `null` unless the scales of both sides are absolute. */
+    cost_ratio: number | null;
+    /** Whether the evidence separates count from cost: it is certain at 90 % which of the two changed more. */
+    tells_apart: boolean;
+};
+/** One of the two profiles. */
+export type DiffSide = {
+    /** Ids of the epochs of this side. */
+    epochs: Array<string>;
+    /** Marketing name of the processor. */
+    cpu: string;
+    /** Name of the machine model that was used. */
+    machine_model: string;
+    /** Name of the event that was sampled. */
+    event: string;
+    /** Number of samples of the event. */
+    samples: number;
+    /** Mean number of cycles between two samples; `null` if the clock rate is unknown. */
+    period_cycles: number | null;
+};
+/** What executions per entry refer to. */
+export type Entered = "loop" | "procedure";
+/** List of the epochs of a database: the root object of `dwell epoch list --json`. */
+export type EpochList = {
+    /** Version of this answer's JSON schema. */
+    schema: number;
+    /** Epochs, the newest last. */
+    epochs: Array<EpochSummary>;
+    /** Files that were skipped, each with the reason. */
+    warnings: Array<string>;
+};
+/** One epoch in an `EpochList`. */
+export type EpochSummary = {
+    /** Id of the epoch. */
+    id: string;
+    /** Name that a user gave the epoch. */
+    name: string | null;
+    /** Time when the epoch began, as RFC 3339 in UTC. */
+    start: string;
+    /** Time when the epoch ended, as RFC 3339 in UTC; `null` while it is being recorded. */
+    end: string | null;
+    /** Node name of the machine that recorded the epoch. */
+    host: string;
+    /** Marketing name of the processor. */
+    cpu: string;
+    /** Backend that took the samples: `perf`, `bpf`, `kmod` or `import`. */
+    backend: string;
+    /** What was sampled, as text: `system`, `pid 12`, `./a.out 3`, `import table.tsv`. */
+    scope: string;
+    /** Events of the epoch, by event name. */
+    events: {
+        [key in string]: EventSummary;
+    };
+    /** Notes that a reader needs to interpret the answer. */
+    notes: Array<string>;
+};
+/** Period and sample counts of one event. */
+export type EventSummary = {
+    /** Mean period, in units of `unit`. */
+    period: number;
+    /** Unit of the period: `cycles`, `ns` or `events`. */
+    unit: "cycles" | "ns" | "events";
+    /** Number of samples that were stored. */
+    samples: number;
+    /** Number of samples that were lost because there was no room for them. */
+    lost: number;
+    /** Number of times that the kernel throttled the event. */
+    throttled: number;
+    /** Number of `samples` whose image is unknown. */
+    unknown: number;
+    /**
+     * Share of the requested time that the event was counted, if known. It is below 1 if several events shared a counter in
+     * turns.
+     */
+    running_share?: number;
+};
+/** What changed in one source file between two profiles. */
+export type FileChanges = {
+    /** Version of this answer's JSON schema. */
+    schema: number;
+    /** The profile before the change. */
+    a: DiffSide;
+    /** The profile after the change. */
+    b: DiffSide;
+    /** Factor by which B would have more samples than A if nothing had changed. */
+    exposure: number;
+    /** Lines with samples on either side, ascending. Line numbers refer to the current file. */
+    lines: Array<LineChange>;
+    /** Procedures that begin in the file, by ascending line. */
+    procedures: Array<ProcedureChange>;
+    /** Notes that a reader needs to interpret the answer. */
+    notes: Array<string>;
+};
+/** The costs of the lines and procedures of one source file. */
+export type FileCosts = {
+    /** Version of this answer's JSON schema. */
+    schema: number;
+    /** Ids of the epochs whose samples were merged. */
+    epochs: Array<string>;
+    /** Path of the file, as the request spells it. */
+    file: string;
+    /** How the current file relates to the file that was built. */
+    source: SourceState;
+    /** Lines with samples, ascending. Line numbers refer to the current file. */
+    lines: Array<LineCost>;
+    /** Procedures that begin in this file and have samples, by ascending line. */
+    procedures: Array<ProcedureCost>;
+    /** Lines that were edited since the program was built, ascending. */
+    stale: Array<StaleLine>;
+    /** Programs that the samples are from. */
+    programs: Array<Program>;
+    /** Notes that a reader needs to interpret the answer. */
+    notes: Array<string>;
+};
+/** Levels of the memory beyond the first-level cache. */
+export type Level = "l2" | "last-level" | "memory";
+/** A call that was inlined. */
+export type LineCaller = {
+    /** Name of the calling function, as the source code spells it. */
+    function: string | null;
+    /** Source file of the call. */
+    file: string | null;
+    /** Line of the call in the file as it was built, from 1. */
+    line: number | null;
+};
+/** The change of one line. */
+export type LineChange = {
+    /** Line number, from 1. */
+    line: number;
+    /** Samples in A. */
+    samples_a: number;
+    /** Samples in B, not divided by the exposure. */
+    samples_b: number;
+    /** Samples of B divided by the exposure, minus those of A: positive if B is slower. */
+    change: number;
+    /** The change divided by all samples of A. */
+    change_share: number;
+    /** Samples of B divided by the exposure, over those of A; `null` if A has none. */
+    ratio: number | null;
+    /** Probability that chance alone makes a change at least this large. */
+    p: number;
+    /** Expected share of false positives among all rows with a `p` at most as large as this row's. */
+    false_discovery_rate: number;
+    /** Whether `false_discovery_rate` is below 0.05. */
+    significant: boolean;
+    /** Instructions executed in A (for a row of one instruction: its executions); `null` unless the scale is absolute. */
+    executions_a: number | null;
+    /** Instructions executed in B; `null` unless the scale is absolute. */
+    executions_b: number | null;
+    /** Cycles per instruction in A; `null` unless the scale is absolute. */
+    cpi_a: number | null;
+    /** Cycles per instruction in B; `null` unless the scale is absolute. */
+    cpi_b: number | null;
+    /**
+     * Executions of B divided by the exposure, over those of A: above 1 if the code ran more often. `null` unless the
+     * scales of both sides are absolute.
+     */
+    count_ratio: number | null;
+    /** CPI of B over that of A: above 1 if each execution took longer. `null` unless the scales of both sides are absolute. */
+    cost_ratio: number | null;
+    /** Whether the evidence separates count from cost: it is certain at 90 % which of the two changed more. */
+    tells_apart: boolean;
+};
+/**
+ * The cost of one source line, including inlined copies. Cycles and shares are computed from the time that the line's
+ * instructions spent at the head of the queue; `samples` are counted at the instruction that the interrupt reported.
+ */
+export type LineCost = {
+    /** Line number, from 1. */
+    line: number;
+    /** Sample counts by event name. */
+    samples: {
+        [key in string]: number;
+    };
+    /** Share of the epoch's time samples, 0 to 1. */
+    share: number;
+    /** Cycles in the epoch; `null` if the clock rate is unknown. */
+    cycles: number | null;
+    /** CPU time in the epoch in seconds; `null` if it is unknown. */
+    seconds: number | null;
+    /** Kind of the scale of the executions, as in `ListingScale`: the weakest one of the line's instructions. */
+    scale: ScaleKind;
+    /** Executions of the line's most executed instruction; `null` unless the scale is absolute. */
+    executions: number | null;
+    /** Lower end of the 90 % interval of `executions`; `null` unless the scale is absolute. */
+    executions_min: number | null;
+    /** Upper end of the 90 % interval of `executions`; `null` unless the scale is absolute. */
+    executions_max: number | null;
+    /** Executions of the most executed instruction per entry of the loop or procedure that contains it. */
+    per_entry: ListingPerEntry | null;
+    /** Measured cycles per instruction; `null` unless the scale is absolute. */
+    cpi: number | null;
+    /** Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible. */
+    cpi_min: number;
+    /** Upper end of the 90 % interval of `cpi`; `null` if nothing bounds it. */
+    cpi_max: number | null;
+    /** Cycles per instruction without dynamic stalls, by the machine model. */
+    best_case_cpi: number | null;
+    /** The lowest confidence among the instructions that matter: `low`, `medium` or `high`. */
+    confidence: Confidence;
+    /** Main causes of lost cycles, most costly first. */
+    culprits: Array<LineCulprit>;
+    /** The same causes, grouped so that causes that cannot be told apart are together; most costly first. */
+    ties: Array<LineTie>;
+    /** `IMAGE:NAME` of the procedures that contain the line's instructions, most samples first. */
+    procedures: Array<string>;
+};
+/** A cause of a line's lost cycles, with the place of the instruction to blame. */
+export type LineCulprit = {
+    /** Whether the code itself causes the stall (`static`) or the execution does (`dynamic`). */
+    kind: StallKind;
+    /** Cause in kebab-case, as in `ListingStall`. */
+    cause: string;
+    /** Name of the cause for users, such as `D-cache miss`. */
+    label: string;
+    /** Least number of cycles in the epoch that the cause takes. */
+    cycles_min: number | null;
+    /** Largest number of cycles in the epoch that the cause may take. */
+    cycles_max: number | null;
+    /** Largest share of the line's cycles that the cause may explain, 0 to 1. */
+    share_max: number;
+    /** Source file of the instruction to blame. */
+    file: string | null;
+    /** Line of the instruction to blame, from 1. */
+    line: number | null;
+};
+/** Instructions of one source line, grouped by the places that the line was compiled into. */
+export type LineDetail = {
+    /** Version of this answer's JSON schema. */
+    schema: number;
+    /** Ids of the epochs whose samples were merged. */
+    epochs: Array<string>;
+    /** Line number in the current file, from 1. */
+    line: number;
+    /** Places that the line was compiled into, most samples first. */
+    places: Array<LinePlace>;
+    /** Number of places that were left out of `places`. */
+    omitted_places: number;
+};
+/** One instruction of the line. */
+export type LineInstruction = {
+    /** Address of the first byte. */
+    address: number;
+    /** Disassembled text: mnemonic and operands. */
+    text: string;
+    /** Time samples during which the instruction was at the head of the queue. */
+    head_samples: number;
+    /** Estimated executions in the epoch; `null` unless the scale is absolute. */
+    executions: number | null;
+    /** Executions up to an unknown factor: only ratios between them are meaningful. */
+    executions_relative: number | null;
+    /** Cycles at the head of the queue per execution; `null` unless the scale is absolute. */
+    cpi: number | null;
+    /** Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible. */
+    cpi_min: number;
+    /** Upper end of the 90 % interval of `cpi`; `null` if nothing bounds it. */
+    cpi_max: number | null;
+    /** How far the estimate can be trusted: `low`, `medium` or `high`. */
+    confidence: Confidence;
+    /** Stalls: reasons why the instruction took longer than its best case, static ones first. */
+    stalls: Array<LineStall>;
+};
+/** A procedure that the line was compiled into through one particular chain of inlined calls. */
+export type LinePlace = {
+    /** `IMAGE:NAME` of the procedure, as `annotate` accepts it. */
+    procedure: string;
+    /** Demangled name, as the source code spells it. */
+    demangled: string;
+    /** Inlined calls that lead to the line, innermost first; empty if the line is the procedure's own. */
+    callers: Array<LineCaller>;
+    /** Share of the epoch's time samples, 0 to 1. */
+    share: number;
+    /** Kind of the scale of the executions, as in `ListingScale`. */
+    scale: ScaleKind;
+    /** Measured cycles per instruction; `null` unless the scale is absolute. */
+    cpi: number | null;
+    /** Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible. */
+    cpi_min: number;
+    /** Upper end of the 90 % interval of `cpi`; `null` if nothing bounds it. */
+    cpi_max: number | null;
+    /** Instructions of the line in this place, by ascending address. */
+    instructions: Array<LineInstruction>;
+    /** Number of instructions that were left out of `instructions`: the ones with the least cost. */
+    omitted_instructions: number;
+};
+/** Stall of a `LineInstruction`. */
+export type LineStall = {
+    /** Whether the code itself causes the stall (`static`) or the execution does (`dynamic`). */
+    kind: StallKind;
+    /** Cause in kebab-case, as in `ListingStall`. */
+    cause: string;
+    /** Name of the cause for users, such as `D-cache miss`. */
+    label: string;
+    /** Least number of cycles per execution that the stall takes. */
+    cycles_min: number;
+    /** Largest number of cycles per execution that the stall may take; `null` for a dynamic stall without an absolute scale. */
+    cycles_max: number | null;
+    /** Least share of the instruction's time that the stall takes, 0 to 1. */
+    share_min: number;
+    /** Largest share of the instruction's time that the stall may take, 0 to 1. */
+    share_max: number;
+    /** For a `d-cache-miss`: levels that can explain the stall alone, as in `ListingStall`. */
+    levels: Array<string>;
+    /** The same levels with the share of accesses, as in `ListingStall`. */
+    sources: Array<ListingSource>;
+    /** Address of the instruction to blame. */
+    culprit_address: number | null;
+    /** Disassembled text of the instruction to blame. */
+    culprit_text: string | null;
+    /** Source file of the instruction to blame. */
+    file: string | null;
+    /** Line of the instruction to blame, from 1. It refers to the current text of the file that the request names. */
+    line: number | null;
+};
+/** Causes that may explain the same lost cycles of a line and that no evidence separates. */
+export type LineTie = {
+    /** What the line waits for, as text: `waits for memory (D-cache or DTLB miss)`. */
+    text: string;
+    /** Indices of the causes in the line's `culprits`, the most likely first. */
+    culprits: Array<number>;
+    /** Largest share of the line's time that the causes together may explain, 0 to 1. */
+    share_max: number;
+    /** Least number of cycles in the epoch that the causes together take. */
+    cycles_min: number | null;
+    /** Largest number of cycles in the epoch that the causes together may take. */
+    cycles_max: number | null;
+};
+/** One procedure with the samples, costs and stalls of each instruction: the root object of `dwell annotate --json`. */
+export type Listing = {
+    /** Version of this answer's JSON schema. */
+    schema: number;
+    /** Image that contains the procedure. */
+    image: ListingImage;
+    /** The procedure itself, with its samples. */
+    procedure: ListingProcedure;
+    /** Id of the epoch; the ids of several merged epochs are joined by `+`. */
+    epoch: string;
+    /** Name of the machine model that was used. */
+    machine_model: string;
+    /** Sampling period of each event, by event name. */
+    period: {
+        [key in string]: Period;
+    };
+    /** The event that measures time here (`cycles` or `cpu-clock`). */
+    time_event: string;
+    /** Mean number of cycles between two time samples; `null` if the clock rate is unknown. */
+    period_cycles: number | null;
+    /** Scale of the executions: whether they are absolute numbers or ratios only. */
+    scale: ListingScale;
+    /** Basic blocks, by ascending address. */
+    blocks: Array<ListingBlock>;
+    /** Instructions, by ascending address. */
+    instructions: Array<ListingInstruction>;
+    /**
+     * Text of the source lines that instructions refer to, by file and line, as it was when the samples were taken. A file
+     * that is missing, or has changed without a snapshot, is absent.
+     */
+    source_lines: {
+        [key in string]: {
+            [key in number]: string;
+        };
+    };
+    /** Notes that a reader needs to interpret the answer. */
+    notes: Array<string>;
+};
+/** Basic block of a `Listing`. */
+export type ListingBlock = {
+    /** Image address of the first byte. */
+    address: number;
+    /** Executions divided by the sampling period; without an absolute scale, up to an unknown factor. */
+    frequency: number | null;
+    /** Estimated executions in the epoch; `null` unless the scale is absolute. */
+    executions: number | null;
+    /** Lower end of the 90 % interval of `executions`; `null` unless the scale is absolute. */
+    executions_min: number | null;
+    /** Upper end of the 90 % interval of `executions`; `null` unless the scale is absolute. */
+    executions_max: number | null;
+    /** Executions up to an unknown factor: only ratios between them are meaningful. */
+    executions_relative: number | null;
+    /** Executions per entry of the loop or procedure that contains the block. */
+    per_entry: ListingPerEntry | null;
+    /** How far the estimate can be trusted: `low`, `medium` or `high`. */
+    confidence: Confidence;
+    /** Measured cycles per instruction; `null` unless the scale is absolute. */
+    cpi: number | null;
+    /** Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible. */
+    cpi_min: number;
+    /** Upper end of the 90 % interval of `cpi`; `null` if nothing bounds it. */
+    cpi_max: number | null;
+    /** Cycles per instruction without dynamic stalls, by the machine model. */
+    best_case_cpi: number;
+    /** Blocks that control may go to next. */
+    successors: Array<ListingSuccessor>;
+};
+/** Image that contains the procedure of a `Listing`. */
+export type ListingImage = {
+    /** Path of the image's file. */
+    path: string;
+    /** Id of the image (its build ID in hex, `kernel`, …). */
+    build_id: string;
+    /** Instruction set: `x86_64`, `aarch64` or `riscv64`. */
+    arch: string;
+};
+/** Instruction of a `Listing`. */
+export type ListingInstruction = {
+    /**
+     * Image address of the first byte. It is an offset in the file if the image is not at hand, and 0 if the profile gave
+     * no address.
+     */
+    address: number;
+    /** Disassembled text: mnemonic and operands; empty if the image is not at hand. */
+    text: string;
+    /** Source file of the innermost inlined call, as the debug information spells it. */
+    file: string | null;
+    /** Line in that file, from 1. */
+    line: number | null;
+    /** Samples by event name, counted at the instruction that the interrupt reported; events without samples are absent. */
+    samples: {
+        [key in string]: number;
+    };
+    /**
+     * Time samples during which the instruction was at the head of the queue. They differ from `samples` on an out-of-order
+     * processor, where a sample lands on a later instruction than the one that was waited for. CPI and stalls are computed
+     * from these.
+     */
+    head_samples: number;
+    /** Estimated executions in the epoch; `null` unless the scale is absolute. */
+    executions: number | null;
+    /** Lower end of the 90 % interval of `executions`; `null` unless the scale is absolute. */
+    executions_min: number | null;
+    /** Upper end of the 90 % interval of `executions`; `null` unless the scale is absolute. */
+    executions_max: number | null;
+    /** Executions up to an unknown factor: only ratios between them are meaningful. */
+    executions_relative: number | null;
+    /** Cycles at the head of the queue per execution; `null` unless the scale is absolute. */
+    cpi: number | null;
+    /** Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible. */
+    cpi_min: number;
+    /** Upper end of the 90 % interval of `cpi`; `null` if nothing bounds it. */
+    cpi_max: number | null;
+    /** Least number of cycles at the head of the queue per execution, by the machine model (DCPI's M). */
+    issue_cycles_min: number;
+    /**
+     * Unexplained gain: cycles per execution by which the instruction was faster than the model's best case; 0 if it was
+     * not.
+     */
+    gain_cycles: number;
+    /** How far the estimate can be trusted: `low`, `medium` or `high`. */
+    confidence: Confidence;
+    /** Stalls: reasons why the instruction took longer than its best case. */
+    stalls: Array<ListingStall>;
+    /**
+     * Time spent in the kernel on behalf of the instruction. It is in addition to the instruction's own cycles and not part
+     * of `cpi`.
+     */
+    kernel: ListingKernel | null;
+    /** Registers that the text names and the instruction reads, each with the instructions that may have written it. */
+    operands: Array<ListingOperand>;
+};
+/** Time in the kernel on behalf of a `ListingInstruction`. */
+export type ListingKernel = {
+    /** Reason for entering the kernel: `page-fault`, or `system` for a system call or an interrupt. */
+    cause: string;
+    /** Name of the cause for users, such as `D-cache miss`. */
+    label: string;
+    /** Letter of the cause in the bubbles of a listing. */
+    letter: string;
+    /** Number of time samples in the kernel. */
+    samples: number;
+    /** Cycles in the kernel per execution; `null` unless the scale is absolute. */
+    cycles: number | null;
+};
+/** Register that a `ListingInstruction` reads. */
+export type ListingOperand = {
+    /** The register, as the instruction's text spells it. */
+    text: string;
+    /** Addresses of the instructions that may have written the register last, ascending. */
+    writers: Array<number>;
+};
+/** Executions per entry of the enclosing loop or procedure. This ratio is known even when the scale of executions is not. */
+export type ListingPerEntry = {
+    /** Executions per entry. */
+    executions: number;
+    /** What is entered: `loop` (the innermost enclosing loop) or `procedure`. */
+    of: Entered;
+};
+/** Procedure that a `Listing` shows. */
+export type ListingProcedure = {
+    /** Linkage (mangled) name. */
+    name: string;
+    /** Demangled name, as the source code spells it. */
+    demangled: string;
+    /** Image address of the first byte. */
+    address: number;
+    /** Size in bytes. */
+    size: number;
+    /** Samples of the procedure by event name. */
+    samples: {
+        [key in string]: number;
+    };
+    /** Share of all time samples of the epoch, 0 to 1. */
+    share: number;
+};
+/** What is known of the scale of a procedure's executions. */
+export type ListingScale = {
+    /**
+     * How far executions can be compared. `absolute`: executions are numbers. `program`: only ratios are known, within the
+     * procedure and to other procedures of the program whose scale is `program` or `absolute`. `procedure`: only ratios
+     * within the procedure are known.
+     */
+    kind: ScaleKind;
+    /** Observations that the scale is based on, as text. */
+    evidence: Array<string>;
+};
+/** Level of the memory hierarchy that may explain a `ListingStall`. */
+export type ListingSource = {
+    /** Level in kebab-case: `l2`, `last-level` or `memory`. */
+    level: Level;
+    /**
+     * Share of executions whose data must have come from this level if it were the only cause; `null` unless the scale is
+     * absolute.
+     */
+    part: number | null;
+};
+/** Stall of a `ListingInstruction`. */
+export type ListingStall = {
+    /** Whether the code itself causes the stall (`static`) or the execution does (`dynamic`). */
+    kind: StallKind;
+    /** Cause in kebab-case: `d-cache-miss`, `branch-mispredict`, … */
+    cause: string;
+    /** Name of the cause for users, such as `D-cache miss`. */
+    label: string;
+    /** Letter of the cause in the bubbles of a listing. */
+    letter: string;
+    /** Least number of cycles per execution that the stall takes. */
+    cycles_min: number;
+    /**
+     * Largest number of cycles per execution that the stall may take. For a dynamic stall without an absolute scale this is
+     * no bound: it is the value that would hold if `executions_relative` were absolute.
+     */
+    cycles_max: number;
+    /** Least share of the instruction's time that the stall takes, 0 to 1. */
+    share_min: number;
+    /** Largest share of the instruction's time that the stall may take, 0 to 1. */
+    share_max: number;
+    /** Address of the instruction to blame. */
+    culprit_address: number | null;
+    /**
+     * For a `d-cache-miss`: the levels that can explain the stall alone, nearest first: `L2`, `LLC`, `DRAM`. Nearer levels
+     * cannot explain it.
+     */
+    levels: Array<string>;
+    /** The same levels, each with the share of accesses that would explain the stall. */
+    sources: Array<ListingSource>;
+};
+/** Edge from a `ListingBlock` to one of its successors. */
+export type ListingSuccessor = {
+    /** Address of the block that the edge leads to. */
+    to: number;
+    /** Executions of the edge divided by the sampling period, as for blocks. */
+    frequency: number | null;
+    /** Executions of the edge; `null` unless the scale is absolute. */
+    executions: number | null;
+    /** Executions of the edge up to an unknown factor, as for blocks. */
+    executions_relative: number | null;
+};
+/** A sampling period. */
+export type Period = {
+    /** Mean period, in units of `unit`. */
+    value: number;
+    /** Unit of the period: `cycles`, `ns` or `events`. */
+    unit: "cycles" | "ns" | "events";
+};
+/** The change of one procedure, for an editor to show at the line that the procedure begins at. */
+export type ProcedureChange = {
+    /** Linkage (mangled) name. */
+    procedure: string;
+    /** Line that the procedure begins at, from 1. */
+    line: number;
+    /** Samples in A. */
+    samples_a: number;
+    /** Samples in B, not divided by the exposure. */
+    samples_b: number;
+    /** Samples of B divided by the exposure, minus those of A: positive if B is slower. */
+    change: number;
+    /** The change divided by all samples of A. */
+    change_share: number;
+    /** Samples of B divided by the exposure, over those of A; `null` if A has none. */
+    ratio: number | null;
+    /** Probability that chance alone makes a change at least this large. */
+    p: number;
+    /** Expected share of false positives among all rows with a `p` at most as large as this row's. */
+    false_discovery_rate: number;
+    /** Whether `false_discovery_rate` is below 0.05. */
+    significant: boolean;
+    /** Instructions executed in A (for a row of one instruction: its executions); `null` unless the scale is absolute. */
+    executions_a: number | null;
+    /** Instructions executed in B; `null` unless the scale is absolute. */
+    executions_b: number | null;
+    /** Cycles per instruction in A; `null` unless the scale is absolute. */
+    cpi_a: number | null;
+    /** Cycles per instruction in B; `null` unless the scale is absolute. */
+    cpi_b: number | null;
+    /**
+     * Executions of B divided by the exposure, over those of A: above 1 if the code ran more often. `null` unless the
+     * scales of both sides are absolute.
+     */
+    count_ratio: number | null;
+    /** CPI of B over that of A: above 1 if each execution took longer. `null` unless the scales of both sides are absolute. */
+    cost_ratio: number | null;
+    /** Whether the evidence separates count from cost: it is certain at 90 % which of the two changed more. */
+    tells_apart: boolean;
+};
+/** The cost of one procedure, for an editor to show at the line that the procedure begins at. */
+export type ProcedureCost = {
+    /** `IMAGE:NAME` of the procedure, as `annotate` accepts it. */
+    id: string;
+    /** Demangled name, as the source code spells it. */
+    demangled: string;
+    /** Line that the procedure begins at, from 1. */
+    line: number;
+    /** Sample counts by event name. */
+    samples: {
+        [key in string]: number;
+    };
+    /** Share of the epoch's time samples, 0 to 1. */
+    share: number;
+    /** Cycles in the epoch; `null` if the clock rate is unknown. */
+    cycles: number | null;
+    /** CPU time in seconds; `null` if it is unknown. */
+    seconds: number | null;
+    /** Kind of the scale of the executions, as in `ListingScale`. */
+    scale: ScaleKind;
+    /** Measured cycles per instruction; `null` unless the scale is absolute. */
+    cpi: number | null;
+    /** Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible. */
+    cpi_min: number;
+    /** Upper end of the 90 % interval of `cpi`; `null` if nothing bounds it. */
+    cpi_max: number | null;
+    /** Cycles per instruction without dynamic stalls, by the machine model. */
+    best_case_cpi: number | null;
+};
+/** A program that a file was compiled into. */
+export type Program = {
+    /** Path of the program. */
+    path: string;
+    /** Whether the program was rebuilt after it was sampled, so that no sample is from the file that is at `path` now. */
+    rebuilt: boolean;
+};
+/** Which frequencies can be compared with each other. */
+export type ScaleKind = "procedure" | "program" | "absolute";
+/** Whether line numbers in the current file can be trusted. */
+export type SourceState = "fresh" | "mapped" | "stale" | "unchecked";
+/** A line that was edited after the program was built, so that its current text is not what was sampled. */
+export type StaleLine = {
+    /** Line number in the current file, from 1. */
+    line: number;
+    /** Share of the time samples that the line had before the edit, 0 to 1. */
+    share: number;
+};
+/** Whether a stall follows from the instructions alone. */
+export type StallKind = "static" | "dynamic";
+/** How the samples of procedures vary over several sets of samples. */
+export type Stats = {
+    /** Version of this answer's JSON schema. */
+    schema: number;
+    /** Name of the event that was sampled (`cycles`, `cpu-clock`, …). */
+    event: string;
+    /** The sets, in the order of the request; the sets that are compared against come last. */
+    sets: Array<StatsSet>;
+    /** Number of samples of all sets together. */
+    total: number;
+    /** Rows, the largest `range_share` first. If two groups are compared, the most certain difference is first. */
+    rows: Array<StatsRow>;
+    /** Number of rows left out because of the limit or because their share is too small. */
+    omitted_rows: number;
+    /** Notes that a reader needs to interpret the answer. */
+    notes: Array<string>;
+};
+/** Two groups of sets compared. */
+export type StatsComparison = {
+    /** Mean count per exposure of the first group. */
+    mean: number;
+    /** Mean count per exposure of the second group, which the first one is compared against. */
+    mean_against: number;
+    /** Mean of the first group over that of the second; `null` if the second has no samples. */
+    ratio: number | null;
+    /** Variance over mean within the groups, at least 1; `null` if there is one set on each side. */
+    dispersion: number | null;
+    /** Probability that chance alone makes a difference at least this large. */
+    p: number;
+    /** Expected share of false positives among all rows with a `p` at most as large as this row's. */
+    false_discovery_rate: number;
+    /** Whether `false_discovery_rate` is below 0.05. */
+    significant: boolean;
+};
+/** One procedure over all sets. A set without samples of the procedure counts as zero. */
+export type StatsRow = {
+    /**
+     * Linkage name. Procedures with equal names, in images with equal file names, share one row, so that a rebuilt program
+     * can be compared with its predecessor.
+     */
+    procedure: string;
+    /** Demangled name, as the source code spells it. */
+    demangled: string;
+    /** File name of the image, without folders. */
+    image: string;
+    /** Samples of each set, in the order of `Stats::sets`. */
+    samples: Array<number>;
+    /** Largest count minus smallest count, divided by the sum. */
+    range_share: number;
+    /** Samples of all sets together. */
+    sum: number;
+    /** The sum divided by the samples of all procedures. */
+    sum_share: number;
+    /** Number of sets. */
+    n: number;
+    /** Mean count per set. */
+    mean: number;
+    /** Standard deviation of the counts, with n − 1 in the denominator. */
+    std_dev: number;
+    /** Smallest count of a set. */
+    min: number;
+    /** Largest count of a set. */
+    max: number;
+    /** Comparison of the two groups, if there are two. */
+    comparison?: StatsComparison;
+};
+/** One set of samples: those of one epoch. */
+export type StatsSet = {
+    /** Id of the set's epoch. */
+    epoch: string;
+    /** Name that a user gave the epoch. */
+    name: string | null;
+    /** Whether the set belongs to the second group: the one that the first group is compared against. */
+    against: boolean;
+    /** Number of samples in the set. */
+    samples: number;
+    /** Exposure: the number that the set's counts are divided by in a comparison; 1 for the first set. */
+    exposure: number;
+};
+/**
+ * Where the cycles go. Shares are relative to the tallied samples: those of instructions whose frequency is known.
+ * `subtotal_dynamic`, `subtotal_static`, `execution` and `net_sampling_error` add up to 1.
+ */
+export type Summary = {
+    /** Version of this answer's JSON schema. */
+    schema: number;
+    /** Ids of the epochs whose samples were merged. */
+    epochs: Array<string>;
+    /** Procedure, image or epochs that the summary covers. */
+    scope: SummaryScope;
+    /** Name of the machine model that was used. */
+    machine_model: string;
+    /** The event that measures time here (`cycles` or `cpu-clock`). */
+    time_event: string;
+    /** Mean number of cycles between two time samples; `null` if the clock rate is unknown. */
+    period_cycles: number | null;
+    /** Number of time samples of the scope. */
+    samples: number;
+    /** Number of those samples that were tallied. */
+    samples_tallied: number;
+    /** Tallied samples divided by all samples of the scope, 0 to 1. */
+    tallied_share: number;
+    /** Number of procedures that were analysed. */
+    procedures: number;
+    /** Number of procedures with samples that could not be analysed, or have too few samples to matter. */
+    procedures_left_out: number;
+    /** Estimated cycles of the tallied samples; `null` if the clock rate is unknown. */
+    cycles: number | null;
+    /**
+     * Kind of the scale of the executions, as in `ListingScale`: the weakest one of the procedures.
+     * `null` if nothing was tallied.
+     */
+    scale: ScaleKind | null;
+    /** Instructions executed; `null` unless the scale is absolute. */
+    instructions: number | null;
+    /** Measured cycles per instruction; `null` unless the scale is absolute. */
+    cpi: number | null;
+    /** Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible. */
+    cpi_min: number | null;
+    /** Upper end of the 90 % interval of `cpi`; `null` if nothing bounds it. */
+    cpi_max: number | null;
+    /** Cycles per instruction without dynamic stalls, by the machine model. */
+    best_case_cpi: number | null;
+    /** Dynamic causes, in the order of Figure 4. The ranges of several causes overlap. */
+    dynamic: Array<SummaryRange>;
+    /** Share of stalls for which every cause was ruled out. */
+    unexplained_stall: number;
+    /** Share of cycles by which instructions were faster than the model's best case; never positive. */
+    unexplained_gain: number;
+    /**
+     * Share of all dynamic stalls, minus the gain. It lies between the sums of the lower and of the upper ends of the
+     * ranges.
+     */
+    subtotal_dynamic: number;
+    /** Static causes. */
+    static: Array<SummaryPart>;
+    /** Sum of the static causes' shares. */
+    subtotal_static: number;
+    /** Sum of `subtotal_dynamic` and `subtotal_static`. */
+    total_stall: number;
+    /** Share of time that instructions take when they wait for nothing. */
+    execution: number;
+    /** Share that is neither stall nor execution: samples that chance added or removed. */
+    net_sampling_error: number;
+    /** Notes that a reader needs to interpret the answer. */
+    notes: Array<string>;
+};
+/** A static cause, with the share that it explains. */
+export type SummaryPart = {
+    /**
+     * Cause in kebab-case: `slotting`, `functional-unit`, or the operand that was not ready: `dependency-address`,
+     * `dependency-flags`, `dependency-first`, `dependency-second` or `dependency-third` (the source operands in the order
+     * of the assembler).
+     */
+    cause: string;
+    /** Name of the cause for users, such as `D-cache miss`. */
+    label: string;
+    /** Share that the cause explains. */
+    share: number;
+};
+/** A dynamic cause, with the range of the share that it may explain. */
+export type SummaryRange = {
+    /** Cause in kebab-case: `i-cache-miss`, `d-cache-miss`, …; `other` stands for all rare causes together. */
+    cause: string;
+    /** Name of the cause for users, such as `D-cache miss`. */
+    label: string;
+    /** Least share that the cause explains. */
+    share_min: number;
+    /** Largest share that the cause may explain. */
+    share_max: number;
+};
+/** The part of the profile that a `Summary` covers. */
+export type SummaryScope = {
+    /** Kind of the scope: `procedure`, `image` or `epoch`. */
+    kind: "procedure" | "image" | "epoch";
+    /** `IMAGE:NAME` of the procedure, the paths of the images joined by `, `, or the ids of the epochs joined by `+`. */
+    name: string;
+};
+/** Table of where the samples are: the root object of `dwell top --json`. */
+export type Top = {
+    /** Version of this answer's JSON schema. */
+    schema: number;
+    /** Ids of the epochs whose samples were merged. */
+    epochs: Array<string>;
+    /** All samples by event name. */
+    total: {
+        [key in string]: number;
+    };
+    /** Rows, the most costly first. */
+    rows: Array<TopRow>;
+    /** Number of rows left out because of the limit. */
+    omitted_rows: number;
+    /** Notes that a reader needs to interpret the answer: losses, images that are missing or have changed, … */
+    notes: Array<string>;
+};
+/** A row of `Top`. The dimension that the rows are grouped by determines which keys are present. */
+export type TopRow = {
+    /** By procedure: `IMAGE:NAME`, as `annotate` accepts it. */
+    id?: string;
+    /** By procedure: the linkage name, `0x…` if the procedure is known from unwind tables only, or `[no symbol]`. */
+    procedure?: string;
+    /** By procedure: the demangled name, as the source code spells it. */
+    demangled?: string;
+    /** By procedure and image: path of the image. */
+    image?: string;
+    /** By procedure and image: id of the image (a build ID in hex, `kernel`, …). */
+    build_id?: string;
+    /** By line and, if known, by procedure: the source file. */
+    file?: string;
+    /** By line and, if known, by procedure: line in `file`, from 1. */
+    line?: number;
+    /** By application and instance: name of the executable. */
+    app?: string;
+    /**
+     * By application and instance: number of this execution of the executable, from 1; 0 for several executions together or
+     * a kernel thread.
+     */
+    instance?: number;
+    /** By thread: name of the thread; empty if unknown. */
+    thread?: string;
+    /** By CPU: number of the CPU; `null` if unknown. */
+    cpu?: number | null;
+    /** By control group: its path; empty if unknown. */
+    cgroup?: string;
+    /** By control group: the container, pod, service or session, if the path follows a known naming scheme. */
+    container?: string;
+    /**
+     * By data: name of the data: a symbol, a section (`[.rodata]`), a path, `[stack]`, `[heap]`, …, or in brackets the
+     * reason why it is not known.
+     */
+    data?: string;
+    /**
+     * By data: kind of the data: `symbol` or `image` (data of the image that `image` names), `file`, `anonymous`, `heap`,
+     * `stack`, `thread-local`, `mapping` (any other mapping that has a name), or `none`.
+     */
+    data_kind?: string;
+    /** Samples of this row by event name. */
+    samples: {
+        [key in string]: number;
+    };
+    /** Share of the time samples, 0 to 1; by data, share of the time samples whose registers were examined. */
+    share: number;
+    /** Sum of `share` over this row and all rows before it. */
+    cumulative_share: number;
+    /** Estimated cycles of this row; `null` if the clock rate is unknown. */
+    cycles: number | null;
+    /** Measured cycles per instruction; `null` unless the scale is absolute, and always by image, line and application. */
+    cpi: number | null;
+    /** Lower end of the 90 % interval of `cpi`. */
+    cpi_min: number | null;
+    /** Upper end of the 90 % interval of `cpi`; `null` if nothing bounds it. */
+    cpi_max: number | null;
+    /** By procedure: kind of the scale of the executions, as in `ListingScale`, if the procedure was analysed. */
+    scale?: ScaleKind;
+    /** Where the cycles of the row go, if the request includes it and it is known. */
+    split?: CycleSplit;
+};

@@ -1,26 +1,43 @@
-// Holds index.d.ts to the binding's sources; `--write` makes it anew. The macros of napi-derive describe the types
-// while they expand, so a `cargo check` is enough.
+// Holds index.d.ts to the sources; `--write` makes it anew. The macros of napi-derive describe classes and requests while they
+// expand, so a `cargo check` is enough for them; an example of dwell-query prints the types of the answers.
 import { generateTypeDef } from '@napi-rs/cli';
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import ts from 'typescript';
 
 const here = import.meta.dirname;
 const kept = join(here, 'index.d.ts');
-const typeDefDir = mkdtempSync(join(tmpdir(), 'dwell-types-'));
-try {
-  // A new folder each time: napi-build tells cargo to expand again when it changes.
-  execFileSync('cargo', ['check', '-q', '-p', 'dwell-node'], { cwd: here, stdio: 'inherit', env: { ...process.env, NAPI_TYPE_DEF_TMP_FOLDER: typeDefDir } });
-  const header = '// Made by `npm run types -w @dwell/core` from core/node/src.\n\n';
-  const { dts } = await generateTypeDef({ typeDefDir, cwd: here, noDtsHeader: true });
-  // A doc comment that went through a macro of ours comes as a raw string, whose `r"` napi-derive leaves in the text.
-  const made = header + dts.trim().replace(/^( *(?:\/\*\*|\*) )r"+ ?/gm, '$1') + '\n';
-  if (process.argv.includes('--write')) writeFileSync(kept, made);
-  else if (readFileSync(kept, 'utf8') !== made) {
-    console.error('core/node/index.d.ts: not what the sources say: run `npm run types -w @dwell/core`');
-    process.exitCode = 1;
+
+/** Classes and requests, from core/node. */
+async function bindingTypes() {
+  const typeDefDir = mkdtempSync(join(tmpdir(), 'dwell-types-'));
+  try {
+    // A new folder each time: napi-build tells cargo to expand again when it changes.
+    execFileSync('cargo', ['check', '-q', '-p', 'dwell-node'], { cwd: here, stdio: 'inherit', env: { ...process.env, NAPI_TYPE_DEF_TMP_FOLDER: typeDefDir } });
+    return (await generateTypeDef({ typeDefDir, cwd: here, noDtsHeader: true })).dts;
+  } finally {
+    rmSync(typeDefDir, { recursive: true });
   }
-} finally {
-  rmSync(typeDefDir, { recursive: true });
+}
+
+/** Answers, from core/query. Optimizing a program that runs once would take five times as long. */
+function answerTypes() {
+  const plainly = ['dwell-analysis', 'dwell-query'].flatMap((name) => ['--config', `profile.dev.package.${name}.opt-level=0`]);
+  const example = ['run', '-q', '-p', 'dwell-query', '--features', 'typescript', '--example', 'typescript', ...plainly];
+  const types = execFileSync('cargo', example, { cwd: here, stdio: ['ignore', 'pipe', 'inherit'], encoding: 'utf8' });
+  return types
+    .replace(/\?: (.*) \| null, /g, '?: $1, ') // What may be left out is never null as well.
+    .replace(/\/\*\*\n \* (.*)\n \*\//g, '/** $1 */') // A sentence takes a line,
+    .replaceAll('`None`', '`null`')
+    .replace(/\[(`[\w:]+`)\](?:\([\w:]+\))?/g, '$1'); // and links to items mean something to rustdoc only.
+}
+
+const types = ts.createSourceFile(kept, (await bindingTypes()) + answerTypes(), ts.ScriptTarget.Latest);
+const made = `// Made by \`npm run types -w @dwell/core\` from core/node/src and core/query/src/answer.\n\n${ts.createPrinter().printFile(types)}`;
+if (process.argv.includes('--write')) writeFileSync(kept, made);
+else if (readFileSync(kept, 'utf8') !== made) {
+  console.error('core/node/index.d.ts: not what the sources say: run `npm run types -w @dwell/core`');
+  process.exitCode = 1;
 }

@@ -4,9 +4,12 @@
 import type * as core from '@dwell/core';
 
 export type {
-  Diff, DiffChange as CoreChange, DiffFactors, DiffRequest, EpochList, FileChanges, LineDetail, Stats, StatsRequest, Summary, SummaryRequest,
-  FileCosts, LineCost, Listing, OpenOptions, ListingInstruction, ListingStall, ProcedureCost, Top, TopRequest, TopRow,
+  Diff, DiffFactors, DiffRequest, EpochList, FileChanges, LineDetail, Stats, StatsRequest, Summary, SummaryRequest,
+  DiffChange, FileCosts, LineCost, Listing, OpenOptions, ListingInstruction, ListingStall, ProcedureCost, Top, TopRequest, TopRow,
 } from '@dwell/core';
+
+/** How an item of both profiles changed. */
+export type CoreChange = core.DiffChange & core.DiffFactors;
 
 /** Cancels the calls that it was passed to: they reject with the code `cancelled`. */
 export interface Cancel {

@@ -2,6 +2,7 @@
  * `dwell/diff`, `dwell/fileChanges` and `dwell/stats`: what changed between runs.
  */
 import { LSPErrorCodes, ResponseError, type CancellationToken } from 'vscode-languageserver';
+import { camel } from './camel';
 import type { Diff, FileChanges } from './core';
 import { locationOf, type FileView } from './fileView';
 import type { Profile } from './profile';
@@ -16,42 +17,31 @@ export async function diff(profile: Profile, params: DiffParams, token: Cancella
 }
 
 export function diffResult({ a, b, total, procedures, lines, instructions, ...rest }: Diff): DiffResult {
-  const period = a.periodCycles;
+  const period = a.period_cycles;
   const place = (at: Diff['instructions'][number]['a']): DiffPlace | null => {
     if (at === null) return null;
     const source = locationOf(at.file, at.line);
     return { address: at.address, text: at.text, uri: source?.uri ?? null, line: source?.line ?? null };
   };
   return {
-    ...rest,
-    before: a,
-    after: b,
-    total: diffChange(total, noFactors, period),
-    procedures: procedures.map(({ procedure, demangled, image, change, factors, confidence }) => ({
-      id: `${image}:${procedure}`,
-      name: demangled,
-      image,
-      confidence,
-      ...diffChange(change, factors, period),
+    ...camel(rest),
+    before: camel(a),
+    after: camel(b),
+    total: diffChange({ ...total, ...noFactors }, period),
+    procedures: procedures.map(({ procedure, demangled: name, image, confidence, ...change }) => ({
+      id: `${image}:${procedure}`, name, image, confidence, ...diffChange(change, period),
     })),
-    lines: lines.map(({ file, lineA, lineB, change, factors }) => ({
-      file,
-      uri: locationOf(file, 1)?.uri ?? null,
-      lineBefore: zeroBased(lineA),
-      lineAfter: zeroBased(lineB),
-      ...diffChange(change, factors, period),
+    lines: lines.map(({ file, line_a: before, line_b: after, ...change }) => ({
+      file, uri: locationOf(file, 1)?.uri ?? null, lineBefore: zeroBased(before), lineAfter: zeroBased(after), ...diffChange(change, period),
     })),
-    instructions: instructions.map(({ a: before, b: after, kind, change, factors }) => ({
-      kind,
-      before: place(before),
-      after: place(after),
-      ...diffChange(change, factors, period),
+    instructions: instructions.map(({ a: before, b: after, kind, ...change }) => ({
+      kind, before: place(before), after: place(after), ...diffChange(change, period),
     })),
   };
 }
 
-function zeroBased(line: number | null | undefined): number | null {
-  return line === null || line === undefined ? null : line - 1;
+function zeroBased(line: number | null): number | null {
+  return line === null ? null : line - 1;
 }
 
 /** A file's changes as the editor shows the file; null: there is nothing to compare with. */
@@ -65,19 +55,23 @@ export function fileChanges(view: FileView | undefined, changes: FileChanges | n
 }
 
 export function lineChanges(view: FileView, changes: FileChanges): LineChange[] {
-  return changes.lines.flatMap(({ line: built, change, factors }) => {
+  return changes.lines.flatMap(({ line: built, ...change }) => {
     const line = view.place(built);
-    return line === null ? [] : [{ line, ...diffChange(change, factors, changes.a.periodCycles) }];
+    return line === null ? [] : [{ line, ...diffChange(change, changes.a.period_cycles) }];
   });
 }
 
 export function procedureChanges(view: FileView, changes: FileChanges): ProcedureChange[] {
-  return changes.procedures.flatMap(({ procedure, line: built, change, factors }) => {
+  return changes.procedures.flatMap(({ procedure: name, line: built, ...change }) => {
     const line = view.place(built);
-    return line === null ? [] : [{ name: procedure, line, ...diffChange(change, factors, changes.a.periodCycles) }];
+    return line === null ? [] : [{ name, line, ...diffChange(change, changes.a.period_cycles) }];
   });
 }
 
-export function stats(profile: Profile, params: StatsParams, token: CancellationToken): Promise<StatsResult> {
-  return profile.stats(params, token);
+export async function stats(profile: Profile, params: StatsParams, token: CancellationToken): Promise<StatsResult> {
+  const { rows, ...rest } = await profile.stats(params, token);
+  return {
+    ...camel(rest),
+    rows: rows.map(({ comparison, ...row }) => ({ ...camel(row), comparison: comparison === undefined ? null : camel(comparison) })),
+  };
 }

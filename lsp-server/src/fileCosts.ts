@@ -1,6 +1,7 @@
 /**
  * `dwell/fileCosts`: a file's lines and procedures with their costs, as the editor shows the file.
  */
+import { camel } from './camel';
 import type { LineCost as CoreLineCost } from './core';
 import { pathOf } from './fileUri';
 import { locate, type FileView } from './fileView';
@@ -35,24 +36,31 @@ export function rebuiltPrograms(view: FileView): string[] {
   return view.costs.programs.filter(({ rebuilt }) => rebuilt).map(({ path }) => path);
 }
 
+/** Names each key, since a hint needs all lines of the file: `camel` takes several times as long. */
 function lineCost(view: FileView, cost: CoreLineCost, line: number): LineCost {
   const culprits = cost.culprits.map((culprit): LineCulprit => {
     const at = locate(view, culprit.file, culprit.line);
-    const { kind, cause, label, cyclesMin, cyclesMax, shareMax } = culprit;
+    const { kind, cause, label, cycles_min: cyclesMin, cycles_max: cyclesMax, share_max: shareMax } = culprit;
     return { kind, cause, label, cyclesMin, cyclesMax, shareMax, uri: at?.uri ?? null, line: at?.line ?? null };
   });
-  const { samples, share, seconds, cycles, scale, executions, executionsMin, executionsMax, perEntry, cpi, cpiMin, cpiMax, bestCaseCpi, confidence, ties,
-    procedures } = cost;
-  const named = { ...cost, ties: ties.map((tie) => tieName(view.uri, line, tie, culprits)) };
-  return {
-    line, label: shortLabel(named), lineEnd: lineEnd(named), details: lineDetails(view.uri, line, cost, culprits), samples, share, seconds, cycles, scale, executions,
-    executionsMin, executionsMax, perEntry, cpi, cpiMin, cpiMax, bestCaseCpi, confidence, culprits, ties, procedures,
+  const ties = cost.ties.map((tie): LineTie => {
+    const { text, culprits, share_max: shareMax, cycles_min: cyclesMin, cycles_max: cyclesMax } = tie;
+    return { text, culprits, shareMax, cyclesMin, cyclesMax };
+  });
+  const { samples, share, seconds, cycles, scale, executions, executions_min: executionsMin, executions_max: executionsMax, per_entry: perEntry, cpi,
+    cpi_min: cpiMin, cpi_max: cpiMax, best_case_cpi: bestCaseCpi, confidence, procedures } = cost;
+  const named = { share, seconds, cpi, cpiMin, bestCaseCpi, perEntry, ties: ties.map((tie) => tieName(view.uri, line, tie, culprits)) };
+  const result: LineCost = {
+    line, label: shortLabel(named), lineEnd: lineEnd(named), details: '', samples, share, seconds, cycles, scale, executions, executionsMin, executionsMax,
+    perEntry, cpi, cpiMin, cpiMax, bestCaseCpi, confidence, culprits, ties, procedures,
   };
+  result.details = lineDetails(view.uri, result);
+  return result;
 }
 
 /** All that is known of a line, in one line: time first, since it was measured, then what it went to, then what is estimated. */
-function lineDetails(uri: string, line: number, cost: CoreLineCost, culprits: readonly LineCulprit[]): string {
-  const { share, seconds, ties, executions, perEntry, scale, cycles, samples } = cost;
+function lineDetails(uri: string, cost: LineCost): string {
+  const { line, culprits, share, seconds, ties, executions, perEntry, scale, cycles, samples } = cost;
   const waits = ties.map((tie) => {
     const { text, place } = tieName(uri, line, tie, culprits);
     const isStatic = culpritsOf(tie, culprits).every(({ kind }) => kind === 'static');
@@ -92,8 +100,9 @@ export function placeOf(uri: string, line: number, culprit: LineCulprit): string
 
 /** The procedures that begin on a line the editor shows, ascending. */
 export function procedureCosts(view: FileView): ProcedureCost[] {
-  return view.costs.procedures.flatMap(({ demangled, line: builtLine, ...cost }) => {
+  return view.costs.procedures.flatMap(({ demangled: label, line: builtLine, ...rest }) => {
     const line = view.place(builtLine);
-    return line === null ? [] : [{ ...cost, label: demangled, title: lensTitle(cost), line }];
+    const cost = camel(rest);
+    return line === null ? [] : [{ ...cost, label, title: lensTitle(cost), line }];
   });
 }

@@ -2,6 +2,7 @@
  * `dwell/hotProcedures`: where the time went, most costly first.
  */
 import type { CancellationToken } from 'vscode-languageserver';
+import { camel } from './camel';
 import type { TopRow } from './core';
 import { locationOf } from './fileView';
 import type { Profile } from './profile';
@@ -12,18 +13,22 @@ type By = NonNullable<HotProceduresParams['by']>;
 
 export async function hotProcedures(profile: Profile, params: HotProceduresParams, token: CancellationToken): Promise<HotProceduresResult> {
   const { by = 'procedure' } = params;
-  const { epochs, total, rows, omittedRows, notes } = await profile.top(params, token);
-  return { epochs, total, rows: rows.map((row) => hotRow(row, by)), omittedRows, notes };
+  const { rows, ...rest } = await profile.top(params, token);
+  return { ...camel(rest), rows: rows.map((row) => hotRow(row, by)) };
 }
 
 function hotRow(row: TopRow, by: By): HotRow {
-  const { image, samples, share, cumulativeShare, cycles, scale, cpi, cpiMin, cpiMax, split } = row;
-  const location = locationOf(row.file, row.line);
-  return { ...rowIdentity(row, by), image, samples, share, cumulativeShare, cycles, scale, cpi, cpiMin, cpiMax, location, split: split ?? null };
+  return { ...placelessRow(row, by), location: locationOf(row.file ?? null, row.line ?? null), split: row.split ?? null };
+}
+
+/** A row without its place in the sources, which links and assistants name differently. */
+export function placelessRow(row: TopRow, by: By): Omit<HotRow, 'location' | 'split'> {
+  const { image = null, samples, share, cumulative_share: cumulativeShare, cycles, scale = null, cpi, cpi_min: cpiMin, cpi_max: cpiMax } = row;
+  return { ...rowIdentity(row, by), image, samples, share, cumulativeShare, cycles, scale, cpi, cpiMin, cpiMax };
 }
 
 /** Ids are unique among the rows of one answer: clients key their trees by them. */
-export function rowIdentity(row: TopRow, by: By): { id: string; label: string } {
+function rowIdentity(row: TopRow, by: By): { id: string; label: string } {
   switch (by) {
     case 'procedure':
       return procedureIdentity(row);
@@ -45,11 +50,11 @@ function procedureIdentity({ id, procedure, demangled }: TopRow): { id: string; 
 function lineIdentity(row: TopRow): { id: string; label: string } {
   const { file, line } = row;
   const image = imageIdentity(row);
-  if (file === null || line === null) return image;
+  if (file === undefined || line === undefined) return image;
   return { id: `${image.id}:${file}:${line}`, label: `${fileName(file)}:${line}` };
 }
 
-function imageIdentity({ image, buildId }: TopRow): { id: string; label: string } {
+function imageIdentity({ image, build_id: buildId }: TopRow): { id: string; label: string } {
   const path = image ?? '?';
   return { id: buildId ?? path, label: fileName(path) };
 }

@@ -122,7 +122,7 @@ function range(min: number | null, max: number | null, show: (value: number) => 
 
 function sourceLine(listing: Listing, { file, line }: ListingInstruction): TextLine {
   const path = file ?? '';
-  const text = listing.source_lines[path]?.[String(line ?? 0)]?.trim() ?? '';
+  const text = listing.source_lines[path]?.[line ?? 0]?.trim() ?? '';
   return { ...plain(`  ${fileName(path)}:${line ?? 0}  ${text}`.trimEnd()), file, line };
 }
 

@@ -134,7 +134,7 @@ export class Profile {
   }
 
   epochList(token?: CancellationToken): Promise<EpochList> {
-    const empty: EpochList = { epochs: [], warnings: [] };
+    const empty: EpochList = { schema: 1, epochs: [], warnings: [] };
     return this.orEmpty(token, empty, 'warnings', (core) => this.lists.get('', token, (cancel) => core.epochs(cancel)));
   }
 
@@ -150,7 +150,7 @@ export class Profile {
 
   top(request: HotProceduresParams, token?: CancellationToken): Promise<Top> {
     const { by = 'procedure', ...rest } = request;
-    const empty: Top = { epochs: [], total: {}, rows: [], omittedRows: 0, notes: [] };
+    const empty: Top = { schema: 1, epochs: [], total: {}, rows: [], omitted_rows: 0, notes: [] };
     const ask = { epochs: [...this.epochs], by, ...rest };
     const key = JSON.stringify(ask);
     return this.orEmpty(token, empty, 'notes', (core) => this.tops.get(key, token, (cancel) => core.top(ask, cancel)));
@@ -211,7 +211,7 @@ export class Profile {
   }
 
   async fileCosts(path: string, token?: CancellationToken): Promise<FileAnswer> {
-    const costs: FileCosts = { epochs: [], source: 'unchecked', lines: [], stale: [], procedures: [], programs: [], notes: [] };
+    const costs: FileCosts = { schema: 1, file: path, epochs: [], source: 'unchecked', lines: [], stale: [], procedures: [], programs: [], notes: [] };
     const version = await fileVersion(path);
     const key = JSON.stringify([this.epochs, path, version]);
     const epochs = [...this.epochs];

@@ -2,6 +2,7 @@
  * `dwell/summary`: where the cycles of a procedure, an image or everything go, after DCPI's Figure 4.
  */
 import type { CancellationToken } from 'vscode-languageserver';
+import { camel } from './camel';
 import type { Summary } from './core';
 import type { Profile } from './profile';
 import type { SummaryParams, SummaryResult } from './protocol';
@@ -12,11 +13,11 @@ export async function summary(profile: Profile, params: SummaryParams, token: Ca
 }
 
 export function summaryResult(answer: Summary): SummaryResult {
-  const { scope } = answer;
-  const kind = scope.kind === 'procedure' || scope.kind === 'image' ? scope.kind : 'epoch';
+  const { static: staticCauses, dynamic, ...rest } = answer;
   return {
-    ...answer,
-    scope: { kind, name: scope.name },
+    ...camel(rest),
+    dynamic: dynamic.map((range) => camel(range)),
+    staticCauses,
     totals: totalsText(answer),
     text: summaryText(answer).map((line) => `${line}\n`).join(''),
   };
@@ -24,12 +25,12 @@ export function summaryResult(answer: Summary): SummaryResult {
 
 /** `32 k samples of cycles, 98.1% of them tallied · 2.0 G cycles · 11 cycles/instr (ideal 0.62) · alpha-21164`. */
 function totalsText(answer: Summary): string {
-  const { samples, timeEvent, talliedShare, cycles, machineModel } = answer;
+  const { samples, time_event: event, tallied_share: tallied, cycles, machine_model: model } = answer;
   return joined([
-    `${quantity(samples)} samples of ${timeEvent}, ${percent(talliedShare)} of them tallied`,
+    `${quantity(samples)} samples of ${event}, ${percent(tallied)} of them tallied`,
     cycles === null ? undefined : quantity(cycles, 'cycles'),
-    cyclesAndIdeal(answer),
-    machineModel,
+    cyclesAndIdeal(camel(answer)),
+    model,
   ]);
 }
 
@@ -39,24 +40,24 @@ const titleWidth = 32;
 
 /** The table of Figure 4, each row with a bar: what is certain solid, up to what is possible shaded. */
 export function summaryText(summary: Summary): string[] {
-  const { dynamic, staticCauses } = summary;
-  const shown = dynamic.filter(({ shareMax }) => shareMax >= 0.0005).map(({ label, shareMin, shareMax }) => row(`  ${label}`, shareMin, shareMax));
+  const { dynamic, static: staticCauses } = summary;
+  const shown = dynamic.filter(({ share_max: most }) => most >= 0.0005).map(({ label, share_min: least, share_max: most }) => row(`  ${label}`, least, most));
   const statics = staticCauses.filter(({ share }) => share >= 0.0005).map(({ label, share }) => row(`  ${label}`, share, share));
   return [
     ...cpiRows(summary),
     ...shown,
-    row('  Unexplained stall', summary.unexplainedStall, summary.unexplainedStall),
-    row('  Unexplained gain', summary.unexplainedGain, summary.unexplainedGain),
-    row('Dynamic stalls', summary.subtotalDynamic, summary.subtotalDynamic),
+    row('  Unexplained stall', summary.unexplained_stall, summary.unexplained_stall),
+    row('  Unexplained gain', summary.unexplained_gain, summary.unexplained_gain),
+    row('Dynamic stalls', summary.subtotal_dynamic, summary.subtotal_dynamic),
     ...statics,
-    row('Static stalls', summary.subtotalStatic, summary.subtotalStatic),
+    row('Static stalls', summary.subtotal_static, summary.subtotal_static),
     row('Execution', summary.execution, summary.execution),
-    row('Net sampling error', summary.netSamplingError, summary.netSamplingError),
+    row('Net sampling error', summary.net_sampling_error, summary.net_sampling_error),
   ];
 }
 
 function cpiRows(summary: Summary): string[] {
-  const { cpi: actual, cpiMin, bestCaseCpi: best, instructions } = summary;
+  const { cpi: actual, cpi_min: cpiMin, best_case_cpi: best, instructions } = summary;
   if (best === null) return ['Best case and actual CPI: no estimate'];
   if (actual === null) {
     const bound = cyclesEach({ cpi: null, cpiMin, bestCaseCpi: null }, 'CPI') ?? 'CPI not known';

@@ -7,44 +7,47 @@ import type { DiffChange, Verdict } from './protocol';
 import { count, cpi, hintLengthMax, joined, percent } from './text';
 
 /** Of everything together neither count nor cost is known: its factors are those of its parts. */
-export const noFactors: DiffFactors = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null, tellsApart: false };
+export const noFactors: DiffFactors = {
+  executions_a: null, executions_b: null, cpi_a: null, cpi_b: null, count_ratio: null, cost_ratio: null, tells_apart: false,
+};
 
 /** Samples are whole; a fraction of one is none. */
 const seen = 0.5;
 
 /** `periodCycles`: cycles between two samples before. */
-export function diffChange(change: CoreChange, factors: DiffFactors, periodCycles: number | null): DiffChange {
-  const verdict = verdictOf(change, factors);
+export function diffChange(change: CoreChange, periodCycles: number | null): DiffChange {
+  const verdict = verdictOf(change);
   return {
     verdict,
-    label: changeLabel(verdict, change, factors),
-    details: changeDetails(verdict, change, factors),
-    samplesBefore: change.samplesA,
-    samplesAfter: change.samplesB,
+    label: changeLabel(verdict, change),
+    details: changeDetails(verdict, change),
+    samplesBefore: change.samples_a,
+    samplesAfter: change.samples_b,
     change: change.change,
-    changeShare: change.changeShare,
+    changeShare: change.change_share,
     changeCycles: periodCycles === null ? null : change.change * periodCycles,
     ratio: change.ratio,
-    executionsBefore: factors.executionsA,
-    executionsAfter: factors.executionsB,
-    countRatio: factors.countRatio,
-    cpiBefore: factors.cpiA,
-    cpiAfter: factors.cpiB,
-    costRatio: factors.costRatio,
+    executionsBefore: change.executions_a,
+    executionsAfter: change.executions_b,
+    countRatio: change.count_ratio,
+    cpiBefore: change.cpi_a,
+    cpiAfter: change.cpi_b,
+    costRatio: change.cost_ratio,
     p: change.p,
-    falseDiscoveryRate: change.falseDiscoveryRate,
+    falseDiscoveryRate: change.false_discovery_rate,
     significant: change.significant,
   };
 }
 
 /** Of the two factors, the one that moved further in the change's direction gives the name. Where the evidence of both sides does not
  *  tell them apart, it is more or less time. */
-export function verdictOf(change: CoreChange, { countRatio, costRatio, tellsApart }: DiffFactors): Verdict {
+export function verdictOf(change: CoreChange): Verdict {
+  const { count_ratio: countRatio, cost_ratio: costRatio } = change;
   if (!change.significant) return 'noise';
-  if (change.samplesA < seen) return 'new';
-  if (change.samplesB < seen) return 'gone';
+  if (change.samples_a < seen) return 'new';
+  if (change.samples_b < seen) return 'gone';
   const grew = change.change > 0;
-  if (!tellsApart || countRatio === null || costRatio === null) return grew ? 'more' : 'less';
+  if (!change.tells_apart || countRatio === null || costRatio === null) return grew ? 'more' : 'less';
   const count = Math.log(countRatio);
   const cost = Math.log(costRatio);
   if (grew) return count > cost ? 'more-often' : 'slower';
@@ -68,21 +71,20 @@ export function verdictWords(verdict: Verdict): string {
 }
 
 /** `+12.3% · slower ×1.82 · CPI 2.1→3.8`: the share of all time before, the name, the factor that gave it. */
-function changeLabel(verdict: Verdict, change: CoreChange, factors: DiffFactors): string {
+function changeLabel(verdict: Verdict, change: CoreChange): string {
   if (verdict === 'noise') return `${words.noise} beyond noise`;
-  const parts: (string | undefined)[] = [signedPercent(change.changeShare), `${words[verdict]}${times(verdict, change, factors)}`, cpiChange(factors)];
+  const parts: (string | undefined)[] = [signedPercent(change.change_share), `${words[verdict]}${times(verdict, change)}`, cpiChange(change)];
   const join = (): string => parts.filter((part) => part !== undefined).join(' · ');
   if (join().length > hintLengthMax) parts[2] = undefined;
   return join().slice(0, hintLengthMax);
 }
 
 /** The label, and beside it what the change rests on and how likely it is chance. */
-function changeDetails(verdict: Verdict, change: CoreChange, factors: DiffFactors): string {
-  const { samplesA, samplesB, p, falseDiscoveryRate: rate } = change;
-  const { cpiA, cpiB, countRatio } = factors;
+function changeDetails(verdict: Verdict, change: CoreChange): string {
+  const { samples_a: samplesA, samples_b: samplesB, p, false_discovery_rate: rate, cpi_a: cpiA, cpi_b: cpiB, count_ratio: countRatio } = change;
   const doubt = rate >= 0.05 ? `may be chance (p ${p.toFixed(2)})` : `chance below ${rate < 0.001 ? '0.1' : (100 * rate).toFixed(1)}%`;
   return joined([
-    changeLabel(verdict, change, factors),
+    changeLabel(verdict, change),
     `${count(samplesA)} → ${count(samplesB)} samples`,
     cpiA === null || cpiB === null ? undefined : `CPI ${cpi(cpiA)} → ${cpi(cpiB)}`,
     countRatio === null ? undefined : `ran ${cpi(countRatio)} times as often`,
@@ -90,14 +92,14 @@ function changeDetails(verdict: Verdict, change: CoreChange, factors: DiffFactor
   ]);
 }
 
-function times(verdict: Verdict, change: CoreChange, { countRatio, costRatio }: DiffFactors): string {
+function times(verdict: Verdict, change: CoreChange): string {
   switch (verdict) {
     case 'slower':
     case 'faster':
-      return ratio(costRatio);
+      return ratio(change.cost_ratio);
     case 'more-often':
     case 'less-often':
-      return ratio(countRatio);
+      return ratio(change.count_ratio);
     case 'more':
     case 'less':
       return ratio(change.ratio);
@@ -110,7 +112,7 @@ function ratio(value: number | null): string {
   return value === null ? '' : ` ×${value.toFixed(value < 9.95 ? 2 : 0)}`;
 }
 
-function cpiChange({ cpiA, cpiB }: DiffFactors): string | undefined {
+function cpiChange({ cpi_a: cpiA, cpi_b: cpiB }: DiffFactors): string | undefined {
   return cpiA === null || cpiB === null ? undefined : `CPI ${cpi(cpiA)}→${cpi(cpiB)}`;
 }
 

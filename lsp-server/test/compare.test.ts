@@ -29,9 +29,9 @@ before(async () => {
 });
 after(() => rm(folder, { recursive: true }));
 
-const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
-const procedure = { id: 'copy:copy', demangled: 'copy', line: 1, samples: { cycles: 316 }, share: 0.316, seconds: 3.16, cycles: 4.1e9, scale: 'absolute' as const, cpi: 10.8, cpiMin: 10, cpiMax: 12, bestCaseCpi: 0.6 };
-const tie = { text: 'waits for memory (D-cache miss)', culprits: [0], shareMax: 0.85, cyclesMin: 1e9, cyclesMax: 3e9 };
+const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', cycles_min: 1e9, cycles_max: 3e9, share_max: 0.85 };
+const procedure = { id: 'copy:copy', demangled: 'copy', line: 1, samples: { cycles: 316 }, share: 0.316, seconds: 3.16, cycles: 4.1e9, scale: 'absolute' as const, cpi: 10.8, cpi_min: 10, cpi_max: 12, best_case_cpi: 0.6 };
+const tie = { text: 'waits for memory (D-cache miss)', culprits: [0], share_max: 0.85, cycles_min: 1e9, cycles_max: 3e9 };
 function costs(): Parameters<typeof fakeBinding>[0] {
   return { epochs: ['e1'], lines: [lineCost(3, 0.1), lineCost(4, 0.312, { culprits: [{ ...missing, file, line: 3 }], ties: [tie] })], procedures: [procedure] };
 }
@@ -54,32 +54,32 @@ async function labels(client: MessageConnection, uri: string): Promise<unknown[]
 
 /** A view of the file with the cost of one line. */
 function viewOf(cost: LineCost): FileView {
-  const costs = { epochs: ['e1'], source: 'fresh' as const, lines: [cost], procedures: [], stale: [], programs: [], notes: [] };
+  const costs = { schema: 1, epochs: ['e1'], file: '/copy.c', source: 'fresh' as const, lines: [cost], procedures: [], stale: [], programs: [], notes: [] };
   const document = tracking.create('file:///copy.c', 'c', 1, text);
   return { uri: document.uri, path: '/copy.c', costs, answer: { costs, text, version: '' }, document, place: (line) => line - 1, editedPlace: () => null };
 }
 
 test('a change is named after the factor that changed more', () => {
-  const called = (before: number, after: number, count: number, cost: number): string => verdictOf(change(before, after), factors(count, cost));
+  const called = (before: number, after: number, count: number, cost: number): string => verdictOf({ ...change(before, after), ...factors(count, cost) });
   assert.equal(called(100, 200, 1.1, 1.8), 'slower');
   assert.equal(called(100, 200, 1.9, 1.05), 'more-often');
   assert.equal(called(200, 100, 1, 0.5), 'faster');
   assert.equal(called(200, 100, 0.4, 1.2), 'less-often');
   assert.equal(called(0, 100, 1, 1), 'new');
   assert.equal(called(100, 0, 1, 1), 'gone');
-  assert.equal(verdictOf(change(100, 900, false), factors(1, 9)), 'noise');
-  const unknown = { ...factors(1, 1), countRatio: null };
-  assert.equal(verdictOf(change(100, 200), unknown), 'more');
-  assert.equal(verdictOf(change(200, 100), unknown), 'less');
+  assert.equal(verdictOf({ ...change(100, 900, false), ...factors(1, 9) }), 'noise');
+  const unknown = { ...factors(1, 1), count_ratio: null };
+  assert.equal(verdictOf({ ...change(100, 200), ...unknown }), 'more');
+  assert.equal(verdictOf({ ...change(200, 100), ...unknown }), 'less');
 });
 
 test('a change without evidence of counts is called more or less time, not slower', () => {
-  const label = (before: number, after: number, of = noFactors): string => diffChange(change(before, after), of, null).label;
+  const label = (before: number, after: number, of = noFactors): string => diffChange({ ...change(before, after), ...of }, null).label;
   assert.equal(label(100, 200), '+10.0% · more time ×2.00');
-  assert.equal(diffChange(change(100, 200), factors(1.1, 1.8), null).details, '+10.0% · slower ×1.80 · CPI 2.0→3.6 · 100 → 200 samples · CPI 2.0 → 3.6 · ran 1.1 times as often · chance below 0.1%');
-  assert.equal(diffChange(change(100, 110, false), noFactors, null).details, 'no change beyond noise · 100 → 110 samples · may be chance (p 0.40)');
+  assert.equal(diffChange({ ...change(100, 200), ...factors(1.1, 1.8) }, null).details, '+10.0% · slower ×1.80 · CPI 2.0→3.6 · 100 → 200 samples · CPI 2.0 → 3.6 · ran 1.1 times as often · chance below 0.1%');
+  assert.equal(diffChange({ ...change(100, 110, false), ...noFactors }, null).details, 'no change beyond noise · 100 → 110 samples · may be chance (p 0.40)');
   assert.equal(label(200, 100), '−10.0% · less time ×0.50');
-  assert.equal(label(100, 200, { ...factors(1.1, 1.8), tellsApart: false }), '+10.0% · more time ×2.00 · CPI 2.0→3.6');
+  assert.equal(label(100, 200, { ...factors(1.1, 1.8), tells_apart: false }), '+10.0% · more time ×2.00 · CPI 2.0→3.6');
   assert.equal(label(100, 200, factors(1.1, 1.8)), '+10.0% · slower ×1.80 · CPI 2.0→3.6');
 });
 
@@ -185,9 +185,9 @@ test('a summary is DCPI\'s Figure 4, as data, as text and folded above the listi
   }));
 
 test('a summary without samples has no negative zero', () => {
-  const none = { epochs: [], scope: { kind: 'epoch', name: 'e' }, machineModel: 'm', timeEvent: 'cycles', periodCycles: null, samples: 0, samplesTallied: 0, talliedShare: 0, scale: 'procedure' as const, cpiMin: null, cpiMax: null };
-  const zero = { procedures: 0, proceduresLeftOut: 0, cycles: null, instructions: null, cpi: null, bestCaseCpi: null, dynamic: [], unexplainedStall: 0, unexplainedGain: -1e-9 };
-  const rest = { subtotalDynamic: 0, staticCauses: [], subtotalStatic: 0, totalStall: 0, execution: 0, netSamplingError: 0, notes: [] };
+  const none = { schema: 1, epochs: [], scope: { kind: 'epoch' as const, name: 'e' }, machine_model: 'm', time_event: 'cycles', period_cycles: null, samples: 0, samples_tallied: 0, tallied_share: 0, scale: 'procedure' as const, cpi_min: null, cpi_max: null };
+  const zero = { procedures: 0, procedures_left_out: 0, cycles: null, instructions: null, cpi: null, best_case_cpi: null, dynamic: [], unexplained_stall: 0, unexplained_gain: -1e-9 };
+  const rest = { subtotal_dynamic: 0, static: [], subtotal_static: 0, total_stall: 0, execution: 0, net_sampling_error: 0, notes: [] };
   assert.ok(summaryText({ ...none, ...zero, ...rest }).every((line) => !line.includes('-0.0')));
 });
 
@@ -233,10 +233,10 @@ test('severe stalls are diagnostics with their culprit, if the setting is on', a
   const low = { scale: 'procedure' as const, executions: null, cpi: null, confidence: 'low' as const };
   const ofLine = (more: Partial<LineCost>): Diagnostic[] => severeStalls(viewOf(lineCost(4, 0.312, { ...low, culprits: [{ ...missing, file, line: 3 }], ties: [tie], ...more })));
   assert.equal(ofLine({})[0]?.message, "waits for memory (D-cache miss): up to 85.0% of this line's time; the line takes 31.2% of all time (3.1 s)");
-  assert.deepEqual(ofLine({ cpiMax: 0.9 }), [], 'known to be as fast as it can be');
+  assert.deepEqual(ofLine({ cpi_max: 0.9 }), [], 'known to be as fast as it can be');
   assert.deepEqual([ofLine({ share: 0.03 }), ofLine({ samples: { cycles: 20 } })], [[], []], 'too little time, too few samples');
   assert.equal(ofLine({ share: 0.03, cpi: 3 }).length, 1);
-  assert.deepEqual(ofLine({ ties: [{ ...tie, shareMax: 0.4 }] }), []);
+  assert.deepEqual(ofLine({ ties: [{ ...tie, share_max: 0.4 }] }), []);
   assert.deepEqual(ofLine({ culprits: [{ ...missing, kind: 'static', file, line: 3 }] }), []);
   await withServer({}, async (started, uri) => {
     await labels(started.client, uri);

@@ -1,7 +1,7 @@
 /**
  * A core without Rust: answers from data, counts what it is asked, waits where a test says so.
  */
-import type { Binding, Cancel, Core, CoreChange, Diff, DiffFactors, EpochList, FileChanges, FileCosts, LineDetail, Stats, Summary, LineCost, Listing, Top, TopRequest, TopRow } from '../src/core';
+import type { Binding, Cancel, Core, Diff, DiffChange, DiffFactors, EpochList, FileChanges, FileCosts, LineDetail, Stats, Summary, LineCost, Listing, Top, TopRequest, TopRow } from '../src/core';
 
 export interface FakeCore extends Core {
   /** What the core was asked to do. */
@@ -48,7 +48,7 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
     unwatch: () => {
       callback = undefined;
     },
-    epochs: () => Promise.resolve({ epochs: [epoch('e0', 'before'), epoch('other', null, 'elsewhere'), epoch('e1', null)], warnings: ['skipped x: torn'] }),
+    epochs: () => Promise.resolve({ schema: 1, epochs: [epoch('e0', 'before'), epoch('other', null, 'elsewhere'), epoch('e1', null)], warnings: ['skipped x: torn'] }),
     selectedEpochs: (selectors) => Promise.resolve(selectors.map((selector) => (selector === 'latest' ? 'e1' : selector))),
     lineDetail: (_epochs, _path, line) => Promise.resolve(lineDetail(line)),
     diff: ({ a, b, procedure }) => Promise.resolve(diff(a, b, procedure !== undefined)),
@@ -72,7 +72,7 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
     },
     listing: (_epochs, procedure) =>
       procedure === 'absent' ? Promise.reject(new CoreError('no-procedure', "procedure 'absent': not found")) : Promise.resolve(listing()),
-    fileCosts: async (epochs, _path, cancel) => {
+    fileCosts: async (epochs, file, cancel) => {
       core.asked.fileCosts++;
       const stopped = new Promise<void>((_resolve, reject) => {
         if (!(cancel instanceof FakeCancel)) throw new Error('not of this binding');
@@ -82,7 +82,7 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
         });
       });
       await Promise.race([core.gate, stopped]);
-      return { epochs, source: 'fresh', lines: [], stale: [], procedures: [], programs: [], notes: [], ...costs };
+      return { schema: 1, epochs, file, source: 'fresh', lines: [], stale: [], procedures: [], programs: [], notes: [], ...costs };
     },
   };
   const open = (): Core => {
@@ -93,7 +93,7 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
 }
 
 /** What makes an answer's scale unknown. */
-export const unscaled = { scale: 'procedure' as const, executions: null, cpi: null, cpiMin: 0.3, cpiMax: null };
+export const unscaled = { scale: 'procedure' as const, executions: null, cpi: null, cpi_min: 0.3, cpi_max: null };
 
 export function lineCost(line: number, share: number, more: Partial<LineCost> = {}): LineCost {
   return {
@@ -104,13 +104,13 @@ export function lineCost(line: number, share: number, more: Partial<LineCost> = 
     cycles: share * 1e10,
     scale: 'absolute',
     executions: 1e6,
-    executionsMin: 0.9e6,
-    executionsMax: 1.1e6,
-    perEntry: { executions: 1, of: 'loop' },
+    executions_min: 0.9e6,
+    executions_max: 1.1e6,
+    per_entry: { executions: 1, of: 'loop' },
     cpi: 3.1,
-    cpiMin: 2.9,
-    cpiMax: 3.4,
-    bestCaseCpi: 0.5,
+    cpi_min: 2.9,
+    cpi_max: 3.4,
+    best_case_cpi: 0.5,
     confidence: 'high',
     culprits: [],
     ties: [],
@@ -120,18 +120,16 @@ export function lineCost(line: number, share: number, more: Partial<LineCost> = 
 }
 
 function topRow(row: Partial<TopRow>): TopRow {
-  const names = { id: null, procedure: null, demangled: null, image: null, buildId: null, file: null, line: null, app: null, instance: null };
-  const cost = { samples: { 'cpu-clock': 900 }, share: 0.9, cumulativeShare: 0.9, cycles: 9e9, scale: null, cpi: null, cpiMin: null, cpiMax: null, split: null };
-  return { ...names, ...cost, ...row };
+  return { samples: { 'cpu-clock': 900 }, share: 0.9, cumulative_share: 0.9, cycles: 9e9, cpi: null, cpi_min: null, cpi_max: null, ...row };
 }
 
-const copyImage = { image: '/bin/copy', buildId: 'ab' };
-const pasteImage = { image: '/bin/paste', buildId: 'cd' };
+const copyImage = { image: '/bin/copy', build_id: 'ab' };
+const pasteImage = { image: '/bin/paste', build_id: 'cd' };
 const namesake = { procedure: 'copy', demangled: 'copy', ...copyImage, file: '/src/a b.c' };
 
 /** Rows with the keys that core/query gives them. */
 const rows: Record<NonNullable<TopRequest['by']>, TopRow[]> = {
-  procedure: [topRow({ ...namesake, id: 'ab:0x9810', line: 3, scale: 'absolute', cpi: 10.8, cpiMin: 10, cpiMax: 12 }), topRow({ ...namesake, id: 'ab:0x9900', line: 30 })],
+  procedure: [topRow({ ...namesake, id: 'ab:0x9810', line: 3, scale: 'absolute', cpi: 10.8, cpi_min: 10, cpi_max: 12 }), topRow({ ...namesake, id: 'ab:0x9900', line: 30 })],
   image: [topRow(copyImage), topRow(pasteImage)],
   // A header's line lies in both images; each has a row for what is of no known line.
   line: [
@@ -146,7 +144,7 @@ const rows: Record<NonNullable<TopRequest['by']>, TopRow[]> = {
 };
 
 function top(): Omit<Top, 'rows'> {
-  return { epochs: ['e1'], total: { 'cpu-clock': 1000 }, omittedRows: 3, notes: ['n'] };
+  return { schema: 1, epochs: ['e1'], total: { 'cpu-clock': 1000 }, omitted_rows: 3, notes: ['n'] };
 }
 
 /** The same where only ratios and bounds are known. */
@@ -226,110 +224,114 @@ function epoch(id: string, name: string | null, host = 'here'): EpochList['epoch
   return { id, name, start: '2026-11-20T10:00:00Z', end: '2026-11-20T10:01:00Z', host, cpu: 'Alpha 21164', backend: 'perf', scope: './copy', events: {}, notes: [] };
 }
 
-const side = { cpu: 'Alpha 21164', machineModel: 'alpha-21164', event: 'cycles', samples: 1000, periodCycles: 62000 };
+const side = { cpu: 'Alpha 21164', machine_model: 'alpha-21164', event: 'cycles', samples: 1000, period_cycles: 62000 };
 
-export function change(samplesA: number, samplesB: number, significant = true): CoreChange {
-  const ratio = samplesA === 0 ? null : samplesB / samplesA;
+export function change(samples_a: number, samples_b: number, significant = true): DiffChange {
+  const ratio = samples_a === 0 ? null : samples_b / samples_a;
   const p = significant ? 1e-6 : 0.4;
-  return { samplesA, samplesB, change: samplesB - samplesA, changeShare: (samplesB - samplesA) / 1000, ratio, p, falseDiscoveryRate: p, significant };
+  return { samples_a, samples_b, change: samples_b - samples_a, change_share: (samples_b - samples_a) / 1000, ratio, p, false_discovery_rate: p, significant };
 }
 
 /** `count` times the executions, each taking `cost` times as long. */
 export function factors(count: number, cost: number): DiffFactors {
-  return { executionsA: 1e6, executionsB: 1e6 * count, cpiA: 2, cpiB: 2 * cost, countRatio: count, costRatio: cost, tellsApart: true };
+  return { executions_a: 1e6, executions_b: 1e6 * count, cpi_a: 2, cpi_b: 2 * cost, count_ratio: count, cost_ratio: cost, tells_apart: true };
 }
 
 /** `copy` became slower, `paste` is new. */
 function diff(a: string[], b: string[], ofOne: boolean): Diff {
   const place = (address: number, text: string): Diff['instructions'][number]['a'] => ({ address, text, file: '/src/copy.c', line: 4 });
-  const unknown = { executionsA: null, executionsB: null, cpiA: null, cpiB: null, countRatio: null, costRatio: null, tellsApart: false };
+  const unknown = { executions_a: null, executions_b: null, cpi_a: null, cpi_b: null, count_ratio: null, cost_ratio: null, tells_apart: false };
   return {
+    schema: 1,
     a: { ...side, epochs: a },
     b: { ...side, epochs: b },
-    normalizedBy: 'run',
+    normalized_by: 'run',
     exposure: 1,
     total: change(1000, 1400),
     procedures: [
-      { procedure: 'copy', demangled: 'copy', image: 'copy', confidence: 'high', change: change(500, 800), factors: factors(1, 1.6) },
-      { procedure: '_Z5pastev', demangled: 'paste()', image: 'copy', confidence: 'low', change: change(0, 100), factors: unknown },
+      { procedure: 'copy', demangled: 'copy', image: 'copy', confidence: 'high', ...change(500, 800), ...factors(1, 1.6) },
+      { procedure: '_Z5pastev', demangled: 'paste()', image: 'copy', confidence: 'low', ...change(0, 100), ...unknown },
     ],
-    lines: [{ file: '/src/copy.c', lineA: 3, lineB: 4, change: change(500, 800), factors: factors(1, 1.6) }],
+    lines: [{ file: '/src/copy.c', line_a: 3, line_b: 4, ...change(500, 800), ...factors(1, 1.6) }],
     instructions: !ofOne
       ? []
       : [
-          { kind: 'same', a: place(0x9810, 'ldq t4, 0(t1)'), b: place(0x9820, 'ldq t4, 0(t1)'), change: change(20, 25, false), factors: factors(1, 1.2) },
-          { kind: 'added', a: null, b: place(0x9824, 'mulq t4, t5, t4'), change: change(0, 300), factors: unknown },
+          { kind: 'same', a: place(0x9810, 'ldq t4, 0(t1)'), b: place(0x9820, 'ldq t4, 0(t1)'), ...change(20, 25, false), ...factors(1, 1.2) },
+          { kind: 'added', a: null, b: place(0x9824, 'mulq t4, t5, t4'), ...change(0, 300), ...unknown },
         ],
-    insignificantProcedures: 7,
-    insignificantLines: 9,
-    omittedRows: 0,
+    insignificant_procedures: 7,
+    insignificant_lines: 9,
+    omitted_rows: 0,
     notes: ['one run on each side'],
   };
 }
 
 function fileChanges(a: string[], b: string[]): FileChanges {
   return {
+    schema: 1,
     a: { ...side, epochs: a },
     b: { ...side, epochs: b },
     exposure: 1,
     lines: [
-      { line: 3, change: change(100, 104, false), factors: factors(1, 1.04) },
-      { line: 4, change: change(200, 400), factors: factors(1.9, 1.05) },
+      { line: 3, ...change(100, 104, false), ...factors(1, 1.04) },
+      { line: 4, ...change(200, 400), ...factors(1.9, 1.05) },
     ],
-    procedures: [{ procedure: 'copy', line: 1, change: change(300, 504), factors: factors(1.6, 1.05) }],
+    procedures: [{ procedure: 'copy', line: 1, ...change(300, 504), ...factors(1.6, 1.05) }],
     notes: [],
   };
 }
 
 function lineDetail(line: number): LineDetail {
-  const stall = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', cyclesMin: 0, cyclesMax: 18, shareMin: 0, shareMax: 1, sources: [{ level: 'memory' as const, part: 0.18 }], levels: ['DRAM' as const], culpritAddress: 0x9810, culpritText: 'ldq t4, 0(t1)', file: '/src/copy.c', line: 3 };
-  const instruction = { executions: 4e5, executionsRelative: 4e5, cpiMin: 0, cpiMax: null, confidence: 'high' as const };
-  const place = { procedure: 'copy:copy', demangled: 'copy', share: 0.3, scale: 'absolute' as const, cpi: 10, cpiMin: 9, cpiMax: 11, omittedInstructions: 0 };
+  const stall = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', cycles_min: 0, cycles_max: 18, share_min: 0, share_max: 1, sources: [{ level: 'memory' as const, part: 0.18 }], levels: ['DRAM' as const], culprit_address: 0x9810, culprit_text: 'ldq t4, 0(t1)', file: '/src/copy.c', line: 3 };
+  const instruction = { executions: 4e5, executions_relative: 4e5, cpi_min: 0, cpi_max: null, confidence: 'high' as const };
+  const place = { procedure: 'copy:copy', demangled: 'copy', share: 0.3, scale: 'absolute' as const, cpi: 10, cpi_min: 9, cpi_max: 11, omitted_instructions: 0 };
   return {
+    schema: 1,
     epochs: ['e1'],
     line,
     places: [
-      { ...place, callers: [], instructions: [{ ...instruction, address: 0x9828, text: 'stq t4, 0(t2)', headSamples: 27766, cpi: 18, stalls: [stall, { ...stall, cause: 'dtlb-miss', label: 'DTLB miss', sources: [], levels: [] }] }] },
-      { ...place, share: 0.01, callers: [{ function: 'twice', file: '/src/copy.c', line: 40 }], instructions: [{ ...instruction, address: 0x9900, text: 'nop', headSamples: 0, cpi: 0, stalls: [] }] },
+      { ...place, callers: [], instructions: [{ ...instruction, address: 0x9828, text: 'stq t4, 0(t2)', head_samples: 27766, cpi: 18, stalls: [stall, { ...stall, cause: 'dtlb-miss', label: 'DTLB miss', sources: [], levels: [] }] }] },
+      { ...place, share: 0.01, callers: [{ function: 'twice', file: '/src/copy.c', line: 40 }], instructions: [{ ...instruction, address: 0x9900, text: 'nop', head_samples: 0, cpi: 0, stalls: [] }] },
     ],
-    omittedPlaces: 0,
+    omitted_places: 0,
   };
 }
 
 function summary(): Summary {
   return {
+    schema: 1,
     epochs: ['e1'],
     scope: { kind: 'procedure', name: 'copy:copy' },
-    machineModel: 'alpha-21164',
-    timeEvent: 'cycles',
-    periodCycles: 62000,
+    machine_model: 'alpha-21164',
+    time_event: 'cycles',
+    period_cycles: 62000,
     samples: 32618,
-    samplesTallied: 32000,
-    talliedShare: 0.981,
+    samples_tallied: 32000,
+    tallied_share: 0.981,
     procedures: 1,
-    proceduresLeftOut: 0,
+    procedures_left_out: 0,
     cycles: 2e9,
     scale: 'absolute',
     instructions: 2e8,
     cpi: 10.77,
-    cpiMin: 10,
-    cpiMax: 12,
-    bestCaseCpi: 0.62,
-    dynamic: [{ cause: 'd-cache-miss', label: 'D-cache miss', shareMin: 0.279, shareMax: 0.968 }, { cause: 'other', label: 'other causes', shareMin: 0, shareMax: 0 }],
-    unexplainedStall: 0.023,
-    unexplainedGain: -0.043,
-    subtotalDynamic: 0.85,
-    staticCauses: [{ cause: 'slotting', label: 'slotting', share: 0.018 }],
-    subtotalStatic: 0.018,
-    totalStall: 0.868,
+    cpi_min: 10,
+    cpi_max: 12,
+    best_case_cpi: 0.62,
+    dynamic: [{ cause: 'd-cache-miss', label: 'D-cache miss', share_min: 0.279, share_max: 0.968 }, { cause: 'other', label: 'other causes', share_min: 0, share_max: 0 }],
+    unexplained_stall: 0.023,
+    unexplained_gain: -0.043,
+    subtotal_dynamic: 0.85,
+    static: [{ cause: 'slotting', label: 'slotting', share: 0.018 }],
+    subtotal_static: 0.018,
+    total_stall: 0.868,
     execution: 0.12,
-    netSamplingError: 0.012,
+    net_sampling_error: 0.012,
     notes: [],
   };
 }
 
 function stats(epochs: string[]): Stats {
   const sets = epochs.map((epoch) => ({ epoch, name: null, against: false, samples: 1000, exposure: 1 }));
-  const row = { procedure: 'copy', demangled: 'copy', image: 'copy', rangeShare: 0.1, sum: 200, sumShare: 0.1, n: 2, mean: 100, stdDev: 7, min: 90, max: 110 };
-  return { event: 'cycles', sets, total: 2000, rows: [{ ...row, samples: [90, 110], comparison: null }], omittedRows: 0, notes: [] };
+  const row = { procedure: 'copy', demangled: 'copy', image: 'copy', range_share: 0.1, sum: 200, sum_share: 0.1, n: 2, mean: 100, std_dev: 7, min: 90, max: 110 };
+  return { schema: 1, event: 'cycles', sets, total: 2000, rows: [{ ...row, samples: [90, 110] }], omitted_rows: 0, notes: [] };
 }

@@ -21,9 +21,11 @@ before(async () => {
 });
 after(() => rm(folder, { recursive: true }));
 
-const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
-const tied = { cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
-const ties = [{ ...tied, text: 'waits for memory (D-cache or DTLB miss)', culprits: [0, 1] }, { ...tied, text: 'slotting', culprits: [2], shareMax: 0.1 }];
+const missing = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', cycles_min: 1e9, cycles_max: 3e9, share_max: 0.85 };
+/** The same as the protocol has it. */
+const shownCulprit = { kind: 'dynamic', cause: 'd-cache-miss', label: 'D-cache miss', cyclesMin: 1e9, cyclesMax: 3e9, shareMax: 0.85 };
+const tied = { cycles_min: 1e9, cycles_max: 3e9, share_max: 0.85 };
+const ties = [{ ...tied, text: 'waits for memory (D-cache or DTLB miss)', culprits: [0, 1] }, { ...tied, text: 'slotting', culprits: [2], share_max: 0.1 }];
 function costs(): Parameters<typeof fakeBinding>[0] {
   return {
     lines: [
@@ -36,7 +38,7 @@ function costs(): Parameters<typeof fakeBinding>[0] {
       }),
     ],
     procedures: [
-      { id: 'copy:copy', demangled: 'copy', line: 1, samples: { 'cpu-clock': 316 }, share: 0.316, seconds: 3.16, cycles: 4.1e9, scale: 'absolute', cpi: 10.8, cpiMin: 10, cpiMax: 12, bestCaseCpi: 0.6 },
+      { id: 'copy:copy', demangled: 'copy', line: 1, samples: { 'cpu-clock': 316 }, share: 0.316, seconds: 3.16, cycles: 4.1e9, scale: 'absolute', cpi: 10.8, cpi_min: 10, cpi_max: 12, best_case_cpi: 0.6 },
     ],
   };
 }
@@ -143,7 +145,7 @@ test('one query serves hints, lenses and hovers', async () => {
 });
 
 test('without a scale a hover has bounds and ratios instead of numbers', async () => {
-  const lines = [lineCost(4, 0.312, { ...unscaled, scale: 'procedure', cpiMin: 4, perEntry: { executions: 2, of: 'loop' }, culprits: [{ ...missing, cyclesMin: null, cyclesMax: null, file, line: 3 }] })];
+  const lines = [lineCost(4, 0.312, { ...unscaled, scale: 'procedure', cpi_min: 4, per_entry: { executions: 2, of: 'loop' }, culprits: [{ ...missing, cycles_min: null, cycles_max: null, file, line: 3 }] })];
   const { binding } = fakeBinding({ lines });
   const started = await startInProcess(binding, { database: folder });
   const uri = await open(started.client, file, text);
@@ -192,7 +194,7 @@ test('file costs are those of the text that the editor shows', async () => {
   const uri = await open(started.client, file, `// new\n${text}`);
   const result = await started.client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
   assert.deepEqual(result.lines.map(({ line }) => line), [3, 4]);
-  assert.deepEqual(result.lines[1]?.culprits[0], { ...missing, uri, line: 3 });
+  assert.deepEqual(result.lines[1]?.culprits[0], { ...shownCulprit, uri, line: 3 });
   assert.deepEqual(result.procedures.map(({ line, label }) => [line, label]), [[1, 'copy']]);
   assert.deepEqual(result.epochs, ['latest']);
   await stop(started);
@@ -302,7 +304,7 @@ test('a culprit in the viewed file has the editor\'s line, however the client sp
   const textDocument = { uri, languageId: 'c', version: 1, text: `// new\n${text}` };
   await started.client.sendNotification('textDocument/didOpen', { textDocument });
   const { lines } = await started.client.sendRequest<FileCostsResult>('dwell/fileCosts', { textDocument: { uri } });
-  assert.deepEqual(lines.map(({ line, culprits }) => [line, culprits]), [[4, [{ ...missing, uri, line: 3 }]]]);
+  assert.deepEqual(lines.map(({ line, culprits }) => [line, culprits]), [[4, [{ ...shownCulprit, uri, line: 3 }]]]);
   await stop(started);
 });
 

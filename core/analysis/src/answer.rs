@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use serde::Serialize;
+
 use crate::{Interval, Scale};
 
 /// Frequency, CPI and stalls of one procedure.
@@ -74,12 +76,24 @@ pub struct PerEntry {
 }
 
 /// What executions per entry refer to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
+#[serde(rename_all = "kebab-case")]
 pub enum Entered {
     /// The innermost loop around the block.
     Loop,
     /// The procedure, if the block is in no loop.
     Procedure,
+}
+
+impl Entered {
+    /// Returns the name in answers: `loop` or `procedure`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Entered::Loop => "loop",
+            Entered::Procedure => "procedure",
+        }
+    }
 }
 
 /// An edge between two blocks.
@@ -167,18 +181,24 @@ pub struct DataSource {
 }
 
 /// Levels of the memory beyond the first-level cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
+#[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// The second-level cache.
+    #[serde(rename = "l2")]
     Second,
     /// The last-level cache, where that is not the second.
+    #[serde(rename = "last-level")]
     Last,
     /// Main memory.
     Memory,
 }
 
 /// Whether a stall follows from the instructions alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
+#[serde(rename_all = "kebab-case")]
 pub enum StallKind {
     /// It follows from the instructions.
     Static,
@@ -226,7 +246,9 @@ pub enum Cause {
 }
 
 /// How far to trust an estimate (DCPI §6.1.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
+#[serde(rename_all = "kebab-case")]
 pub enum Confidence {
     /// The estimate is a guess.
     Low,
@@ -237,6 +259,15 @@ pub enum Confidence {
 }
 
 impl Confidence {
+    /// Returns the name in answers: `low`, `medium` or `high`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Confidence::Low => "low",
+            Confidence::Medium => "medium",
+            Confidence::High => "high",
+        }
+    }
+
     /// Returns how many times as large as its estimate a frequency may be.
     pub(crate) fn error_factor_max(self) -> f64 {
         if self > Confidence::Low { 1.0 } else { 2.0 }

@@ -4,6 +4,8 @@
 //! factors of a program's procedures, and counted executions fix them. An estimate is shown as an absolute number only if
 //! the factor is known; everything else is a ratio or a bound.
 
+use serde::Serialize;
+
 /// The scale of a procedure's frequencies.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scale {
@@ -28,7 +30,9 @@ impl Scale {
 }
 
 /// Which frequencies can be compared with each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
+#[serde(rename_all = "kebab-case")]
 pub enum ScaleKind {
     /// Frequencies of one procedure.
     #[default]

@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, fmt::Write, path::Path};
 
 use anstyle::Style;
-use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, ListingScale, ListingStall};
+use dwell_query::answer::{
+    Listing, ListingBlock, ListingInstruction, ListingScale, ListingStall, ScaleKind, StallKind,
+};
 
 use crate::text::{
     BOLD, CULPRIT, DIM, SOURCE, counted, cycles_each, executed, fit, grouped, heat, in_kernel, origin, paint,
@@ -131,7 +133,7 @@ impl<'a> Page<'a> {
             format!(
                 "*** best case {best} CPI, {actual}{gain}, {} ({} confidence)",
                 executed(block.executions, block.per_entry.as_ref()),
-                block.confidence
+                block.confidence.name()
             ),
         ));
     }
@@ -156,8 +158,8 @@ impl<'a> Page<'a> {
 
     /// Adds the lines above a stalled instruction: what may have stalled it, and for how long.
     fn bubbles(&mut self, instruction: &ListingInstruction) {
-        let of_kind = |kind: &str| instruction.stalls.iter().filter(|s| s.kind == kind).collect::<Vec<_>>();
-        for stalls in [of_kind("static"), of_kind("dynamic")] {
+        let of_kind = |kind| instruction.stalls.iter().filter(|s| s.kind == kind).collect::<Vec<_>>();
+        for stalls in [of_kind(StallKind::Static), of_kind(StallKind::Dynamic)] {
             let Some((longest, duration)) = stalled(&self.listing.scale, &stalls, "cy") else { continue };
             let letters: String = stalls.iter().map(|s| s.letter).collect();
             let bar = "•".repeat(1 + (2.0 * longest.log2().max(0.0)).min(24.0) as usize);
@@ -253,12 +255,14 @@ impl<'a> Page<'a> {
 
 /// Describes in one line how far executions and CPI can be trusted.
 fn scale_told(scale: &ListingScale) -> String {
-    let told = match scale.kind.as_str() {
-        "absolute" => "executions are absolute numbers",
-        "program" => {
+    let told = match scale.kind {
+        ScaleKind::Absolute => "executions are absolute numbers",
+        ScaleKind::Program => {
             "executions are known as ratios between functions of the program; CPI has lower bounds only"
         }
-        _ => "executions are known as ratios within the function; CPI has lower bounds only",
+        ScaleKind::Procedure => {
+            "executions are known as ratios within the function; CPI has lower bounds only"
+        }
     };
     match scale.evidence.is_empty() {
         true => told.to_owned(),
@@ -273,7 +277,7 @@ fn led_by_space(text: String) -> String {
 /// Returns the addresses of the instructions to blame, each once, with the letters of the causes.
 fn culprits(instruction: &ListingInstruction) -> String {
     let mut blamed: BTreeMap<u64, String> = BTreeMap::new();
-    for stall in instruction.stalls.iter().filter(|s| s.kind == "dynamic") {
+    for stall in instruction.stalls.iter().filter(|s| s.kind == StallKind::Dynamic) {
         if let Some(address) = stall.culprit_address.filter(|a| *a != instruction.address) {
             blamed.entry(address).or_default().push(stall.letter);
         }

@@ -6,7 +6,7 @@
 
 use std::fmt::Write;
 
-use dwell_query::answer::{Listing, ListingBlock, ListingInstruction};
+use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, StallKind};
 
 use crate::text::{cycles_each, executed};
 
@@ -43,7 +43,7 @@ fn drawn(listing: &Listing) -> Vec<Drawn<'_>> {
                 executed(block.executions, block.per_entry.as_ref()),
                 cycles_each(block.cpi, block.frequency.map(|_| block.cpi_min)),
                 block.best_case_cpi,
-                block.confidence
+                block.confidence.name()
             );
             let mut lines: Vec<String> = own.iter().take(INSTRUCTIONS_MAX).map(line).collect();
             if own.len() > INSTRUCTIONS_MAX {
@@ -59,8 +59,11 @@ fn line(i: &ListingInstruction) -> String {
         true => cycles_each(i.cpi, Some(i.cpi_min)),
         false => String::new(),
     };
-    let worst =
-        i.stalls.iter().filter(|s| s.kind == "dynamic").max_by(|a, b| a.share_max.total_cmp(&b.share_max));
+    let worst = i
+        .stalls
+        .iter()
+        .filter(|s| s.kind == StallKind::Dynamic)
+        .max_by(|a, b| a.share_max.total_cmp(&b.share_max));
     let why = worst.map_or(String::new(), |s| format!("  {}", s.label));
     format!("{:>8x}  {:<44} {cpi:>8}{why}", i.address, crate::text::fit(&i.text, 44))
 }

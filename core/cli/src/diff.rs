@@ -4,7 +4,7 @@
 use std::{fmt::Write, path::Path};
 
 use anstyle::{AnsiColor, Style};
-use dwell_query::answer::{Diff, DiffChange, DiffFactors, DiffInstruction, DiffPlace, DiffSide};
+use dwell_query::answer::{Confidence, Diff, DiffChange, DiffFactors, DiffInstruction, DiffPlace, DiffSide};
 
 use crate::{
     stats::probability,
@@ -56,7 +56,7 @@ impl Page {
     fn procedures(&mut self, diff: &Diff) {
         self.say(paint(BOLD, format!("{}  procedure", titles())));
         for row in &diff.procedures {
-            let doubt = if row.confidence == "low" { "~" } else { " " };
+            let doubt = if row.confidence == Confidence::Low { "~" } else { " " };
             let room = self.width.saturating_sub(COLUMNS + 2 + row.image.len());
             let name = format!("{}  {}", fit(&row.demangled, room.max(20)), paint(DIM, &row.image));
             self.say(format!("{}  {name}", columns(&row.change, &row.factors, doubt)));

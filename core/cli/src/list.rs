@@ -71,7 +71,7 @@ fn told(cost: &LineCost, file: &str) -> String {
         None => None,
     };
     let ratio = cost.per_entry.as_ref().filter(|r| cost.cpi.is_none() && (r.executions - 1.0).abs() >= 0.05);
-    let entries = ratio.map(|r| format!("{} per entry of the {}", times(r.executions), r.of));
+    let entries = ratio.map(|r| format!("{} per entry of the {}", times(r.executions), r.of.name()));
     cause.into_iter().chain(cycles).chain(entries).collect::<Vec<String>>().join(" · ")
 }
 

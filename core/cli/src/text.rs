@@ -1,7 +1,9 @@
 //! Formats numbers and widths for users.
 
 use anstyle::{AnsiColor, Style};
-use dwell_query::answer::{ListingKernel, ListingPerEntry, ListingScale, ListingSource, ListingStall};
+use dwell_query::answer::{
+    Level, ListingKernel, ListingPerEntry, ListingScale, ListingSource, ListingStall, ScaleKind, StallKind,
+};
 
 /// Style of details that a reader looks up only if needed.
 pub const DIM: Style = Style::new().dimmed();
@@ -114,9 +116,9 @@ pub fn origin(stalls: &[&ListingStall]) -> String {
         let part =
             s.part.map(|part| if part < 0.01 { "<1%".to_owned() } else { format!("{:.0}%", 100.0 * part) });
         match part {
-            Some(part) if i == 0 => format!("{} ({part} of executions)", level(&s.level)),
-            Some(part) => format!("{} ({part})", level(&s.level)),
-            None => level(&s.level).to_owned(),
+            Some(part) if i == 0 => format!("{} ({part} of executions)", level(s.level)),
+            Some(part) => format!("{} ({part})", level(s.level)),
+            None => level(s.level).to_owned(),
         }
     };
     let names: Vec<String> = longest.sources.iter().enumerate().map(name).collect();
@@ -139,7 +141,9 @@ pub fn cycles_each(cpi: Option<f64>, cpi_min: Option<f64>) -> String {
 pub fn executed(executions: Option<f64>, per_entry: Option<&ListingPerEntry>) -> String {
     match (executions, per_entry) {
         (Some(executions), _) => format!("executed {} times", si(executions)),
-        (None, Some(ratio)) => format!("executed {} per entry of the {}", times(ratio.executions), ratio.of),
+        (None, Some(ratio)) => {
+            format!("executed {} per entry of the {}", times(ratio.executions), ratio.of.name())
+        }
         (None, None) => "executions unknown".to_owned(),
     }
 }
@@ -178,7 +182,7 @@ pub fn seconds(seconds: Option<f64>) -> String {
 /// represents. Returns `None` if the stalls are too short to be shown.
 pub fn stalled(scale: &ListingScale, stalls: &[&ListingStall], cycles: &str) -> Option<(f64, String)> {
     let longest = stalls.iter().max_by(|a, b| a.share_max.total_cmp(&b.share_max))?;
-    if scale.kind != "absolute" && longest.kind == "dynamic" {
+    if scale.kind != ScaleKind::Absolute && longest.kind == StallKind::Dynamic {
         let least = if let [one] = stalls { one.share_min } else { 0.0 };
         let (least, most) = (100.0 * least, 100.0 * longest.share_max);
         let part = if most - least < 0.5 { String::new() } else { format!("{least:.0} to ") };
@@ -209,22 +213,24 @@ pub fn in_kernel(kernel: &ListingKernel, cycles: &str) -> Option<String> {
 }
 
 /// Returns the name of a level of the memory hierarchy for users.
-fn level(name: &str) -> &str {
-    match name {
-        "l2" => "L2",
-        "last-level" => "LLC",
-        other => other,
+fn level(level: Level) -> &'static str {
+    match level {
+        Level::Second => "L2",
+        Level::Last => "LLC",
+        Level::Memory => "memory",
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use dwell_query::answer::Entered;
+
     use super::*;
 
     #[test]
     fn origins_of_data_are_described() {
-        let stall = |share_max, sources: &[(&str, Option<f64>)]| ListingStall {
-            kind: "dynamic".into(),
+        let stall = |share_max, sources: &[(Level, Option<f64>)]| ListingStall {
+            kind: StallKind::Dynamic,
             cause: "d-cache-miss".into(),
             label: "D-cache miss",
             letter: 'd',
@@ -234,25 +240,25 @@ mod tests {
             share_max,
             culprit_address: None,
             levels: Vec::new(),
-            sources: sources
-                .iter()
-                .map(|&(level, part)| ListingSource { level: level.into(), part })
-                .collect(),
+            sources: sources.iter().map(|&(level, part)| ListingSource { level, part }).collect(),
         };
-        let short = stall(0.1, &[("l2", Some(0.75)), ("last-level", Some(0.2)), ("memory", Some(0.004))]);
-        let long = stall(0.9, &[("memory", Some(0.9))]);
+        let short = stall(
+            0.1,
+            &[(Level::Second, Some(0.75)), (Level::Last, Some(0.2)), (Level::Memory, Some(0.004))],
+        );
+        let long = stall(0.9, &[(Level::Memory, Some(0.9))]);
         assert_eq!(origin(&[&short]), "from L2 (75% of executions), LLC (20%) or memory (<1%)");
         assert_eq!(origin(&[&short, &long]), "from memory (90% of executions)");
         assert_eq!(origin(&[&stall(0.1, &[])]), "");
-        let scale = ListingScale { kind: "procedure".into(), evidence: Vec::new() };
-        let unknown = stall(0.5, &[("l2", None), ("last-level", None), ("memory", None)]);
+        let scale = ListingScale { kind: ScaleKind::Procedure, evidence: Vec::new() };
+        let unknown = stall(0.5, &[(Level::Second, None), (Level::Last, None), (Level::Memory, None)]);
         assert_eq!(origin(&[&unknown]), "from L2, LLC or memory");
         assert_eq!(stalled(&scale, &[&unknown], "cy"), Some((0.0, "0 to 50% of its time".to_owned())));
     }
 
     #[test]
     fn unknown_values_are_shown_as_bounds_or_ratios() {
-        let ratio = |executions| ListingPerEntry { executions, of: "loop".into() };
+        let ratio = |executions| ListingPerEntry { executions, of: Entered::Loop };
         assert_eq!(executed(Some(1.2e6), Some(&ratio(2.0))), "executed 1.20 M times");
         assert_eq!(executed(None, Some(&ratio(2.0))), "executed 2.0 per entry of the loop");
         assert_eq!([0.0, 0.02, 12.34, 4321.0].map(times), ["0.0", "0.020", "12.3", "4.32 k"]);

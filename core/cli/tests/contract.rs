@@ -181,7 +181,7 @@ fn answers_have_the_documented_fields() {
 
     let listing = scratch.json(&["annotate", "mispredict:walk"]);
     let confidence = "low|medium|high";
-    let stall = json!({ "kind": "static|dynamic", "cause": "", "cycles_min": 0.5, "cycles_max": 0.5, "share_min": 0.5, "share_max": 0.5, "culprit_address": null, "levels": ["L2|LLC|DRAM"], "sources": [{ "level": "l2|last-level|memory", "part": null }] });
+    let stall = json!({ "kind": "static|dynamic", "cause": "", "letter": "", "cycles_min": 0.5, "cycles_max": 0.5, "share_min": 0.5, "share_max": 0.5, "culprit_address": null, "levels": ["L2|LLC|DRAM"], "sources": [{ "level": "l2|last-level|memory", "part": null }] });
     let estimates = json!({ "executions": null, "executions_min": null, "executions_max": null, "executions_relative": null,
         "cpi": null, "cpi_min": 0.5, "cpi_max": null });
     let shape = json!({
@@ -199,6 +199,7 @@ fn answers_have_the_documented_fields() {
         "instructions": [{
             "address": 1, "text": "", "file": "?", "line": null, "samples": { "*": 1 }, "executions": null, "cpi": null,
             "issue_cycles_min": 0.5, "confidence": confidence, "stalls": [stall],
+            "operands": [{ "text": "", "writers": [1] }],
         }],
     });
     hold(&listing, &shape, "annotate");
@@ -306,7 +307,8 @@ fn answers_of_the_tool_suite_have_the_documented_fields() {
     assert!(listed.contains("while (n--)") && listed.contains('%'), "{listed}");
     hold(
         &scratch.json(&["list", source.to_str().unwrap()]),
-        &json!({ "schema": 1, "file": "", "lines": [{ "line": 1, "samples": { "*": 1 }, "share": 0.5 }] }),
+        &json!({ "schema": 1, "file": "", "lines": [{ "line": 1, "samples": { "*": 1 }, "share": 0.5 }],
+            "stale": [{ "line": 1, "share": 0.5 }], "programs": [{ "path": "", "rebuilt": false }] }),
         "list",
     );
     let nothing = scratch.dwell(&["list", "/no/such/file.c"]);

@@ -1,47 +1,40 @@
-//! Dwell's answers for Node: conversion, threads and errors over `dwell_query`; the data stays in Rust.
+//! Dwell's answers for Node: threads, errors and conversion around `dwell_query`; the data stays in Rust.
 //!
-//! Enters: calls from JavaScript. Leaves: promises of plain objects, rejected with an error whose `code` is that of
-//! `QueryError`. Never here: a judgement about profiles, work on Node's main thread, a panic that leaves a thread.
+//! Enters: calls from JavaScript. Leaves: promises of answers, whose fields are those of the command line's JSON, or of an
+//! error whose `code` is that of `QueryError`. Never here: a judgement about profiles, work on Node's main thread, a panic
+//! that leaves a thread.
 
-mod diff;
-mod lines;
-mod mirror;
 mod requests;
-mod summary;
 mod task;
-mod types;
 mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dwell_query::{Query, answer, text_to_path};
+use dwell_query::{Query, QueryError, text_to_path};
 use napi::bindgen_prelude::{AsyncTask, Result};
 use napi_derive::napi;
+use serde::Serialize;
 
 use crate::{
-    diff::{Diff, DiffRequest},
-    lines::{FileChanges, LineDetail},
-    mirror::Mirror,
-    summary::{Stats, StatsRequest, Summary, SummaryRequest},
+    requests::{DiffRequest, OpenOptions, StatsRequest, SummaryRequest, TopRequest},
     task::{Ask, Failure},
-    types::{EpochList, FileCosts, Listing, OpenOptions, Top, TopRequest},
     watch::{OnChange, Watch},
 };
 
-/// Gives up one or several calls: their promises reject with code `cancelled`.
+/// Cancels the calls that it is passed to: their promises reject with the code `cancelled`.
 #[napi]
 #[derive(Default)]
 pub struct Cancel(dwell_query::Cancel);
 
 #[napi]
 impl Cancel {
-    /// Nothing is cancelled yet.
+    /// Makes a token that cancels nothing yet.
     #[napi(constructor)]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Cancels, for good.
+    /// Cancels all calls that have this token, now and later.
     #[napi]
     pub fn cancel(&self) {
         self.0.cancel();
@@ -57,7 +50,7 @@ pub struct Dwell {
 
 #[napi]
 impl Dwell {
-    /// Opens a database; throws an error with a `code` when there is none to read.
+    /// Opens a database. Throws an error with a `code` if there is none that can be read.
     #[napi(factory, catch_unwind)]
     pub fn open(options: OpenOptions) -> Result<Dwell, String> {
         let query =
@@ -65,54 +58,38 @@ impl Dwell {
         Ok(Dwell { query: Arc::new(query), watch: Mutex::new(None) })
     }
 
-    /// The database's epochs.
+    /// Lists the epochs of the database.
     #[napi(ts_return_type = "Promise<EpochList>")]
-    pub fn epochs(&self, cancel: Option<&Cancel>) -> AsyncTask<Ask<answer::EpochList, EpochList>> {
+    pub fn epochs(&self, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
         self.ask(cancel, |query, _| query.epochs())
     }
 
-    /// The ids of the epochs that selectors name, oldest first; a selector that names none is left out.
+    /// Returns the ids of the epochs that selectors name, oldest first. A selector that names no epoch is ignored.
     #[napi(ts_return_type = "Promise<string[]>")]
-    pub fn selected_epochs(&self, selectors: Vec<String>) -> AsyncTask<Ask<Vec<String>, Vec<String>>> {
-        self.ask(None, move |query, _| {
-            Ok(query.selected_epochs(&selectors).iter().map(ToString::to_string).collect())
-        })
+    pub fn selected_epochs(&self, selectors: Vec<String>) -> AsyncTask<Ask> {
+        self.ask(None, move |query, _| Ok(query.selected_epochs(&selectors)))
     }
 
-    /// Where the time went, most costly first.
+    /// Ranks procedures, images, lines or applications by their samples, the most costly first.
     #[napi(ts_return_type = "Promise<Top>")]
-    pub fn top(
-        &self,
-        request: TopRequest,
-        cancel: Option<&Cancel>,
-    ) -> Result<AsyncTask<Ask<answer::Top, Top>>, String> {
+    pub fn top(&self, request: TopRequest, cancel: Option<&Cancel>) -> Result<AsyncTask<Ask>, String> {
         let request = requests::top(request)?;
         Ok(self.ask(cancel, move |query, cancel| query.top(&request, cancel)))
     }
 
-    /// A procedure's instructions with their costs; `procedure` is `NAME` or `IMAGE:NAME`.
+    /// Returns the instructions of a procedure with their costs; `procedure` is `NAME` or `IMAGE:NAME`.
     #[napi(ts_return_type = "Promise<Listing>")]
-    pub fn listing(
-        &self,
-        epochs: Vec<String>,
-        procedure: String,
-        cancel: Option<&Cancel>,
-    ) -> AsyncTask<Ask<answer::Listing, Listing>> {
+    pub fn listing(&self, epochs: Vec<String>, procedure: String, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
         self.ask(cancel, move |query, cancel| query.listing(&epochs, &procedure, cancel))
     }
 
-    /// What the lines of the source file `path` cost.
+    /// Returns the costs of the lines of the source file `path`.
     #[napi(ts_return_type = "Promise<FileCosts>")]
-    pub fn file_costs(
-        &self,
-        epochs: Vec<String>,
-        path: String,
-        cancel: Option<&Cancel>,
-    ) -> AsyncTask<Ask<answer::FileCosts, FileCosts>> {
+    pub fn file_costs(&self, epochs: Vec<String>, path: String, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
         self.ask(cancel, move |query, cancel| query.file_costs(&epochs, &text_to_path(&path), cancel))
     }
 
-    /// One source line (from 1) of the file `path`, instruction by instruction.
+    /// Returns the instructions of one source line (from 1) of the file `path`.
     #[napi(ts_return_type = "Promise<LineDetail>")]
     pub fn line_detail(
         &self,
@@ -120,70 +97,59 @@ impl Dwell {
         path: String,
         line: u32,
         cancel: Option<&Cancel>,
-    ) -> AsyncTask<Ask<answer::LineDetail, LineDetail>> {
+    ) -> AsyncTask<Ask> {
         self.ask(cancel, move |query, cancel| query.line_detail(&epochs, &text_to_path(&path), line, cancel))
     }
 
-    /// What changed between two profiles.
+    /// Compares two profiles.
     #[napi(ts_return_type = "Promise<Diff>")]
-    pub fn diff(&self, request: DiffRequest, cancel: Option<&Cancel>) -> AsyncTask<Ask<answer::Diff, Diff>> {
+    pub fn diff(&self, request: DiffRequest, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
         let request = requests::diff(request);
         self.ask(cancel, move |query, cancel| query.diff(&request, cancel))
     }
 
-    /// What changed between two profiles in the source file `path`.
+    /// Compares two profiles in the source file `path`.
     #[napi(ts_return_type = "Promise<FileChanges>")]
     pub fn file_changes(
         &self,
         request: DiffRequest,
         path: String,
         cancel: Option<&Cancel>,
-    ) -> AsyncTask<Ask<answer::FileChanges, FileChanges>> {
+    ) -> AsyncTask<Ask> {
         let request = requests::diff(request);
         self.ask(cancel, move |query, cancel| query.file_changes(&request, &text_to_path(&path), cancel))
     }
 
-    /// Where the cycles of a procedure, an image or everything go.
+    /// Returns where the cycles of a procedure, of an image or of everything go.
     #[napi(ts_return_type = "Promise<Summary>")]
-    pub fn summary(
-        &self,
-        request: SummaryRequest,
-        cancel: Option<&Cancel>,
-    ) -> AsyncTask<Ask<answer::Summary, Summary>> {
+    pub fn summary(&self, request: SummaryRequest, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
         let request = requests::summary(request);
         self.ask(cancel, move |query, cancel| query.summary(&request, cancel))
     }
 
-    /// How much procedures vary over several epochs, and whether two groups of epochs differ.
+    /// Returns how much procedures vary over several epochs, and whether two groups of epochs differ.
     #[napi(ts_return_type = "Promise<Stats>")]
-    pub fn stats(
-        &self,
-        request: StatsRequest,
-        cancel: Option<&Cancel>,
-    ) -> AsyncTask<Ask<answer::Stats, Stats>> {
+    pub fn stats(&self, request: StatsRequest, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
         let request = requests::stats(request);
         self.ask(cancel, move |query, cancel| query.stats(&request, cancel))
     }
 
-    /// Names an epoch; its id.
+    /// Gives an epoch a name and returns its id.
     #[napi(ts_return_type = "Promise<string>")]
-    pub fn rename_epoch(&self, epoch: String, name: String) -> AsyncTask<Ask<String, String>> {
-        self.ask(None, move |query, _| query.rename_epoch(&epoch, &name).map(|id| id.to_string()))
+    pub fn rename_epoch(&self, epoch: String, name: String) -> AsyncTask<Ask> {
+        self.ask(None, move |query, _| query.rename_epoch(&epoch, &name))
     }
 
-    /// Removes epochs for good; their ids. Whoever calls this has asked.
+    /// Removes epochs permanently and returns their ids. The caller has asked the user.
     #[napi(ts_return_type = "Promise<string[]>")]
-    pub fn remove_epochs(&self, epochs: Vec<String>) -> AsyncTask<Ask<Vec<String>, Vec<String>>> {
-        self.ask(None, move |query, _| {
-            Ok(query.remove_epochs(&epochs)?.iter().map(ToString::to_string).collect())
-        })
+    pub fn remove_epochs(&self, epochs: Vec<String>) -> AsyncTask<Ask> {
+        self.ask(None, move |query, _| query.remove_epochs(&epochs))
     }
 
-    /// Changes whenever the database does.
+    /// Returns a text that changes whenever the database changes.
     #[napi(ts_return_type = "Promise<string>")]
-    pub fn generation(&self) -> AsyncTask<Ask<String, String>> {
-        let cancel = dwell_query::Cancel::new();
-        AsyncTask::new(Ask::new(&self.query, cancel, |s| s, |query, _| Ok(query.generation().to_string())))
+    pub fn generation(&self) -> AsyncTask<Ask> {
+        self.ask(None, |query, _| Ok(query.generation().to_string()))
     }
 
     /// Calls `callback` within a second of each change of the database. A later call replaces the callback.
@@ -192,7 +158,7 @@ impl Dwell {
         self.set_watch(Some(Watch::start(self.query.clone(), callback)));
     }
 
-    /// Ends watching.
+    /// Stops calling the callback of `watch`.
     #[napi]
     pub fn unwatch(&self) {
         self.set_watch(None);
@@ -202,17 +168,12 @@ impl Dwell {
         *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = watch;
     }
 
-    fn ask<A: Mirror<J>, J>(
+    fn ask<A: Serialize>(
         &self,
         cancel: Option<&Cancel>,
-        question: impl FnOnce(&Query, &dwell_query::Cancel) -> std::result::Result<A, dwell_query::QueryError>
-        + Send
-        + 'static,
-    ) -> AsyncTask<Ask<A, J>>
-    where
-        Ask<A, J>: napi::Task,
-    {
+        question: impl FnOnce(&Query, &dwell_query::Cancel) -> std::result::Result<A, QueryError> + Send + 'static,
+    ) -> AsyncTask<Ask> {
         let cancel = cancel.map(|c| c.0.clone()).unwrap_or_default();
-        AsyncTask::new(Ask::new(&self.query, cancel, A::mirror, question))
+        AsyncTask::new(Ask::new(&self.query, cancel, question))
     }
 }

@@ -1,17 +1,94 @@
-//! From the requests that JavaScript makes to the core's; what is left out has the core's default.
+//! Requests of JavaScript, converted to those of `dwell_query`.
+//!
+//! Enters: plain objects. Leaves: requests, where a value that was left out has the default of `dwell_query`. Never here: an
+//! answer.
 
 use std::path::PathBuf;
 
 use dwell_query::{Detail, Normalize, Options, TopBy};
 use napi::bindgen_prelude::{Error, Result};
+use napi_derive::napi;
 
-use crate::{
-    diff::DiffRequest,
-    summary::{StatsRequest, SummaryRequest},
-    types::{OpenOptions, TopRequest},
-};
+/// Options of `Dwell.open`.
+#[napi(object)]
+pub struct OpenOptions {
+    /// Folder of the profile database.
+    pub database: String,
+    /// Folders with separate debug files, in addition to those of the system.
+    pub debug_dirs: Option<Vec<String>>,
+    /// Pairs of a folder of sources, as the debug information spells it, and its place on this machine. The first pair that
+    /// matches counts.
+    #[napi(ts_type = "Array<[string, string]>")]
+    pub source_map: Option<Vec<Vec<String>>>,
+}
 
-/// Where to look.
+/// Request for a ranking.
+#[napi(object)]
+pub struct TopRequest {
+    /// Selectors of the epochs to merge: ids, names, `latest`, `latest~N`.
+    pub epochs: Vec<String>,
+    /// Dimension that the rows are grouped by; `procedure` by default.
+    #[napi(ts_type = "'procedure' | 'image' | 'line' | 'app'")]
+    pub by: Option<String>,
+    /// Number of the most costly rows to skip.
+    pub offset: Option<u32>,
+    /// Largest number of rows to return after those.
+    pub limit: Option<u32>,
+    /// By procedure: whether to leave out CPI, file and line, which take long to compute.
+    pub bare: Option<bool>,
+    /// Limits the samples to images whose path, file name or id contains this text.
+    pub image: Option<String>,
+    /// By procedure: whether to include the parts of the cycles of each row.
+    pub split: Option<bool>,
+}
+
+/// Request for a comparison of two profiles.
+#[napi(object)]
+pub struct DiffRequest {
+    /// Selectors of the epochs before the change.
+    pub a: Vec<String>,
+    /// Selectors of the epochs after the change.
+    pub b: Vec<String>,
+    /// Limits the comparison to one procedure (`NAME` or `IMAGE:NAME`) and adds its instructions.
+    pub procedure: Option<String>,
+    /// What both profiles are assumed to have in common: `run` (the default), `time`, `samples`, or the name of a procedure
+    /// that did the same work in both.
+    pub normalize: Option<String>,
+    /// Whether to include changes that may be chance.
+    pub all: Option<bool>,
+    /// Largest number of procedures and of lines.
+    pub limit: Option<u32>,
+}
+
+/// Request for a summary of everything, or of a part.
+#[napi(object)]
+pub struct SummaryRequest {
+    /// Selectors of the epochs to merge.
+    pub epochs: Vec<String>,
+    /// Limits the summary to this procedure.
+    pub procedure: Option<String>,
+    /// Limits the summary to images whose path, file name or id contains this text.
+    pub image: Option<String>,
+}
+
+/// Request for statistics over several sets of samples.
+#[napi(object)]
+pub struct StatsRequest {
+    /// Sets of samples: one epoch each.
+    pub epochs: Vec<String>,
+    /// Sets that those are compared against.
+    pub against: Option<Vec<String>>,
+    /// What the sets are assumed to have in common, as in `DiffRequest`.
+    pub normalize: Option<String>,
+    /// Largest number of rows.
+    pub limit: Option<u32>,
+    /// Least share of all samples, 0 to 1; procedures with a smaller share are left out.
+    pub share_min: Option<f64>,
+    /// Limits the rows to procedures of images whose path, file name or id contains this text.
+    pub image: Option<String>,
+}
+
+/// Converts the options of a database.
 pub fn options(options: OpenOptions) -> Options {
     let mut all = Options::for_database(options.database);
     all.kernel_text = false; // JavaScript's numbers cannot represent its addresses exactly.
@@ -21,7 +98,7 @@ pub fn options(options: OpenOptions) -> Options {
     all
 }
 
-/// A ranking; `by` must be known.
+/// Converts a request for a ranking. Fails if `by` is unknown.
 pub fn top(request: TopRequest) -> Result<dwell_query::TopRequest, String> {
     let by = match request.by.as_deref().unwrap_or("procedure") {
         "procedure" => TopBy::Procedure,
@@ -49,7 +126,7 @@ pub fn top(request: TopRequest) -> Result<dwell_query::TopRequest, String> {
     })
 }
 
-/// A comparison.
+/// Converts a request for a comparison.
 pub fn diff(request: DiffRequest) -> dwell_query::DiffRequest {
     dwell_query::DiffRequest {
         a: request.a,
@@ -61,12 +138,12 @@ pub fn diff(request: DiffRequest) -> dwell_query::DiffRequest {
     }
 }
 
-/// A summary.
+/// Converts a request for a summary.
 pub fn summary(request: SummaryRequest) -> dwell_query::SummaryRequest {
     dwell_query::SummaryRequest { epochs: request.epochs, procedure: request.procedure, image: request.image }
 }
 
-/// Statistics.
+/// Converts a request for statistics.
 pub fn stats(request: StatsRequest) -> dwell_query::StatsRequest {
     dwell_query::StatsRequest {
         epochs: request.epochs,

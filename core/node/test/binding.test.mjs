@@ -16,8 +16,7 @@ const failure = (promise) => promise.then(() => assert.fail('it did not fail'), 
 
 test('an empty database has no epochs, and nothing to rank', async () => {
   const dwell = Dwell.open({ database: folder });
-  const { epochs, warnings } = await dwell.epochs();
-  assert.deepEqual([epochs, warnings], [[], []]);
+  assert.deepEqual(await dwell.epochs(), { schema: 1, epochs: [], warnings: [] });
   const error = await failure(dwell.top({ epochs: ['latest'] }));
   assert.ok(error instanceof Error);
   assert.match(error.code, /^[a-z]+(-[a-z]+)*$/);

@@ -1,6 +1,6 @@
 //! Names of the causes of stalls. The terminal, reports, editors and assistants all use this one table.
 
-use dwell_analysis::{Cause, ScaleKind};
+use dwell_analysis::Cause;
 
 /// Names of one cause.
 pub struct CauseNames {
@@ -121,15 +121,6 @@ fn joined(names: &[&str]) -> String {
         [] => String::new(),
         [one] => (*one).to_owned(),
         [first @ .., last] => format!("{} or {last}", first.join(", ")),
-    }
-}
-
-/// Returns the name of a kind of scale: `absolute`, `program` or `procedure`.
-pub fn scale_name(kind: ScaleKind) -> &'static str {
-    match kind {
-        ScaleKind::Absolute => "absolute",
-        ScaleKind::Program => "program",
-        ScaleKind::Procedure => "procedure",
     }
 }
 

@@ -10,7 +10,7 @@ use dwell_image::{Image, Instruction};
 use dwell_profile::{Database, Epoch, EpochId, Event, EventRecord, SampleKey, Unit};
 use dwell_query::{
     Cancel, ImportRequest, Options, Query, QueryError, TopBy, TopRequest,
-    answer::{Listing, SourceState},
+    answer::{Listing, ScaleKind, SourceState},
     import_counts,
 };
 use jiff::Timestamp;
@@ -156,7 +156,7 @@ fn top_orders_procedures_images_lines_and_applications() {
     // On an out-of-order processor, samples of time alone give only a lower bound of CPI.
     let walk = &procedures.rows[0];
     assert!(walk.cpi.is_none() && walk.cpi_min > Some(0.1) && walk.cpi_max.is_none(), "{walk:?}");
-    assert_eq!(walk.scale.as_deref(), Some("procedure"));
+    assert_eq!(walk.scale, Some(ScaleKind::Procedure));
     // One sample is 1 ms, or 2 million cycles at 2 GHz.
     let samples = procedures.rows[0].samples["cpu-clock"] as f64;
     assert_eq!(procedures.rows[0].cycles, Some(samples * 2e6));

@@ -39,6 +39,7 @@ const CONFINED: &[(&str, &[&str], &str)] = &[
             "dwell-query",
             "dwell-exchange",
             "dwell-cli",
+            "dwell-node",
             "dwell-accuracy",
             "dwell-xtask",
         ],

@@ -3,8 +3,9 @@
  */
 import { readFile } from 'node:fs/promises';
 import type * as z from 'zod/v4';
-import type { Cancel, Core, Diff, DiffFactors, CoreChange, EpochList, Listing } from '../core';
-import { rowIdentity } from '../hotProcedures';
+import { camel } from '../camel';
+import type { Cancel, Core, Diff, CoreChange, EpochList, Listing } from '../core';
+import { placelessRow } from '../hotProcedures';
 import { splitLines } from '../lineMap';
 import { summaryResult } from '../summary';
 import { diffChange, noFactors } from '../verdict';
@@ -44,16 +45,11 @@ export async function hot(core: Core, asked: In<typeof schemas.hotIn>, cancel: C
   const { by } = asked;
   const top = await core.top({ epochs: latest, ...asked }, cancel);
   const { epochs: all } = await core.epochs(cancel);
+  const { rows, ...rest } = top;
   return {
-    epochs: top.epochs,
-    total: top.total,
+    ...camel(rest),
     losses: lossesOf(all.filter(({ id }) => top.epochs.includes(id)).map(({ events }) => events)),
-    rows: top.rows.map((row) => {
-      const { image: path, file, line, samples, share, cumulativeShare, cycles, scale, cpi, cpiMin, cpiMax } = row;
-      return { ...rowIdentity(row, by), image: path, file, line, samples, share, cumulativeShare, cycles, scale, cpi, cpiMin, cpiMax };
-    }),
-    omittedRows: top.omittedRows,
-    notes: top.notes,
+    rows: rows.map((row) => ({ ...placelessRow(row, by), file: row.file ?? null, line: row.line ?? null })),
   };
 }
 
@@ -68,31 +64,11 @@ export function listing(answer: Listing, { offset, limit }: In<typeof schemas.li
     scale: answer.scale,
     share: answer.procedure.share,
     samples: answer.procedure.samples,
-    instructions: page.map((instruction) => ({
-      address: instruction.address,
-      text: instruction.text,
-      file: instruction.file,
-      line: instruction.line,
-      headSamples: instruction.head_samples,
-      executions: instruction.executions,
-      executionsMin: instruction.executions_min,
-      executionsMax: instruction.executions_max,
-      executionsRelative: instruction.executions_relative,
-      cpi: instruction.cpi,
-      cpiMin: instruction.cpi_min,
-      cpiMax: instruction.cpi_max,
-      confidence: instruction.confidence,
-      stalls: instruction.stalls.map((stall) => ({
-        kind: stall.kind,
-        cause: stall.cause,
-        label: stall.label,
-        cyclesMin: stall.cycles_min,
+    instructions: page.map(({ stalls, ...instruction }) => ({
+      ...camel(instruction),
+      stalls: stalls.map((stall) => ({
+        ...camel(stall),
         cyclesMax: answer.scale.kind === 'absolute' || stall.kind === 'static' ? stall.cycles_max : null,
-        shareMin: stall.share_min,
-        shareMax: stall.share_max,
-        culpritAddress: stall.culprit_address,
-        sources: stall.sources,
-        levels: stall.levels,
       })),
     })),
     totalInstructions: answer.instructions.length,
@@ -109,10 +85,13 @@ export async function lines(core: Core, asked: In<typeof schemas.linesIn>, cance
   return {
     epochs: costs.epochs,
     source: costs.source,
-    lines: shown.map((cost) => ({ ...cost, text: text?.[cost.line - 1] ?? null })),
-    procedures: costs.procedures.map(({ id, demangled, line, share, seconds, cycles, scale, cpi, cpiMin, cpiMax, bestCaseCpi }) => ({
-      id, label: demangled, line, share, seconds, cycles, scale, cpi, cpiMin, cpiMax, bestCaseCpi,
+    lines: shown.map((cost) => ({
+      ...camel(cost),
+      culprits: cost.culprits.map((culprit) => camel(culprit)),
+      ties: cost.ties.map((tie) => camel(tie)),
+      text: text?.[cost.line - 1] ?? null,
     })),
+    procedures: costs.procedures.map(({ demangled: label, ...cost }) => ({ ...camel(cost), label })),
     omittedLines: costs.lines.length - shown.length,
     notes: text === undefined ? [...costs.notes, `${path} cannot be read: its text is left out`] : costs.notes,
   };
@@ -129,16 +108,16 @@ export async function diff(core: Core, asked: In<typeof schemas.diffIn>, cancel:
 
 /** Changes say more than the schema has: it leaves the rest out. */
 function diffAnswer({ a, b, total, procedures, lines, instructions, ...rest }: Diff): DiffAnswer {
-  const changeOf = (change: CoreChange, factors: DiffFactors): DiffAnswer['total'] => diffChange(change, factors, a.periodCycles);
+  const changeOf = (change: CoreChange): DiffAnswer['total'] => diffChange(change, a.period_cycles);
   return {
-    ...rest,
-    before: a,
-    after: b,
-    total: changeOf(total, noFactors),
-    procedures: procedures.map(({ procedure, demangled, image, change, factors, confidence }) => ({
-      ...changeOf(change, factors), id: `${image}:${procedure}`, label: demangled, image, confidence,
+    ...camel(rest),
+    before: camel(a),
+    after: camel(b),
+    total: changeOf({ ...total, ...noFactors }),
+    procedures: procedures.map(({ procedure, demangled: label, image, confidence, ...change }) => ({
+      ...changeOf(change), id: `${image}:${procedure}`, label, image, confidence,
     })),
-    lines: lines.map(({ file, lineA, lineB, change, factors }) => ({ file, lineBefore: lineA, lineAfter: lineB, ...changeOf(change, factors) })),
-    instructions: instructions.map(({ kind, a: before, b: after, change, factors }) => ({ kind, before, after, ...changeOf(change, factors) })),
+    lines: lines.map(({ file, line_a: lineBefore, line_b: lineAfter, ...change }) => ({ file, lineBefore, lineAfter, ...changeOf(change) })),
+    instructions: instructions.map(({ kind, a: before, b: after, ...change }) => ({ kind, before, after, ...changeOf(change) })),
   };
 }

@@ -4,7 +4,7 @@
 use std::{collections::BTreeSet, path::Path};
 
 use dwell_query::answer::{
-    Listing, ListingBlock, ListingInstruction, ListingPerEntry, ListingScale, ListingStall,
+    Listing, ListingBlock, ListingInstruction, ListingPerEntry, ListingScale, ListingStall, StallKind,
 };
 
 use super::cause_class::class;
@@ -18,7 +18,7 @@ pub enum Row {
     /// The begin of a basic block.
     Block {
         told: String,
-        confidence: String,
+        confidence: &'static str,
     },
     /// The source line that the next instructions come from.
     Source {
@@ -149,7 +149,7 @@ impl<'a> Rows<'a> {
             block.best_case_cpi,
         );
         self.per_entry = block.per_entry.clone();
-        self.rows.push(Row::Block { told, confidence: block.confidence.clone() });
+        self.rows.push(Row::Block { told, confidence: block.confidence.name() });
     }
 
     fn instruction(&mut self, i: &'a ListingInstruction) {
@@ -191,7 +191,7 @@ impl<'a> Rows<'a> {
     }
 
     fn bubbles(&mut self, i: &ListingInstruction) {
-        for kind in ["static", "dynamic"] {
+        for kind in [StallKind::Static, StallKind::Dynamic] {
             let stalls: Vec<&ListingStall> = i.stalls.iter().filter(|s| s.kind == kind).collect();
             let Some((cycles, duration)) = stalled(&self.listing.scale, &stalls, "cycles") else { continue };
             self.bubble(i.address, &stalls, cycles, duration);
@@ -217,7 +217,7 @@ impl<'a> Rows<'a> {
         blamed.dedup();
         let culprit = |a: u64| Culprit { address: format!("{a:x}"), is_here: self.here.contains(&a) };
         self.rows.push(Row::Bubble {
-            class: if longest.kind == "static" { "fixed" } else { class(&longest.cause) },
+            class: if longest.kind == StallKind::Static { "fixed" } else { class(&longest.cause) },
             width: width(cycles),
             duration,
             causes: format!("{} {}", causes.join(" or "), origin(stalls)).trim_end().to_owned(),

@@ -1,7 +1,7 @@
 //! Data of the page in the form that its template needs: formatted texts and lengths.
 
 use askama::Template;
-use dwell_query::answer::{EpochSummary, Summary, TopRow};
+use dwell_query::answer::{EpochSummary, ScaleKind, Summary, TopRow};
 use jiff::Timestamp;
 
 use super::cause_class::class;
@@ -162,8 +162,8 @@ fn tiles(material: &Material) -> Vec<Tile> {
 
 fn scope(s: &Summary) -> String {
     let what = if s.scope.kind == "epoch" { "everything sampled" } else { &s.scope.name };
-    let guessed = match s.scale.as_deref() {
-        Some("absolute") | None => "",
+    let guessed = match s.scale {
+        Some(ScaleKind::Absolute) | None => "",
         Some(_) => {
             ". How often the code ran is not known: execution and static stalls may be lower than shown, and dynamic stalls higher"
         }

@@ -10,7 +10,7 @@ use dwell_analysis::{Cause, StallKind};
 use crate::{
     analyse::{
         costs::ProcedureCosts,
-        listing::{kind_name, likelihood, stall_range},
+        listing::{likelihood, stall_range},
     },
     answer::{LineCulprit, LineTie},
     words::{names, waits_for},
@@ -83,10 +83,9 @@ impl LineCulprits {
         let leading = self.leading(&share);
         let ties = self.ties(&leading, &share);
         let culprit = |((dynamic, cause, blamed), (min, max)): &(Suspect, Range)| {
-            let kind = if *dynamic { StallKind::Dynamic } else { StallKind::Static };
             let (file, line) = blamed.clone().map_or((None, None), |(f, l)| (Some(f.to_string()), l));
             LineCulprit {
-                kind: kind_name(kind).to_owned(),
+                kind: if *dynamic { StallKind::Dynamic } else { StallKind::Static },
                 cause: names(*cause).name.to_owned(),
                 label: names(*cause).label,
                 cycles_min: cycles(*min),

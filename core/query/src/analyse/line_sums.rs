@@ -8,7 +8,7 @@ use crate::{
     analyse::{
         costs::ProcedureCosts,
         line_culprits::LineCulprits,
-        listing::{bounded, confidence_name, is_told, per_entry},
+        listing::{bounded, is_told, per_entry},
         procedures::ProcedureSamples,
         totals::Totals,
     },
@@ -18,7 +18,6 @@ use crate::{
         selection::Selection,
         source::LineMap,
     },
-    words::scale_name,
 };
 
 /// Sums of one line over all procedures.
@@ -154,7 +153,7 @@ impl LineSum {
             share: head_samples / selection.primary_total().max(1) as f64,
             cycles: period.map(|p| p * head_samples),
             seconds: selection.period_seconds().map(|p| p * head_samples),
-            scale: scale_name(totals.scale.unwrap_or_default()).to_owned(),
+            scale: totals.scale.unwrap_or_default(),
             executions: most.filter(|((_, i), _)| is_told(*i)).map(|((frequency, _), p)| frequency * p),
             executions_min: interval.map(|(i, p)| i.min * p),
             executions_max: interval.map(|(i, p)| i.max * p),
@@ -163,7 +162,7 @@ impl LineSum {
             cpi_min: totals.cpi_interval().min,
             cpi_max: bounded(totals.cpi_interval()),
             best_case_cpi: totals.best_case_cpi(),
-            confidence: confidence_name(self.confidence).to_owned(),
+            confidence: self.confidence,
             culprits,
             ties,
             procedures: owners.iter().map(|(_, p)| procedures[*p].id.clone()).collect(),
@@ -188,7 +187,7 @@ pub fn procedure_cost(
         share: selection.share(&procedure.counts),
         cycles: selection.period_cycles().map(|p| p * samples),
         seconds: selection.period_seconds().map(|p| p * samples),
-        scale: scale_name(totals.scale.unwrap_or_default()).to_owned(),
+        scale: totals.scale.unwrap_or_default(),
         cpi: totals.cpi(),
         cpi_min: totals.cpi_interval().min,
         cpi_max: bounded(totals.cpi_interval()),

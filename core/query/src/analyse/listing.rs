@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_analysis::{
-    Block, Cause, Confidence, DataSource, Edge, Entered, InstructionCost, Interval, Level, PerEntry, Stall,
-    StallKind,
+    Block, Cause, DataSource, Edge, InstructionCost, Interval, Level, PerEntry, Stall, StallKind,
 };
 use dwell_profile::path_to_text;
 
@@ -15,7 +14,7 @@ use crate::{
         ListingProcedure, ListingScale, ListingSource, ListingStall, ListingSuccessor, Period,
     },
     load::selection::Selection,
-    words::{names, scale_name},
+    words::names,
 };
 
 /// Returns the answer for an analysed procedure.
@@ -45,10 +44,7 @@ pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &Proc
         period: periods(selection),
         time_event: selection.primary().map_or("", |e| e.name()).to_owned(),
         period_cycles,
-        scale: ListingScale {
-            kind: scale_name(analysis.scale.kind).to_owned(),
-            evidence: analysis.scale.evidence.clone(),
-        },
+        scale: ListingScale { kind: analysis.scale.kind, evidence: analysis.scale.evidence.clone() },
         blocks: costs
             .analysis
             .blocks
@@ -104,7 +100,7 @@ fn block(costs: &ProcedureCosts, index: usize, block: &Block, period: Option<f64
         executions_max: interval.map(|(i, p)| i.max * p),
         executions_relative: relative,
         per_entry: block.per_entry.map(per_entry),
-        confidence: confidence_name(block.confidence).to_owned(),
+        confidence: block.confidence,
         cpi: block.cpi.filter(|_| is_told(block.frequency_interval)),
         cpi_min: block.cpi_interval.min,
         cpi_max: bounded(block.cpi_interval),
@@ -138,11 +134,7 @@ pub fn bounded(interval: Interval) -> Option<f64> {
 
 /// Converts a ratio to its form in answers.
 pub fn per_entry(ratio: PerEntry) -> ListingPerEntry {
-    let of = match ratio.entered {
-        Entered::Loop => "loop",
-        Entered::Procedure => "procedure",
-    };
-    ListingPerEntry { executions: ratio.executions, of: of.to_owned() }
+    ListingPerEntry { executions: ratio.executions, of: ratio.entered }
 }
 
 fn address_of_block(costs: &ProcedureCosts, block: &Block) -> u64 {
@@ -177,7 +169,7 @@ pub fn instruction(
         cpi_max: bounded(cost.cpi_interval),
         issue_cycles_min: cost.issue_cycles_min,
         gain_cycles: cost.gain_cycles,
-        confidence: confidence_name(cost.confidence).to_owned(),
+        confidence: cost.confidence,
         stalls: stalls(costs, cost),
         kernel: cost.kernel.map(|k| ListingKernel {
             cause: names(k.cause).name.to_owned(),
@@ -202,7 +194,7 @@ fn stalls(costs: &ProcedureCosts, cost: &InstructionCost) -> Vec<ListingStall> {
     let answer = stalls.into_iter().map(|s| {
         let range = stall_range(costs, cost, s);
         ListingStall {
-            kind: kind_name(s.kind).to_owned(),
+            kind: s.kind,
             cause: names(s.cause).name.to_owned(),
             label: names(s.cause).label,
             letter: names(s.cause).letter,
@@ -254,12 +246,7 @@ pub fn stall_range(costs: &ProcedureCosts, cost: &InstructionCost, stall: &Stall
 }
 
 fn source(source: DataSource, is_absolute: bool) -> ListingSource {
-    let level = match source.level {
-        Level::Second => "l2",
-        Level::Last => "last-level",
-        Level::Memory => "memory",
-    };
-    ListingSource { level: level.to_owned(), part: Some(source.part).filter(|_| is_absolute) }
+    ListingSource { level: source.level, part: Some(source.part).filter(|_| is_absolute) }
 }
 
 /// Returns the usual name of a level of the memory hierarchy.
@@ -286,22 +273,5 @@ pub fn likelihood(cause: Cause) -> u32 {
         Cause::Aliasing4K | Cause::PageFault => 6,
         Cause::Slotting | Cause::Dependency | Cause::FunctionalUnit => 7,
         Cause::Unexplained => 8,
-    }
-}
-
-/// Returns the name of a kind of stall: `static` or `dynamic`.
-pub fn kind_name(kind: StallKind) -> &'static str {
-    match kind {
-        StallKind::Static => "static",
-        StallKind::Dynamic => "dynamic",
-    }
-}
-
-/// Returns the name of a confidence: `low`, `medium` or `high`.
-pub fn confidence_name(confidence: Confidence) -> &'static str {
-    match confidence {
-        Confidence::Low => "low",
-        Confidence::Medium => "medium",
-        Confidence::High => "high",
     }
 }

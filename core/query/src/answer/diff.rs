@@ -2,8 +2,11 @@
 
 use serde::Serialize;
 
+use super::Confidence;
+
 /// Two profiles compared. Wherever samples of B are compared with those of A, they are divided by `exposure`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct Diff {
     /// Version of this answer's JSON schema.
     pub schema: u32,
@@ -36,6 +39,7 @@ pub struct Diff {
 
 /// One of the two profiles.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct DiffSide {
     /// Ids of the epochs of this side.
     pub epochs: Vec<String>,
@@ -53,6 +57,7 @@ pub struct DiffSide {
 
 /// How the number of samples changed, and whether the change is more than chance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct DiffChange {
     /// Samples in A.
     pub samples_a: f64,
@@ -74,6 +79,7 @@ pub struct DiffChange {
 
 /// The change split into two factors: samples = executions × cycles per execution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct DiffFactors {
     /// Instructions executed in A (for a row of one instruction: its executions); `None` unless the scale is absolute.
     pub executions_a: Option<f64>,
@@ -95,6 +101,7 @@ pub struct DiffFactors {
 /// The change of one procedure. Procedures with equal names, in images with equal file names, share one row, so that a
 /// rebuilt program can be compared with its predecessor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct DiffProcedure {
     /// Linkage (mangled) name.
     pub procedure: String,
@@ -109,11 +116,12 @@ pub struct DiffProcedure {
     #[serde(flatten)]
     pub factors: DiffFactors,
     /// The lower of the two sides' confidences in executions and CPI: `low`, `medium` or `high`.
-    pub confidence: String,
+    pub confidence: Confidence,
 }
 
 /// The change of one source line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct DiffLine {
     /// The source file, as the debug information of B spells it, or that of A if B does not have the file.
     pub file: String,
@@ -131,12 +139,14 @@ pub struct DiffLine {
 
 /// An instruction that is in A, in B or in both.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct DiffInstruction {
     /// Place of the instruction in A; `None` if it is not in A.
     pub a: Option<DiffPlace>,
     /// Place of the instruction in B; `None` if it is not in B.
     pub b: Option<DiffPlace>,
     /// `same`, `edited` (another operand or a similar instruction in the same place), `removed` or `added`.
+    #[cfg_attr(feature = "typescript", ts(type = "'same' | 'edited' | 'removed' | 'added'"))]
     pub kind: String,
     /// How the number of samples changed.
     #[serde(flatten)]
@@ -148,6 +158,7 @@ pub struct DiffInstruction {
 
 /// Place and text of an instruction on one side.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct DiffPlace {
     /// Address of the first byte.
     pub address: u64,

@@ -6,6 +6,7 @@ use serde::Serialize;
 
 /// List of the epochs of a database: the root object of `dwell epoch list --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct EpochList {
     /// Version of this answer's JSON schema.
     pub schema: u32,
@@ -17,6 +18,7 @@ pub struct EpochList {
 
 /// One epoch in an [`EpochList`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct EpochSummary {
     /// Id of the epoch.
     pub id: String,
@@ -42,10 +44,12 @@ pub struct EpochSummary {
 
 /// Period and sample counts of one event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct EventSummary {
     /// Mean period, in units of `unit`.
     pub period: u64,
     /// Unit of the period: `cycles`, `ns` or `events`.
+    #[cfg_attr(feature = "typescript", ts(type = "'cycles' | 'ns' | 'events'"))]
     pub unit: String,
     /// Number of samples that were stored.
     pub samples: u64,
@@ -57,6 +61,6 @@ pub struct EventSummary {
     pub unknown: u64,
     /// Share of the requested time that the event was counted, if known. It is below 1 if several events shared a counter in
     /// turns.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub running_share: Option<f64>,
 }

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::{DiffChange, DiffFactors, DiffSide, ListingSource};
+use super::{Confidence, DiffChange, DiffFactors, DiffSide, ListingSource, ScaleKind, StallKind};
 
 /// Instructions of one source line, grouped by the places that the line was compiled into.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct LineDetail {
     /// Version of this answer's JSON schema.
     pub schema: u32,
@@ -21,6 +22,7 @@ pub struct LineDetail {
 
 /// A procedure that the line was compiled into through one particular chain of inlined calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct LinePlace {
     /// `IMAGE:NAME` of the procedure, as `annotate` accepts it.
     pub procedure: String,
@@ -31,7 +33,7 @@ pub struct LinePlace {
     /// Share of the epoch's time samples, 0 to 1.
     pub share: f64,
     /// Kind of the scale of the executions, as in [`ListingScale`](super::ListingScale).
-    pub scale: String,
+    pub scale: ScaleKind,
     /// Measured cycles per instruction; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
     /// Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible.
@@ -46,6 +48,7 @@ pub struct LinePlace {
 
 /// A call that was inlined.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct LineCaller {
     /// Name of the calling function, as the source code spells it.
     pub function: Option<String>,
@@ -57,6 +60,7 @@ pub struct LineCaller {
 
 /// One instruction of the line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct LineInstruction {
     /// Address of the first byte.
     pub address: u64,
@@ -75,16 +79,17 @@ pub struct LineInstruction {
     /// Upper end of the 90 % interval of `cpi`; `None` if nothing bounds it.
     pub cpi_max: Option<f64>,
     /// How far the estimate can be trusted: `low`, `medium` or `high`.
-    pub confidence: String,
+    pub confidence: Confidence,
     /// Stalls: reasons why the instruction took longer than its best case, static ones first.
     pub stalls: Vec<LineStall>,
 }
 
 /// Stall of a [`LineInstruction`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct LineStall {
     /// Whether the code itself causes the stall (`static`) or the execution does (`dynamic`).
-    pub kind: String,
+    pub kind: StallKind,
     /// Cause in kebab-case, as in [`ListingStall`](super::ListingStall).
     pub cause: String,
     /// Name of the cause for users, such as `D-cache miss`.
@@ -113,6 +118,7 @@ pub struct LineStall {
 
 /// What changed in one source file between two profiles.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct FileChanges {
     /// Version of this answer's JSON schema.
     pub schema: u32,
@@ -132,6 +138,7 @@ pub struct FileChanges {
 
 /// The change of one line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct LineChange {
     /// Line number, from 1.
     pub line: u32,
@@ -145,6 +152,7 @@ pub struct LineChange {
 
 /// The change of one procedure, for an editor to show at the line that the procedure begins at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct ProcedureChange {
     /// Linkage (mangled) name.
     pub procedure: String,

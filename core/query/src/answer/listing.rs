@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::EventCounts;
+use super::{Confidence, Entered, EventCounts, Level, ScaleKind, StallKind};
 
 /// One procedure with the samples, costs and stalls of each instruction: the root object of `dwell annotate --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct Listing {
     /// Version of this answer's JSON schema.
     pub schema: u32,
@@ -40,6 +41,7 @@ pub struct Listing {
 
 /// Image that contains the procedure of a [`Listing`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct ListingImage {
     /// Path of the image's file.
     pub path: String,
@@ -51,6 +53,7 @@ pub struct ListingImage {
 
 /// Procedure that a [`Listing`] shows.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct ListingProcedure {
     /// Linkage (mangled) name.
     pub name: String,
@@ -68,35 +71,40 @@ pub struct ListingProcedure {
 
 /// What is known of the scale of a procedure's executions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct ListingScale {
     /// How far executions can be compared. `absolute`: executions are numbers. `program`: only ratios are known, within the
     /// procedure and to other procedures of the program whose scale is `program` or `absolute`. `procedure`: only ratios
     /// within the procedure are known.
-    pub kind: String,
+    pub kind: ScaleKind,
     /// Observations that the scale is based on, as text.
     pub evidence: Vec<String>,
 }
 
 /// Executions per entry of the enclosing loop or procedure. This ratio is known even when the scale of executions is not.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct ListingPerEntry {
     /// Executions per entry.
     pub executions: f64,
     /// What is entered: `loop` (the innermost enclosing loop) or `procedure`.
-    pub of: String,
+    pub of: Entered,
 }
 
 /// A sampling period.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct Period {
     /// Mean period, in units of `unit`.
     pub value: u64,
     /// Unit of the period: `cycles`, `ns` or `events`.
+    #[cfg_attr(feature = "typescript", ts(type = "'cycles' | 'ns' | 'events'"))]
     pub unit: String,
 }
 
 /// Basic block of a [`Listing`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct ListingBlock {
     /// Image address of the first byte.
     pub address: u64,
@@ -113,7 +121,7 @@ pub struct ListingBlock {
     /// Executions per entry of the loop or procedure that contains the block.
     pub per_entry: Option<ListingPerEntry>,
     /// How far the estimate can be trusted: `low`, `medium` or `high`.
-    pub confidence: String,
+    pub confidence: Confidence,
     /// Measured cycles per instruction; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
     /// Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible.
@@ -128,6 +136,7 @@ pub struct ListingBlock {
 
 /// Edge from a [`ListingBlock`] to one of its successors.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct ListingSuccessor {
     /// Address of the block that the edge leads to.
     pub to: u64,
@@ -149,6 +158,7 @@ impl Listing {
 
 /// Instruction of a [`Listing`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct ListingInstruction {
     /// Image address of the first byte. It is an offset in the file if the image is not at hand, and 0 if the profile gave
     /// no address.
@@ -185,20 +195,19 @@ pub struct ListingInstruction {
     /// not.
     pub gain_cycles: f64,
     /// How far the estimate can be trusted: `low`, `medium` or `high`.
-    pub confidence: String,
+    pub confidence: Confidence,
     /// Stalls: reasons why the instruction took longer than its best case.
     pub stalls: Vec<ListingStall>,
     /// Time spent in the kernel on behalf of the instruction. It is in addition to the instruction's own cycles and not part
     /// of `cpi`.
     pub kernel: Option<ListingKernel>,
-    /// Registers that the text names and the instruction reads, each with the instructions that may have written it. They
-    /// are for editors and not part of the JSON.
-    #[serde(skip)]
+    /// Registers that the text names and the instruction reads, each with the instructions that may have written it.
     pub operands: Vec<ListingOperand>,
 }
 
 /// Register that a [`ListingInstruction`] reads.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct ListingOperand {
     /// The register, as the instruction's text spells it.
     pub text: String,
@@ -208,13 +217,13 @@ pub struct ListingOperand {
 
 /// Time in the kernel on behalf of a [`ListingInstruction`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct ListingKernel {
     /// Reason for entering the kernel: `page-fault`, or `system` for a system call or an interrupt.
     pub cause: String,
     /// Name of the cause for users, such as `D-cache miss`.
     pub label: &'static str,
-    /// Letter of the cause in the bubbles of a listing. It is for editors and not part of the JSON.
-    #[serde(skip)]
+    /// Letter of the cause in the bubbles of a listing.
     pub letter: char,
     /// Number of time samples in the kernel.
     pub samples: u64,
@@ -224,15 +233,15 @@ pub struct ListingKernel {
 
 /// Stall of a [`ListingInstruction`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct ListingStall {
     /// Whether the code itself causes the stall (`static`) or the execution does (`dynamic`).
-    pub kind: String,
+    pub kind: StallKind,
     /// Cause in kebab-case: `d-cache-miss`, `branch-mispredict`, …
     pub cause: String,
     /// Name of the cause for users, such as `D-cache miss`.
     pub label: &'static str,
-    /// Letter of the cause in the bubbles of a listing. It is for editors and not part of the JSON.
-    #[serde(skip)]
+    /// Letter of the cause in the bubbles of a listing.
     pub letter: char,
     /// Least number of cycles per execution that the stall takes.
     pub cycles_min: f64,
@@ -254,9 +263,10 @@ pub struct ListingStall {
 
 /// Level of the memory hierarchy that may explain a [`ListingStall`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct ListingSource {
     /// Level in kebab-case: `l2`, `last-level` or `memory`.
-    pub level: String,
+    pub level: Level,
     /// Share of executions whose data must have come from this level if it were the only cause; `None` unless the scale is
     /// absolute.
     pub part: Option<f64>,

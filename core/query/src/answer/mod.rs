@@ -12,6 +12,8 @@ mod stats;
 mod summary;
 mod top;
 
+pub use dwell_analysis::{Confidence, Entered, Level, ScaleKind, StallKind};
+
 pub use diff::{
     Diff, DiffChange, DiffFactors, DiffInstruction, DiffLine, DiffPlace, DiffProcedure, DiffSide,
 };

@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::{EventCounts, ListingPerEntry};
+use super::{Confidence, EventCounts, ListingPerEntry, ScaleKind, StallKind};
 
 /// The costs of the lines and procedures of one source file.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct FileCosts {
     /// Version of this answer's JSON schema.
     pub schema: u32,
@@ -19,18 +20,17 @@ pub struct FileCosts {
     pub lines: Vec<LineCost>,
     /// Procedures that begin in this file and have samples, by ascending line.
     pub procedures: Vec<ProcedureCost>,
-    /// Lines that were edited since the program was built, ascending. They are for editors and not part of the JSON.
-    #[serde(skip)]
+    /// Lines that were edited since the program was built, ascending.
     pub stale: Vec<StaleLine>,
-    /// Programs that the samples are from. They are for editors and not part of the JSON.
-    #[serde(skip)]
+    /// Programs that the samples are from.
     pub programs: Vec<Program>,
     /// Notes that a reader needs to interpret the answer.
     pub notes: Vec<String>,
 }
 
 /// A line that was edited after the program was built, so that its current text is not what was sampled.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct StaleLine {
     /// Line number in the current file, from 1.
     pub line: u32,
@@ -39,7 +39,8 @@ pub struct StaleLine {
 }
 
 /// A program that a file was compiled into.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct Program {
     /// Path of the program.
     pub path: String,
@@ -49,6 +50,7 @@ pub struct Program {
 
 /// Whether line numbers in the current file can be trusted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 #[serde(rename_all = "lowercase")]
 pub enum SourceState {
     /// The current file is the one that was built.
@@ -79,6 +81,7 @@ impl SourceState {
 /// The cost of one source line, including inlined copies. Cycles and shares are computed from the time that the line's
 /// instructions spent at the head of the queue; `samples` are counted at the instruction that the interrupt reported.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct LineCost {
     /// Line number, from 1.
     pub line: u32,
@@ -91,7 +94,7 @@ pub struct LineCost {
     /// CPU time in the epoch in seconds; `None` if it is unknown.
     pub seconds: Option<f64>,
     /// Kind of the scale of the executions, as in [`ListingScale`]: the weakest one of the line's instructions.
-    pub scale: String,
+    pub scale: ScaleKind,
     /// Executions of the line's most executed instruction; `None` unless the scale is absolute.
     pub executions: Option<f64>,
     /// Lower end of the 90 % interval of `executions`; `None` unless the scale is absolute.
@@ -109,7 +112,7 @@ pub struct LineCost {
     /// Cycles per instruction without dynamic stalls, by the machine model.
     pub best_case_cpi: Option<f64>,
     /// The lowest confidence among the instructions that matter: `low`, `medium` or `high`.
-    pub confidence: String,
+    pub confidence: Confidence,
     /// Main causes of lost cycles, most costly first.
     pub culprits: Vec<LineCulprit>,
     /// The same causes, grouped so that causes that cannot be told apart are together; most costly first.
@@ -120,9 +123,10 @@ pub struct LineCost {
 
 /// A cause of a line's lost cycles, with the place of the instruction to blame.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct LineCulprit {
     /// Whether the code itself causes the stall (`static`) or the execution does (`dynamic`).
-    pub kind: String,
+    pub kind: StallKind,
     /// Cause in kebab-case, as in [`ListingStall`].
     pub cause: String,
     /// Name of the cause for users, such as `D-cache miss`.
@@ -141,6 +145,7 @@ pub struct LineCulprit {
 
 /// Causes that may explain the same lost cycles of a line and that no evidence separates.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct LineTie {
     /// What the line waits for, as text: `waits for memory (D-cache or DTLB miss)`.
     pub text: String,
@@ -156,6 +161,7 @@ pub struct LineTie {
 
 /// The cost of one procedure, for an editor to show at the line that the procedure begins at.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct ProcedureCost {
     /// `IMAGE:NAME` of the procedure, as `annotate` accepts it.
     pub id: String,
@@ -172,7 +178,7 @@ pub struct ProcedureCost {
     /// CPU time in seconds; `None` if it is unknown.
     pub seconds: Option<f64>,
     /// Kind of the scale of the executions, as in [`ListingScale`].
-    pub scale: String,
+    pub scale: ScaleKind,
     /// Measured cycles per instruction; `None` unless the scale is absolute.
     pub cpi: Option<f64>,
     /// Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible.

@@ -4,6 +4,7 @@ use serde::Serialize;
 
 /// How the samples of procedures vary over several sets of samples.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct Stats {
     /// Version of this answer's JSON schema.
     pub schema: u32,
@@ -23,6 +24,7 @@ pub struct Stats {
 
 /// One set of samples: those of one epoch.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct StatsSet {
     /// Id of the set's epoch.
     pub epoch: String,
@@ -38,6 +40,7 @@ pub struct StatsSet {
 
 /// One procedure over all sets. A set without samples of the procedure counts as zero.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct StatsRow {
     /// Linkage name. Procedures with equal names, in images with equal file names, share one row, so that a rebuilt program
     /// can be compared with its predecessor.
@@ -65,12 +68,13 @@ pub struct StatsRow {
     /// Largest count of a set.
     pub max: u64,
     /// Comparison of the two groups, if there are two.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub comparison: Option<StatsComparison>,
 }
 
 /// Two groups of sets compared.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct StatsComparison {
     /// Mean count per exposure of the first group.
     pub mean: f64,

@@ -2,9 +2,12 @@
 
 use serde::Serialize;
 
+use super::ScaleKind;
+
 /// Where the cycles go. Shares are relative to the tallied samples: those of instructions whose frequency is known.
 /// `subtotal_dynamic`, `subtotal_static`, `execution` and `net_sampling_error` add up to 1.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct Summary {
     /// Version of this answer's JSON schema.
     pub schema: u32,
@@ -32,7 +35,7 @@ pub struct Summary {
     pub cycles: Option<f64>,
     /// Kind of the scale of the executions, as in [`ListingScale`](super::ListingScale): the weakest one of the procedures.
     /// `None` if nothing was tallied.
-    pub scale: Option<String>,
+    pub scale: Option<ScaleKind>,
     /// Instructions executed; `None` unless the scale is absolute.
     pub instructions: Option<f64>,
     /// Measured cycles per instruction; `None` unless the scale is absolute.
@@ -68,8 +71,10 @@ pub struct Summary {
 
 /// The part of the profile that a [`Summary`] covers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct SummaryScope {
     /// Kind of the scope: `procedure`, `image` or `epoch`.
+    #[cfg_attr(feature = "typescript", ts(type = "'procedure' | 'image' | 'epoch'"))]
     pub kind: String,
     /// `IMAGE:NAME` of the procedure, the paths of the images joined by `, `, or the ids of the epochs joined by `+`.
     pub name: String,
@@ -77,6 +82,7 @@ pub struct SummaryScope {
 
 /// A dynamic cause, with the range of the share that it may explain.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct SummaryRange {
     /// Cause in kebab-case: `i-cache-miss`, `d-cache-miss`, …; `other` stands for all rare causes together.
     pub cause: String,
@@ -90,6 +96,7 @@ pub struct SummaryRange {
 
 /// A static cause, with the share that it explains.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct SummaryPart {
     /// Cause in kebab-case: `slotting`, `functional-unit`, or the operand that was not ready: `dependency-address`,
     /// `dependency-flags`, `dependency-first`, `dependency-second` or `dependency-third` (the source operands in the order

@@ -5,11 +5,14 @@ use std::collections::BTreeMap;
 use dwell_profile::Event;
 use serde::Serialize;
 
+use super::ScaleKind;
+
 /// Sample counts by event name.
 pub type EventCounts = BTreeMap<String, u64>;
 
 /// Table of where the samples are: the root object of `dwell top --json`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct Top {
     /// Version of this answer's JSON schema.
     pub schema: u32,
@@ -39,54 +42,55 @@ impl Top {
 
 /// A row of [`Top`]. The dimension that the rows are grouped by determines which keys are present.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct TopRow {
     /// By procedure: `IMAGE:NAME`, as `annotate` accepts it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     /// By procedure: the linkage name, `0x…` if the procedure is known from unwind tables only, or `[no symbol]`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub procedure: Option<String>,
     /// By procedure: the demangled name, as the source code spells it.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub demangled: Option<String>,
     /// By procedure and image: path of the image.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
     /// By procedure and image: id of the image (a build ID in hex, `kernel`, …).
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build_id: Option<String>,
     /// By line and, if known, by procedure: the source file.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// By line and, if known, by procedure: line in `file`, from 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
     /// By application and instance: name of the executable.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub app: Option<String>,
     /// By application and instance: number of this execution of the executable, from 1; 0 for several executions together or
     /// a kernel thread.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<u32>,
     /// By thread: name of the thread; empty if unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub thread: Option<String>,
     /// By CPU: number of the CPU; `null` if unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Option<u32>>,
     /// By control group: its path; empty if unknown.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cgroup: Option<String>,
     /// By control group: the container, pod, service or session, if the path follows a known naming scheme.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<String>,
     /// By data: name of the data: a symbol, a section (`[.rodata]`), a path, `[stack]`, `[heap]`, …, or in brackets the
     /// reason why it is not known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
     /// By data: kind of the data: `symbol` or `image` (data of the image that `image` names), `file`, `anonymous`, `heap`,
     /// `stack`, `thread-local`, `mapping` (any other mapping that has a name), or `none`.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data_kind: Option<String>,
     /// Samples of this row by event name.
     pub samples: EventCounts,
@@ -103,15 +107,16 @@ pub struct TopRow {
     /// Upper end of the 90 % interval of `cpi`; `None` if nothing bounds it.
     pub cpi_max: Option<f64>,
     /// By procedure: kind of the scale of the executions, as in [`ListingScale`], if the procedure was analysed.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub scale: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scale: Option<ScaleKind>,
     /// Where the cycles of the row go, if the request includes it and it is known.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<CycleSplit>,
 }
 
 /// Shares of a procedure's cycles (DCPI Figure 4 in three numbers). They add up to 1, except for sampling error.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct CycleSplit {
     /// Share of issuing instructions.
     pub execution: f64,

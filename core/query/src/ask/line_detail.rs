@@ -15,15 +15,10 @@ use dwell_profile::path_to_text;
 
 use crate::{
     Cancel, Query, QueryError,
-    analyse::{
-        costs::ProcedureCosts,
-        line_sums::FileOfImage,
-        listing::{self, kind_name},
-    },
+    analyse::{costs::ProcedureCosts, line_sums::FileOfImage, listing},
     answer::{LineCaller, LineDetail, LineInstruction, LinePlace, LineStall, ListingStall},
     load::selection::Selection,
     query::View,
-    words::scale_name,
 };
 
 const PLACES_MAX: usize = 8;
@@ -109,7 +104,7 @@ impl Subject<'_> {
             demangled: String::new(),
             callers: Vec::new(),
             share: totals.head_samples / self.selection.primary_total().max(1) as f64,
-            scale: scale_name(self.costs.analysis.scale.kind).to_owned(),
+            scale: self.costs.analysis.scale.kind,
             cpi: totals.cpi(),
             cpi_min: totals.cpi_interval().min,
             cpi_max: listing::bounded(totals.cpi_interval()),
@@ -137,7 +132,7 @@ impl Subject<'_> {
     }
 
     fn stall(&self, stall: ListingStall, positions: &HashMap<u64, usize>) -> LineStall {
-        let is_bounded = self.costs.is_absolute() || stall.kind == kind_name(StallKind::Static);
+        let is_bounded = self.costs.is_absolute() || stall.kind == StallKind::Static;
         let culprit = stall.culprit_address.and_then(|a| positions.get(&a).copied());
         let place = culprit.and_then(|i| self.costs.lines[i].clone());
         let (file, line) = match place {

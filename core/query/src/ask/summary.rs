@@ -20,7 +20,7 @@ use crate::{
     load::{filter::wants, selection::Selection},
     parallel::in_parallel,
     query::View,
-    words::{names, scale_name, summary_label},
+    words::{names, summary_label},
 };
 
 /// A request to [`Query::summary`](crate::Query::summary).
@@ -303,7 +303,7 @@ impl Tally {
             procedures: self.procedures,
             procedures_left_out: self.left_out,
             cycles: period.map(|p| p * self.tallied),
-            scale: totals.and_then(|t| t.scale).map(|scale| scale_name(scale).to_owned()),
+            scale: totals.and_then(|t| t.scale),
             instructions: period.zip(self.totals.absolute_executed()).map(|(p, n)| p * n),
             cpi: self.totals.cpi(),
             cpi_min: totals.map(|t| t.cpi_interval().min),

@@ -8,7 +8,6 @@ use crate::{
     Cancel, Query, QueryError,
     analyse::{
         costs::ProcedureCosts,
-        listing::confidence_name,
         procedures::{ProcedureSamples, image_name},
         significance::{Comparison, Observed, compare, compare_given, false_discovery_rates},
         totals::Totals,
@@ -282,7 +281,7 @@ impl Row {
             image: self.name.0.clone(),
             change: self.change,
             factors: sides.factors(a.as_ref(), b.as_ref()),
-            confidence: confidence_name(confidences.min().unwrap_or(Confidence::Low)).to_owned(),
+            confidence: confidences.min().unwrap_or(Confidence::Low),
         }
     }
 

@@ -25,7 +25,6 @@ use crate::{
         samples::{CountsByEvent, ImageSamples, add_counts},
         selection::Selection,
     },
-    words::scale_name,
 };
 
 /// A row before the table is trimmed.
@@ -175,7 +174,7 @@ pub fn with_cpi(row: TopRow, totals: Option<&Totals>) -> TopRow {
         cpi: totals.cpi(),
         cpi_min: Some(totals.cpi_interval().min),
         cpi_max: bounded(totals.cpi_interval()),
-        scale: Some(scale_name(scale).to_owned()),
+        scale: Some(scale),
         ..row
     }
 }
