@@ -116,7 +116,7 @@ fn no_such_event() {
 fn an_empty_database() {
     let scratch = Scratch::new();
     for verb in ["top", "annotate"] {
-        assert_fails(&scratch.dwell(&[verb]), &["epoch", "dwell record"]);
+        assert_fails(&scratch.dwell(&[verb]), &["empty", "dwell record"]);
     }
     assert_eq!(scratch.json(&["epoch", "list"])["epochs"], Value::Array(vec![]));
 }

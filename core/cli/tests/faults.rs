@@ -247,7 +247,7 @@ fn processes_of_a_pid_namespace_are_not_confused() {
     assert!(refused.status == Some(1) && refused.stderr.contains("pid namespace"), "{refused:?}");
     let recorded = inside("record -a -e cpu-clock -F 2000 -- \"$1\" 200");
     assert_eq!(recorded.status, Some(0), "{recorded:?}");
-    assert!(recorded.stderr.contains("shown as [outside]"), "{recorded:?}");
+    assert!(recorded.stderr.contains("outside of it are shown as [outside]"), "{recorded:?}");
     let apps = scratch.json(&["top", "--by", "app", "-n", "0"]);
     let names: Vec<&str> =
         apps["rows"].as_array().unwrap().iter().filter_map(|r| r["app"].as_str()).collect();
