@@ -290,9 +290,8 @@ impl<'a> Join<'a> {
                 *sums.entry((from, offset(to))).or_default() += count as f64;
             }
         }
-        let compared = compare(self.capture.windows.iter().map(|window| window.iter().copied()));
-        let compared: BTreeMap<ImageOffset, Compared> =
-            compared.into_iter().filter_map(|(a, compared)| Some((offset(a)?, compared))).collect();
+        let compared = compare(self.capture.windows.iter().map(|window| window.iter().copied())).into_iter();
+        let compared: BTreeMap<_, Compared> = compared.filter_map(|(a, c)| Some((offset(a)?, c))).collect();
         for procedure in &mut self.procedures {
             let offsets = ProcedureOffsets::new(self.image, &procedure.instructions);
             let (start, end) = offsets.range().into_inner();
@@ -301,8 +300,8 @@ impl<'a> Join<'a> {
                 let from = offsets.index_of(from)?;
                 Some(Transfer { from, to: to.and_then(|to| offsets.index_of(to)), count })
             });
-            let counted = compared.range(start..=end);
-            let counted = counted.filter_map(|(o, compared)| Some(compared.counted(offsets.index_of(*o)?)));
+            let own = compared.range(start..=end);
+            let counted = own.filter_map(|(o, compared)| Some(compared.counted(offsets.index_of(*o)?)));
             (procedure.transfers, procedure.counted) = (transfers.collect(), counted.collect());
         }
     }
