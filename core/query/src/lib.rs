@@ -13,7 +13,6 @@ mod cancel;
 mod differences;
 mod error;
 mod load;
-mod once;
 mod parallel;
 mod query;
 mod words;

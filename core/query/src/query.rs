@@ -10,6 +10,7 @@ use std::{
 
 use dwell_image::{Image, LruCache};
 use dwell_profile::{Database, Epoch, EpochId, ImageRecord, name_to_text, text_to_path};
+use once_cell::sync::OnceCell;
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -27,7 +28,6 @@ use crate::{
         selection::Selection,
         source::{self, Built, Compared, SourceMap},
     },
-    once::Once,
 };
 
 /// The places where a [`Query`] looks for profiles, binaries and sources.
@@ -80,7 +80,7 @@ struct Views {
 }
 
 /// A view that may still be being read.
-type ViewSlot = Arc<Once<Arc<View>>>;
+type ViewSlot = Arc<OnceCell<Arc<View>>>;
 
 impl Views {
     fn slot(&mut self, key: (Vec<EpochId>, SampleFilter)) -> ViewSlot {
@@ -121,14 +121,14 @@ pub(crate) struct RowCost {
 /// Cached results for one set of epochs.
 pub(crate) struct View {
     pub selection: Selection,
-    procedures: Once<Vec<ProcedureSamples>>,
+    procedures: OnceCell<Vec<ProcedureSamples>>,
     /// Index of each source file name, without folders.
-    files: LruCache<Box<str>, Once<Arc<FileIndex>>>,
+    files: LruCache<Box<str>, OnceCell<Arc<FileIndex>>>,
     costs: CostsByProcedure,
     /// Cost of each procedure's row, by image (an index) and address.
     pub(crate) rows: LruCache<(usize, u64), RowCost>,
     /// Factors for the frequencies of each image's procedures, by image (an index).
-    scales: Mutex<FxHashMap<usize, Arc<Once<Scales>>>>,
+    scales: Mutex<FxHashMap<usize, Arc<OnceCell<Scales>>>>,
 }
 
 impl Query {
@@ -201,14 +201,14 @@ impl Query {
             let selection = Selection::read(&self.database, &epochs, filter)?;
             Ok::<_, QueryError>(Arc::new(View {
                 selection,
-                procedures: Once::default(),
+                procedures: OnceCell::default(),
                 files: LruCache::new(FILES_KEPT),
                 costs: LruCache::new(INSTRUCTIONS_KEPT),
                 rows: LruCache::new(ROWS_IN_SIGHT),
                 scales: Mutex::default(),
             }))
         };
-        slot.get_or_try(read).cloned()
+        slot.get_or_try_init(read).cloned()
     }
 
     pub(crate) fn procedures<'v>(
@@ -217,7 +217,7 @@ impl Query {
         cancel: &Cancel,
     ) -> Result<&'v [ProcedureSamples], QueryError> {
         let sampled = || procedures::sampled(&view.selection, &self.store, cancel);
-        view.procedures.get_or_try(sampled).map(Vec::as_slice)
+        view.procedures.get_or_try_init(sampled).map(Vec::as_slice)
     }
 
     /// Returns the index of the source files that have the same name as the file at `path`.
@@ -229,10 +229,10 @@ impl Query {
     ) -> Result<Arc<FileIndex>, QueryError> {
         let procedures = self.procedures(view, cancel)?;
         let name = path.file_name().map(name_to_text).unwrap_or_default();
-        let slot = view.files.get(&name.as_ref().into(), Once::default, |_| 1);
+        let slot = view.files.get(&name.as_ref().into(), OnceCell::default, |_| 1);
         let build =
             || FileIndex::build(&view.selection, &self.store, procedures, &name, cancel).map(Arc::new);
-        slot.get_or_try(build).cloned()
+        slot.get_or_try_init(build).cloned()
     }
 
     pub(crate) fn costs(&self, view: &View, procedure: &ProcedureSamples) -> Option<Arc<ProcedureCosts>> {
@@ -283,9 +283,9 @@ impl Query {
         view: &View,
         index: usize,
         image: &Image,
-        slot: &'s Once<Scales>,
+        slot: &'s OnceCell<Scales>,
     ) -> Option<&'s Scales> {
-        let scales = slot.get_or_try(|| {
+        let scales = slot.get_or_try_init(|| {
             let all = self.procedures(view, &Cancel::default())?;
             let own: Vec<&ProcedureSamples> = all.iter().filter(|p| p.image == index).collect();
             Ok::<Scales, QueryError>(scales::of_image(&view.selection, image, &own))

@@ -113,7 +113,7 @@ pub struct Session {
     times_at_epoch: Vec<EventTimes>,
     collector: Collector<LinuxHost>,
     merger: Merger<OwnedRecord>,
-    event_configs: Vec<EventConfig>,
+    configs: Vec<EventConfig>,
     clock: MeasuredClock,
     counting: Counting,
     notes: Notes,
@@ -154,7 +154,7 @@ impl Session {
         let host = LinuxHost::new();
         add_notes(&mut opened, &host, setup.branches, matches!(tasks, Tasks::All));
         let stacks_note = branch_stacks_note(&opened, setup.branch_stacks_hz);
-        let OpenedSource { mut source, event_configs, notes: texts } = opened;
+        let OpenedSource { mut source, configs, notes: texts } = opened;
         let mut notes = Notes::default();
         texts.into_iter().for_each(|text| notes.add(text));
         match stacks_note {
@@ -162,8 +162,8 @@ impl Session {
             text => text.into_iter().for_each(|text| notes.add(text)),
         }
         let (backend, aggregates) = (source.backend(), source.tables().is_some());
-        let epoch = new_epoch(setup.scope, setup.name, backend, &event_configs, notes.texts());
-        let events = event_configs.iter().map(|p| p.event.clone()).collect();
+        let epoch = new_epoch(setup.scope, setup.name, backend, &configs, notes.texts());
+        let events = configs.iter().map(|p| p.event.clone()).collect();
         let mut collector = Collector::new(host, events, setup.apart);
         if !sees_all_processes() {
             collector.call_hidden_processes();
@@ -190,7 +190,7 @@ impl Session {
             malformed: 0,
             collector,
             merger: Merger::default(),
-            event_configs,
+            configs,
             clock,
             counting: setup.counting,
             notes,
@@ -317,10 +317,10 @@ impl Session {
     fn cpu_ns(&self) -> f64 {
         /// The clock that is assumed where none was measured. Only the budget depends on it.
         const CLOCK_HZ: f64 = 3e9;
-        let Some((event_config, tally)) = self.tallies().find(|(p, _)| p.event.is_time()) else { return 0.0 };
-        let period_ns = match event_config.unit {
-            Unit::Nanoseconds => event_config.period as f64,
-            _ => event_config.period as f64 * 1e9 / self.clock.median_hz().unwrap_or(CLOCK_HZ),
+        let Some((config, tally)) = self.tallies().find(|(p, _)| p.event.is_time()) else { return 0.0 };
+        let period_ns = match config.unit {
+            Unit::Nanoseconds => config.period as f64,
+            _ => config.period as f64 * 1e9 / self.clock.median_hz().unwrap_or(CLOCK_HZ),
         };
         period_ns * tally.samples as f64
     }
@@ -417,12 +417,7 @@ impl Session {
         self.malformed += self.source.as_mut().map_or(0, |source| source.take_malformed());
         self.refresh_account();
         stored?; // On an error the tallies must not include samples that were not stored.
-        self.store.write_epoch(
-            &self.event_configs,
-            self.collector.counts.tallies(),
-            self.malformed,
-            &self.clock,
-        )
+        self.store.write_epoch(&self.configs, self.collector.counts.tallies(), self.malformed, &self.clock)
     }
 
     /// Stops sampling, counts the samples that are still on their way, stores them and ends the epoch.
@@ -484,7 +479,7 @@ impl Session {
 
     /// Returns the tallies of the epoch so far, by event.
     pub fn tallies(&self) -> impl Iterator<Item = (&EventConfig, Tally)> {
-        self.event_configs.iter().zip(self.collector.counts.tallies().iter().copied())
+        self.configs.iter().zip(self.collector.counts.tallies().iter().copied())
     }
 
     /// Returns the number of samples counted in the epoch so far.
@@ -551,7 +546,7 @@ fn branch_stacks_note(opened: &OpenedSource, hz: u32) -> Option<String> {
         return Some(format!("branch stacks (LBR, BRBE) are recorded, some {hz} a second of a busy CPU"));
     }
     let is_asked = hz > 0 && opened.source.backend() == Backend::Perf;
-    (is_asked && opened.event_configs.iter().any(EventConfig::is_hardware))
+    (is_asked && opened.configs.iter().any(EventConfig::is_hardware))
         .then(|| "no branch stacks: this machine has none (LBR, BRBE)".to_owned())
 }
 
@@ -559,13 +554,13 @@ fn new_epoch(
     scope: Scope,
     name: Option<String>,
     backend: Backend,
-    event_configs: &[EventConfig],
+    configs: &[EventConfig],
     notes: Vec<String>,
 ) -> Epoch {
     let start = Timestamp::now();
-    let none = |event_config: &EventConfig| EventRecord {
-        period: event_config.period,
-        unit: event_config.unit,
+    let none = |config: &EventConfig| EventRecord {
+        period: config.period,
+        unit: config.unit,
         samples: 0,
         lost: 0,
         throttled: 0,
@@ -582,7 +577,7 @@ fn new_epoch(
         cpu,
         backend: backend.name().to_owned(),
         scope,
-        events: event_configs.iter().map(|p| (p.event.clone(), none(p))).collect(),
+        events: configs.iter().map(|p| (p.event.clone(), none(p))).collect(),
         notes,
         bursts: None,
         breakpoints: None,

@@ -39,7 +39,7 @@ pub struct Store {
     began_boot_ns: u64,
     /// How often the database refused to store.
     pub failures: u64,
-    /// For each plan, the share of its enabled time that the event counted, at the last query.
+    /// For each event, the share of its enabled time that the event counted, at the last query.
     pub running_shares: Vec<Option<f64>>,
     /// Samples by event that were dropped because the database had refused them for too long.
     dropped: BTreeMap<Event, u64>,
@@ -121,12 +121,12 @@ impl Store {
     /// Writes the tallies of what was stored.
     pub fn write_epoch(
         &mut self,
-        event_configs: &[EventConfig],
+        configs: &[EventConfig],
         tallies: &[Tally],
         malformed: u64,
         clock: &MeasuredClock,
     ) -> Result<(), DatabaseError> {
-        self.epoch.events = self.records(event_configs, tallies, malformed);
+        self.epoch.events = self.records(configs, tallies, malformed);
         clock.write_to(&mut self.epoch.cpu);
         let written = self.writer.update(&self.epoch);
         self.failures += u64::from(written.is_err());
@@ -137,23 +137,23 @@ impl Store {
     /// event.
     pub fn records(
         &self,
-        event_configs: &[EventConfig],
+        configs: &[EventConfig],
         tallies: &[Tally],
         malformed: u64,
     ) -> BTreeMap<Event, EventRecord> {
-        let pairs = event_configs.iter().zip(tallies).enumerate();
-        let record = |(at, (event_config, tally)): (usize, (&EventConfig, &Tally))| {
-            let dropped = self.dropped.get(&event_config.event).copied().unwrap_or(0);
+        let pairs = configs.iter().zip(tallies).enumerate();
+        let record = |(at, (config, tally)): (usize, (&EventConfig, &Tally))| {
+            let dropped = self.dropped.get(&config.event).copied().unwrap_or(0);
             let record = EventRecord {
                 samples: tally.samples.saturating_sub(dropped),
                 lost: tally.lost + dropped + if at == 0 { malformed } else { 0 },
                 throttled: tally.throttled,
                 unknown: tally.unknown,
-                period: event_config.period,
-                unit: event_config.unit,
+                period: config.period,
+                unit: config.unit,
                 running_share: self.running_shares.get(at).copied().flatten(),
             };
-            (event_config.event.clone(), record)
+            (config.event.clone(), record)
         };
         pairs.map(record).collect()
     }
@@ -242,12 +242,11 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
         let mut store = Store::begin(&database.writer().unwrap(), epoch(), 10).unwrap();
-        let event_config =
+        let config =
             EventConfig { event: Event::CPU_CLOCK, unit: Unit::Nanoseconds, ..EventConfig::side_band() };
         let counted = |store: &Store, samples| {
             let tally = Tally { samples, ..Tally::default() };
-            let record =
-                store.records(std::slice::from_ref(&event_config), &[tally], 0)[&Event::CPU_CLOCK].clone();
+            let record = store.records(std::slice::from_ref(&config), &[tally], 0)[&Event::CPU_CLOCK].clone();
             (record.samples, record.lost)
         };
         store.put(batch(0..100)).unwrap();

@@ -68,7 +68,7 @@ const REGISTERS_LATER: u32 = 4;
 pub struct BpfSource {
     side_band: SideBand,
     tables: Rc<RefCell<Vec<BpfTables>>>,
-    event_configs: Vec<EventConfig>,
+    configs: Vec<EventConfig>,
     registers: bool,
     /// Number of samples of which one has its registers handed out, before [`LATER`].
     registers_every: u32,
@@ -93,23 +93,23 @@ enum Waiting {
 
 impl BpfSource {
     /// Loads the program and opens the events, disabled.
-    pub fn open(tasks: &Tasks, event_configs: &[EventConfig], registers: bool) -> Result<Self, CollectError> {
+    pub fn open(tasks: &Tasks, configs: &[EventConfig], registers: bool) -> Result<Self, CollectError> {
         if !matches!(tasks, Tasks::All) {
             return Err(lacks("it samples whole machines only; use perf for commands and processes"));
         }
-        if event_configs.len() > EVENTS_MAX {
+        if configs.len() > EVENTS_MAX {
             return Err(lacks(&format!("it counts {EVENTS_MAX} events at most")));
         }
         let registers = registers && REGISTER_MASK != 0;
         let cpus = online_cpus()?;
         let tables = Rc::default();
-        let attach = attach(&tables, &cpus, event_configs, registers);
+        let attach = attach(&tables, &cpus, configs, registers);
         Ok(BpfSource {
-            side_band: SideBand::open(event_configs, &cpus, attach)?,
+            side_band: SideBand::open(configs, &cpus, attach)?,
             tables,
-            event_configs: event_configs.to_vec(),
+            configs: configs.to_vec(),
             registers,
-            registers_every: registers_every(event_configs, &periods_of(event_configs)),
+            registers_every: registers_every(configs, &periods_of(configs)),
             opened: Instant::now(),
             later: false,
             since_ns: now_ns(),
@@ -165,12 +165,12 @@ impl BpfSource {
 fn attach(
     tables: &Rc<RefCell<Vec<BpfTables>>>,
     cpus: &[CpuId],
-    event_configs: &[EventConfig],
+    configs: &[EventConfig],
     registers: bool,
 ) -> Attach {
-    let (tables, cpus, events) = (Rc::clone(tables), cpus.to_vec(), event_configs.len());
-    let sizes = sizes(cpus.len(), event_configs);
-    let registers = if registers { register_sampling(event_configs) } else { RegisterSampling::default() };
+    let (tables, cpus, events) = (Rc::clone(tables), cpus.to_vec(), configs.len());
+    let sizes = sizes(cpus.len(), configs);
+    let registers = if registers { register_sampling(configs) } else { RegisterSampling::default() };
     Box::new(move |event, index, cpu| {
         let mut tables = tables.borrow_mut();
         let failed = |error: BpfError| lacks(&error.to_string());
@@ -193,43 +193,42 @@ fn lacks(why: &str) -> CollectError {
 }
 
 /// Returns the sizes of the two tables of each CPU: 3 MiB on small machines, less on large ones, where they add up.
-fn sizes(cpus: usize, event_configs: &[EventConfig]) -> Sizes {
+fn sizes(cpus: usize, configs: &[EventConfig]) -> Sizes {
     let bucket_bits = match cpus {
         0..=4 => 14,
         5..=32 => 13,
         _ => 12,
     };
-    let entries = event_configs.iter().map(|p| p.rate_hz).sum::<f64>() * BUFFER_SECONDS;
+    let entries = configs.iter().map(|p| p.rate_hz).sum::<f64>() * BUFFER_SECONDS;
     Sizes { bucket_bits, capacity: entries.clamp(BUFFER_ENTRIES_MIN, BUFFER_ENTRIES_MAX) as u32 }
 }
 
 /// Returns which events' registers are sampled. Directions of branches come from samples of time and instructions; the time
 /// that user code spends in the kernel comes from samples of time.
-fn register_sampling(event_configs: &[EventConfig]) -> RegisterSampling {
+fn register_sampling(configs: &[EventConfig]) -> RegisterSampling {
     let bits = |is_so: &dyn Fn(&EventConfig) -> bool| {
-        (0..).zip(event_configs).filter(|(_, p)| is_so(p)).fold(0, |bits, (at, _)| bits | 1_u32 << at)
+        (0..).zip(configs).filter(|(_, p)| is_so(p)).fold(0, |bits, (at, _)| bits | 1_u32 << at)
     };
     RegisterSampling {
-        every: registers_every(event_configs, &periods_of(event_configs)),
+        every: registers_every(configs, &periods_of(configs)),
         events: bits(&tells_registers),
-        entered: bits(&|event_config| event_config.event.is_time()),
+        entered: bits(&|config| config.event.is_time()),
     }
 }
 
-fn tells_registers(event_config: &EventConfig) -> bool {
-    (event_config.event.is_time() || event_config.event == Event::INSTRUCTIONS)
-        && event_config.samples_registers()
+fn tells_registers(config: &EventConfig) -> bool {
+    (config.event.is_time() || config.event == Event::INSTRUCTIONS) && config.samples_registers()
 }
 
 /// Returns the number of samples of which one has its registers handed out, with these periods.
-fn registers_every(event_configs: &[EventConfig], periods: &[u64]) -> u32 {
-    let telling = event_configs.iter().zip(periods).filter(|(event_config, _)| tells_registers(event_config));
-    let rate_hz: f64 = telling.map(|(event_config, period)| event_config.rate_hz_at(*period)).sum();
+fn registers_every(configs: &[EventConfig], periods: &[u64]) -> u32 {
+    let telling = configs.iter().zip(periods).filter(|(config, _)| tells_registers(config));
+    let rate_hz: f64 = telling.map(|(config, period)| config.rate_hz_at(*period)).sum();
     (rate_hz / REGISTERS_HZ).round().max(1.0) as u32
 }
 
-fn periods_of(event_configs: &[EventConfig]) -> Vec<u64> {
-    event_configs.iter().map(|event_config| event_config.period).collect()
+fn periods_of(configs: &[EventConfig]) -> Vec<u64> {
+    configs.iter().map(|config| config.period).collect()
 }
 
 /// Converts a notice to an item, with its time.
@@ -311,7 +310,7 @@ impl Source for BpfSource {
 
     fn set_periods(&mut self, periods: &[u64]) {
         self.side_band.set_periods(periods);
-        self.registers_every = registers_every(&self.event_configs, periods);
+        self.registers_every = registers_every(&self.configs, periods);
         self.tables.borrow_mut().iter_mut().for_each(|tables| self.set_registers(tables));
     }
 

@@ -8,7 +8,7 @@ use super::{Backend, Source, Tasks, bpf::BpfSource, kmod::KmodSource, perf::Perf
 use crate::{
     CollectError,
     run::options::{BackendChoice, Rate},
-    source::events::{EventConfig, event_config},
+    source::events::EventConfig,
     sys::event::PerfEvent,
 };
 
@@ -38,7 +38,7 @@ pub struct OpenedSource {
     /// The source, disabled.
     pub source: Box<dyn Source>,
     /// The events that it samples.
-    pub event_configs: Vec<EventConfig>,
+    pub configs: Vec<EventConfig>,
     /// Explains which choices were replaced by others, and why.
     pub notes: Vec<String>,
 }
@@ -85,10 +85,10 @@ fn open_with(
     tasks: &Tasks,
 ) -> Result<OpenedSource, CollectError> {
     let open = |events: &[Event]| {
-        let event_configs = event_configs(backend, events, request)?;
-        let source = open_plans(backend, tasks, &event_configs, request)?;
-        let notes = precision_note(&event_configs).into_iter().collect();
-        Ok(OpenedSource { source, event_configs, notes })
+        let configs = configs(backend, events, request)?;
+        let source = open_plans(backend, tasks, &configs, request)?;
+        let notes = precision_note(&configs).into_iter().collect();
+        Ok(OpenedSource { source, configs, notes })
     };
     if !request.events.is_empty() {
         return open(request.events);
@@ -122,53 +122,51 @@ fn open_best<T>(
 /// often. So the budget of a daemon, and the cost for sampled programs, hardly change.
 const INSTRUCTIONS_RARER: u64 = 4;
 
-fn event_configs(
+fn configs(
     backend: Backend,
     events: &[Event],
     request: &SourceRequest<'_>,
 ) -> Result<Vec<EventConfig>, CollectError> {
-    let mut event_configs = distinct_plans(events, request)?;
-    for event_config in
-        event_configs.iter_mut().filter(|event_config| event_config.event == Event::INSTRUCTIONS)
-    {
+    let mut configs = distinct_plans(events, request)?;
+    for config in configs.iter_mut().filter(|config| config.event == Event::INSTRUCTIONS) {
         if request.events.is_empty() {
-            *event_config = event_config.clone().rarer(INSTRUCTIONS_RARER);
+            *config = config.clone().rarer(INSTRUCTIONS_RARER);
         }
         // Only instructions are sampled precisely. The analysis of samples of time assumes where an imprecise interrupt puts
         // them (core/analysis/src/frequency/skid.rs). The kernel module opens its own events and does not support this.
         if backend != Backend::Kmod {
-            event_config.precise = PerfEvent::precise_at_best(event_config.counter, event_config.period);
+            config.precise = PerfEvent::precise_at_best(config.counter, config.period);
         }
     }
-    Ok(event_configs)
+    Ok(configs)
 }
 
 /// Returns a note on how far samples of instructions lie from the executed instruction.
-fn precision_note(event_configs: &[EventConfig]) -> Option<String> {
-    let event_config = event_configs.iter().find(|event_config| event_config.event == Event::INSTRUCTIONS)?;
-    let told = match event_config.precise {
+fn precision_note(configs: &[EventConfig]) -> Option<String> {
+    let config = configs.iter().find(|config| config.event == Event::INSTRUCTIONS)?;
+    let told = match config.precise {
         0 => "imprecise: samples land some instructions later",
         1 => "precise but for a constant skid",
         _ => "precise: samples name what was executed",
     };
-    Some(format!("instructions are {told} (precise_ip {})", event_config.precise))
+    Some(format!("instructions are {told} (precise_ip {})", config.precise))
 }
 
 fn distinct_plans(events: &[Event], request: &SourceRequest<'_>) -> Result<Vec<EventConfig>, CollectError> {
-    let mut event_configs: Vec<EventConfig> = Vec::new();
+    let mut configs: Vec<EventConfig> = Vec::new();
     for event in events {
-        let next = event_config(event, request.rate, request.clock_hz)?;
-        if event_configs.iter().all(|p| p.event != next.event) {
-            event_configs.push(next);
+        let next = EventConfig::new(event, request.rate, request.clock_hz)?;
+        if configs.iter().all(|p| p.event != next.event) {
+            configs.push(next);
         }
     }
-    Ok(event_configs)
+    Ok(configs)
 }
 
 fn open_plans(
     backend: Backend,
     tasks: &Tasks,
-    event_configs: &[EventConfig],
+    configs: &[EventConfig],
     request: &SourceRequest<'_>,
 ) -> Result<Box<dyn Source>, CollectError> {
     let lacks = |why: &str| Err(CollectError::Backend { backend, why: why.to_owned() });
@@ -185,11 +183,11 @@ fn open_plans(
         return lacks(&format!("it tells no {dimension} of a sample; perf does"));
     }
     match backend {
-        Backend::Kmod => Ok(Box::new(KmodSource::open(tasks, event_configs, request.registers)?)),
-        Backend::Bpf => Ok(Box::new(BpfSource::open(tasks, event_configs, request.registers)?)),
+        Backend::Kmod => Ok(Box::new(KmodSource::open(tasks, configs, request.registers)?)),
+        Backend::Bpf => Ok(Box::new(BpfSource::open(tasks, configs, request.registers)?)),
         Backend::Perf => {
-            let stacks = branch_stacks_plan(event_configs, request)?;
-            let mut source = PerfSource::open(tasks, event_configs, request.registers, stacks.as_ref())?;
+            let stacks = branch_stacks_plan(configs, request)?;
+            let mut source = PerfSource::open(tasks, configs, request.registers, stacks.as_ref())?;
             if request.dimensions.has(Dimension::Thread) {
                 source.report_threads();
             }
@@ -198,20 +196,23 @@ fn open_plans(
     }
 }
 
-/// Returns the plan for branch stacks. A stack is taken at every n-th branch, not after a fixed time, so that slow code has
+/// Returns the configuration for branch stacks. A stack is taken at every n-th branch, not after a fixed time, so that slow code has
 /// no more stacks than its share of executions (AutoFDO does the same: Chen, Li, Moseley, CGO 2016). Stacks are only sampled
 /// beside a hardware event: a user who requests a timer may want to leave the counters alone.
 fn branch_stacks_plan(
-    event_configs: &[EventConfig],
+    configs: &[EventConfig],
     request: &SourceRequest<'_>,
 ) -> Result<Option<EventConfig>, CollectError> {
-    if request.branch_stacks_hz == 0 || !event_configs.iter().any(EventConfig::is_hardware) {
+    if request.branch_stacks_hz == 0 || !configs.iter().any(EventConfig::is_hardware) {
         return Ok(None);
     }
-    let event_config =
-        event_config(&Event::named("branches"), Rate::Frequency(request.branch_stacks_hz), request.clock_hz)?;
+    let config = EventConfig::new(
+        &Event::named("branches"),
+        Rate::Frequency(request.branch_stacks_hz),
+        request.clock_hz,
+    )?;
     // An odd period visits all branches of a loop whose number of branches is a power of two.
-    Ok(Some(EventConfig { period: event_config.period | 1, ..event_config }))
+    Ok(Some(EventConfig { period: config.period | 1, ..config }))
 }
 
 /// Returns whether a backend can record a dimension. Tables contain counts by process at most, so samples that they do not
@@ -283,12 +284,8 @@ mod tests {
                 branch_stacks_hz: 0,
                 clock_hz: Some(3e9),
             };
-            let event_configs =
-                event_configs(Backend::Perf, &[Event::CYCLES, Event::INSTRUCTIONS], &request).unwrap();
-            event_configs
-                .iter()
-                .map(|event_config| (event_config.period, event_config.rate_hz))
-                .collect::<Vec<_>>()
+            let configs = configs(Backend::Perf, &[Event::CYCLES, Event::INSTRUCTIONS], &request).unwrap();
+            configs.iter().map(|config| (config.period, config.rate_hz)).collect::<Vec<_>>()
         };
         assert_eq!(periods(&[]), [(3_000_000, 1000.0), (12_000_000, 250.0)]);
         assert_eq!(periods(&[Event::CYCLES, Event::INSTRUCTIONS]), [(3_000_000, 1000.0); 2]);

@@ -1,6 +1,6 @@
 //! The table of events, and the periods that correspond to sampling rates.
 //!
-//! Enters: names as perf spells them, a rate, the measured clock. Leaves: plans of what to open. Never here: opening events.
+//! Enters: names as perf spells them, a rate, the measured clock. Leaves: configurations of events. Never here: opening events.
 
 use dwell_profile::{Event, Unit};
 use perf_event_open_sys::bindings as abi;
@@ -25,7 +25,44 @@ pub struct EventConfig {
 }
 
 impl EventConfig {
-    /// Returns a plan for an event that never occurs. It carries the records that come with any event.
+    /// Returns the configuration for sampling an event at a rate. `clock_hz` is the measured core clock.
+    pub fn new(event: &Event, rate: Rate, clock_hz: Option<f64>) -> Result<EventConfig, CollectError> {
+        let Some(known) = KNOWN.iter().find(|k| k.name == event.name()) else {
+            let (name, why) = (event.name().to_owned(), "it is not one that dwell knows".to_owned());
+            return Err(CollectError::NoSuchEvent { name, why, known: known_names() });
+        };
+        let per_second = match (known.unit, known.cycles_apart) {
+            (Unit::Nanoseconds, _) => NANOSECONDS,
+            (_, 0) => 1.0, // Page faults etc.: sample each one, unless a period is given.
+            (_, apart) => clock_hz.unwrap_or(CLOCK_HZ_ASSUMED) / apart as f64,
+        };
+        let period = match rate {
+            Rate::Continuous { hz_max } => continuous_period(known, per_second, hz_max),
+            asked => period_of(asked, per_second)?,
+        };
+        if known.unit == Unit::Nanoseconds && period < TIMER_PERIOD_NS_MIN {
+            let expected = format!("a period of at least {TIMER_PERIOD_NS_MIN} ns");
+            return Err(CollectError::BadRate {
+                asked: format!("{} every {period} ns", known.name),
+                expected,
+            });
+        }
+        // Each event has one name in the database.
+        let event = match known.name {
+            "cpu-cycles" => Event::CYCLES,
+            "branch-instructions" => Event::named("branches"),
+            name => Event::named(name),
+        };
+        let counter = Counter { kind: known.kind, config: u64::from(known.config) };
+        let rate_hz = if known.cycles_apart == 0 && known.unit == Unit::Events {
+            1e3
+        } else {
+            per_second / period as f64
+        };
+        Ok(EventConfig { event, counter, unit: known.unit, period, rate_hz, precise: 0 })
+    }
+
+    /// Returns the configuration of an event that never occurs. It carries the records that come with any event.
     pub fn side_band() -> Self {
         let config = u64::from(abi::PERF_COUNT_SW_DUMMY);
         let counter = Counter { kind: abi::PERF_TYPE_SOFTWARE, config };
@@ -50,7 +87,7 @@ impl EventConfig {
         self.unit == Unit::Nanoseconds
     }
 
-    /// Returns this plan with a period that is `times` as long.
+    /// Returns this configuration with a period that is `times` as long.
     pub fn rarer(self, times: u64) -> Self {
         EventConfig {
             period: self.period.saturating_mul(times),
@@ -131,40 +168,9 @@ const TIMER_PERIOD_NS_MIN: u64 = 10_000;
 const FREQUENCY_MAX: u32 = 100_000;
 const NANOSECONDS: f64 = 1e9;
 
-/// Returns the names that [`plan`] accepts.
+/// Returns the names that [`EventConfig::new`] accepts.
 pub fn known_names() -> Vec<&'static str> {
     KNOWN.iter().map(|k| k.name).collect()
-}
-
-/// Returns the plan for sampling an event at a rate. `clock_hz` is the measured core clock.
-pub fn event_config(event: &Event, rate: Rate, clock_hz: Option<f64>) -> Result<EventConfig, CollectError> {
-    let Some(known) = KNOWN.iter().find(|k| k.name == event.name()) else {
-        let (name, why) = (event.name().to_owned(), "it is not one that dwell knows".to_owned());
-        return Err(CollectError::NoSuchEvent { name, why, known: known_names() });
-    };
-    let per_second = match (known.unit, known.cycles_apart) {
-        (Unit::Nanoseconds, _) => NANOSECONDS,
-        (_, 0) => 1.0, // Page faults etc.: sample each one, unless a period is given.
-        (_, apart) => clock_hz.unwrap_or(CLOCK_HZ_ASSUMED) / apart as f64,
-    };
-    let period = match rate {
-        Rate::Continuous { hz_max } => continuous_period(known, per_second, hz_max),
-        asked => period_of(asked, per_second)?,
-    };
-    if known.unit == Unit::Nanoseconds && period < TIMER_PERIOD_NS_MIN {
-        let expected = format!("a period of at least {TIMER_PERIOD_NS_MIN} ns");
-        return Err(CollectError::BadRate { asked: format!("{} every {period} ns", known.name), expected });
-    }
-    // Each event has one name in the database.
-    let event = match known.name {
-        "cpu-cycles" => Event::CYCLES,
-        "branch-instructions" => Event::named("branches"),
-        name => Event::named(name),
-    };
-    let counter = Counter { kind: known.kind, config: u64::from(known.config) };
-    let rate_hz =
-        if known.cycles_apart == 0 && known.unit == Unit::Events { 1e3 } else { per_second / period as f64 };
-    Ok(EventConfig { event, counter, unit: known.unit, period, rate_hz, precise: 0 })
 }
 
 fn period_of(rate: Rate, per_second: f64) -> Result<u64, CollectError> {
@@ -208,7 +214,7 @@ mod tests {
 
     #[test]
     fn rates_become_periods() {
-        let tell = |name: &str, rate| match event_config(&Event::named(name), rate, Some(3e9)) {
+        let tell = |name: &str, rate| match EventConfig::new(&Event::named(name), rate, Some(3e9)) {
             Ok(p) => format!("{} {} {}\n", p.event, p.period, p.unit.name()),
             Err(e) => format!("{e}\n"),
         };
@@ -252,7 +258,8 @@ mod tests {
     /// The expected numbers are those that perf uses (`perf stat -vv -e NAME`).
     #[test]
     fn caches_are_numbered_as_perf_does() {
-        let counter = |name| event_config(&Event::named(name), Rate::Period(1), None).expect("known").counter;
+        let counter =
+            |name| EventConfig::new(&Event::named(name), Rate::Period(1), None).expect("known").counter;
         let config = |name| (counter(name).kind, counter(name).config);
         let names =
             ["L1-dcache-load-misses", "L1-icache-load-misses", "dTLB-load-misses", "iTLB-load-misses"];

@@ -160,7 +160,7 @@ pub trait Source {
         SourceTally::default()
     }
 
-    /// Returns how long each event has counted since it was opened, in the order of the plans. This may interrupt each CPU
+    /// Returns how long each event has counted since it was opened, in the order of the configurations. This may interrupt each CPU
     /// once for each event, so call it only when something is stored or a user requests it.
     fn times(&mut self) -> Vec<EventTimes> {
         Vec::new()

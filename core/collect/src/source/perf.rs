@@ -15,11 +15,7 @@ use dwell_profile::{CpuId, EventIndex, Tid};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{
-    Backend, Features, ROUND_MIN, Source, SourceTally, Tasks,
-    cpus::online_cpus,
-    now_ns,
-};
+use super::{Backend, Features, ROUND_MIN, Source, SourceTally, Tasks, cpus::online_cpus, now_ns};
 use crate::loss::LossCause;
 use crate::sys::event_times::EventTimes;
 use crate::{
@@ -142,7 +138,7 @@ impl Role {
 /// The way in which an event is opened on each CPU.
 struct Opening {
     role: Role,
-    event_config: EventConfig,
+    config: EventConfig,
     attributes: Attributes,
 }
 
@@ -174,29 +170,29 @@ struct Sampler {
 }
 
 impl PerfSource {
-    /// Opens all events, disabled. The side band comes with the first plan's event. The kernel cannot open an event for a
+    /// Opens all events, disabled. The side band comes with the first configured event. The kernel cannot open an event for a
     /// whole process at once, so if a thread was created in the meantime, everything is opened again, a few times.
-    /// `branch_stacks` is opened beside the plans if the machine supports it.
+    /// `branch_stacks` is opened beside the others if the machine supports it.
     pub fn open(
         tasks: &Tasks,
-        event_configs: &[EventConfig],
+        configs: &[EventConfig],
         registers: bool,
         branch_stacks: Option<&EventConfig>,
     ) -> Result<Self, CollectError> {
-        PerfSource::open_listed(tasks, &mut || open::task_ids(tasks), event_configs, registers, branch_stacks)
+        PerfSource::open_listed(tasks, &mut || open::task_ids(tasks), configs, registers, branch_stacks)
     }
 
     fn open_listed(
         tasks: &Tasks,
         list: &mut dyn FnMut() -> Vec<Option<Tid>>,
-        event_configs: &[EventConfig],
+        configs: &[EventConfig],
         registers: bool,
         branch_stacks: Option<&EventConfig>,
     ) -> Result<Self, CollectError> {
         let mut left = OPENINGS_MAX;
         loop {
             let ids = list();
-            let mut source = PerfSource::opened(tasks, &ids, event_configs, registers, branch_stacks)?;
+            let mut source = PerfSource::opened(tasks, &ids, configs, registers, branch_stacks)?;
             left -= 1;
             source.escaped = list().iter().filter(|id| ids.binary_search(id).is_err()).count();
             if source.escaped == 0 || left == 0 {
@@ -208,16 +204,16 @@ impl PerfSource {
     fn opened(
         tasks: &Tasks,
         ids: &[Option<Tid>],
-        event_configs: &[EventConfig],
+        configs: &[EventConfig],
         registers: bool,
         branch_stacks: Option<&EventConfig>,
     ) -> Result<Self, CollectError> {
-        let indexed = sampled(event_configs).collect::<Vec<_>>();
-        let mut source = PerfSource::empty(tasks, registers, open::ring_bytes(event_configs, branch_stacks));
+        let indexed = sampled(configs).collect::<Vec<_>>();
+        let mut source = PerfSource::empty(tasks, registers, open::ring_bytes(configs, branch_stacks));
         let cpus = online_cpus()?;
         source.open_all(&indexed, tasks, ids, &cpus)?;
-        if let Some(event_config) = branch_stacks {
-            source.open_branch_stacks(event_config, tasks, ids, &cpus);
+        if let Some(config) = branch_stacks {
+            source.open_branch_stacks(config, tasks, ids, &cpus);
         }
         Ok(source)
     }
@@ -225,13 +221,12 @@ impl PerfSource {
     /// Opens the events of the whole machine on these CPUs, disabled, and passes each sampled event to `attach`, since its
     /// samples do not go into the rings. The side band comes with an event that counts nothing.
     pub fn open_attached(
-        event_configs: &[EventConfig],
+        configs: &[EventConfig],
         cpus: &[CpuId],
         attach: Attach,
     ) -> Result<Self, CollectError> {
-        let indexed: Vec<_> = std::iter::once((Role::SideBand, EventConfig::side_band()))
-            .chain(sampled(event_configs))
-            .collect();
+        let indexed: Vec<_> =
+            std::iter::once((Role::SideBand, EventConfig::side_band())).chain(sampled(configs)).collect();
         let mut source = PerfSource::empty(&Tasks::All, false, open::ring_bytes(&[], None));
         source.attach = Some(attach);
         source.open_all(&indexed, &Tasks::All, &[None], cpus)?;
@@ -456,7 +451,7 @@ impl Source for PerfSource {
     fn set_periods(&mut self, periods: &[u64]) {
         for opening in &mut self.openings {
             let period = opening.role.sampled().and_then(|index| periods.get(index.index()));
-            opening.event_config.period = period.copied().unwrap_or(opening.event_config.period);
+            opening.config.period = period.copied().unwrap_or(opening.config.period);
         }
         let now = now_ns();
         for sampler in &mut self.samplers {
@@ -502,11 +497,9 @@ impl Sampler {
     }
 }
 
-/// Returns the plans as sampled events, in their order.
-fn sampled(event_configs: &[EventConfig]) -> impl Iterator<Item = (Role, EventConfig)> {
-    (0..)
-        .zip(event_configs)
-        .map(|(index, event_config)| (Role::Sampled(EventIndex(index)), event_config.clone()))
+/// Returns the configurations as sampled events, in their order.
+fn sampled(configs: &[EventConfig]) -> impl Iterator<Item = (Role, EventConfig)> {
+    (0..).zip(configs).map(|(index, config)| (Role::Sampled(EventIndex(index)), config.clone()))
 }
 
 /// Returns the interval between rewrites of periods after this much time.

@@ -23,8 +23,8 @@ pub struct SideBand(PerfSource);
 impl SideBand {
     /// Opens the side band and the planned events on these CPUs, disabled. Each planned event is passed to `attach`, since its
     /// samples do not go into the rings.
-    pub fn open(event_configs: &[EventConfig], cpus: &[CpuId], attach: Attach) -> Result<Self, CollectError> {
-        PerfSource::open_attached(event_configs, cpus, attach).map(SideBand)
+    pub fn open(configs: &[EventConfig], cpus: &[CpuId], attach: Attach) -> Result<Self, CollectError> {
+        PerfSource::open_attached(configs, cpus, attach).map(SideBand)
     }
 
     /// Returns the abilities of the events, and the bytes of the rings.

@@ -487,7 +487,7 @@ impl<'w> Daemon<'w> {
 
 /// Returns the requested periods of a session that was just opened.
 fn asked_periods(session: &Session) -> Vec<u64> {
-    session.tallies().map(|(event_config, _)| event_config.period).collect()
+    session.tallies().map(|(config, _)| config.period).collect()
 }
 
 fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {

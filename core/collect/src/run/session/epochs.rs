@@ -17,7 +17,7 @@ use crate::{
 pub struct Next {
     /// Its name.
     pub name: Option<String>,
-    /// Its periods by event, in the order of the plans. `None`: unchanged.
+    /// Its periods by event, in the order of the configurations. `None`: unchanged.
     pub periods: Option<Vec<u64>>,
 }
 
@@ -63,22 +63,22 @@ impl Session {
     /// If periods change, samples of the old ones belong to the old epoch and those of the new ones to the new epoch. They
     /// are separated by their time.
     pub fn begin_epoch(&mut self, writer: &Writer, next: Next) -> Result<EpochId, CollectError> {
-        let then: Vec<u64> = self.event_configs.iter().map(|p| p.period).collect();
-        let mut event_configs = self.event_configs.clone();
-        for (event_config, period) in event_configs.iter_mut().zip(next.periods.iter().flatten()) {
-            event_config.rate_hz = event_config.rate_hz_at(*period);
-            event_config.period = *period;
+        let then: Vec<u64> = self.configs.iter().map(|p| p.period).collect();
+        let mut configs = self.configs.clone();
+        for (config, period) in configs.iter_mut().zip(next.periods.iter().flatten()) {
+            config.rate_hz = config.rate_hz_at(*period);
+            config.period = *period;
         }
         let mut notes = self.notes.clone();
         notes.remove(Subject::UncertainNames); // This note is about the old epoch.
         let scope = self.store.epoch.scope.clone();
-        let epoch = new_epoch(scope, next.name, self.backend, &event_configs, notes.texts());
+        let epoch = new_epoch(scope, next.name, self.backend, &configs, notes.texts());
         let id = epoch.id.clone();
         // This comes first because it is the most likely to fail. Nothing has changed so far.
         let store = Store::begin(writer, epoch, self.unstored_max)?;
         self.take_aggregated();
         if next.periods.is_some() {
-            self.change_periods(&event_configs.iter().map(|p| p.period).collect::<Vec<_>>());
+            self.change_periods(&configs.iter().map(|p| p.period).collect::<Vec<_>>());
         }
         if let Err(error) = self.end_epoch() {
             self.change_periods(&then);
@@ -86,7 +86,7 @@ impl Session {
             let _ = writer.database().remove(&id); // An epoch that cannot be removed stays, empty.
             return Err(error);
         }
-        (self.store, self.event_configs, self.notes) = (store, event_configs, notes);
+        (self.store, self.configs, self.notes) = (store, configs, notes);
         self.begin_tallies();
         Ok(id)
     }
@@ -172,15 +172,15 @@ impl Session {
     /// Sets other periods at the very start, before anything was sampled.
     pub fn set_first_periods(&mut self, periods: &[u64]) {
         self.source.iter_mut().for_each(|source| source.set_periods(periods));
-        for (event_config, period) in self.event_configs.iter_mut().zip(periods) {
-            event_config.rate_hz = event_config.rate_hz_at(*period);
-            event_config.period = *period;
+        for (config, period) in self.configs.iter_mut().zip(periods) {
+            config.rate_hz = config.rate_hz_at(*period);
+            config.period = *period;
         }
     }
 
     /// Returns periods and tallies of the epoch so far, as they will be stored.
     pub fn records(&self) -> BTreeMap<Event, EventRecord> {
-        self.store.records(&self.event_configs, self.collector.counts.tallies(), self.malformed)
+        self.store.records(&self.configs, self.collector.counts.tallies(), self.malformed)
     }
 
     /// Returns the same as [`Session::records`], including the samples that the kernel still holds, where the source reports
@@ -206,12 +206,12 @@ impl Session {
 
     /// Returns the samples per second of a busy CPU that the events of time should give; 0 if there is none.
     pub fn rate_hz(&self) -> f64 {
-        self.event_configs.iter().filter(|p| p.event.is_time()).map(|p| p.rate_hz).sum()
+        self.configs.iter().filter(|p| p.event.is_time()).map(|p| p.rate_hz).sum()
     }
 
     /// Returns the samples per second of a busy CPU, of all events, that come by interrupts and so have a cost.
     pub fn interrupts_hz(&self) -> f64 {
-        self.event_configs.iter().filter(|p| p.interrupts()).map(|p| p.rate_hz).sum()
+        self.configs.iter().filter(|p| p.interrupts()).map(|p| p.rate_hz).sum()
     }
 
     /// Returns the core clock as measured in the epoch, in Hz.
@@ -239,10 +239,10 @@ impl Session {
         let mut by_event: BTreeMap<Event, Vec<u64>> = BTreeMap::new();
         for ((event, cpu), total) in self.source_tally().by_cpu {
             let before = self.at_epoch.by_cpu.get(&(event, cpu)).copied().unwrap_or(0);
-            let Some(event_config) = self.event_configs.get(event.index()).filter(|_| total > before) else {
+            let Some(config) = self.configs.get(event.index()).filter(|_| total > before) else {
                 continue;
             };
-            let by_cpu = by_event.entry(event_config.event.clone()).or_default();
+            let by_cpu = by_event.entry(config.event.clone()).or_default();
             by_cpu.resize(by_cpu.len().max(cpu.0 as usize + 1), 0);
             by_cpu[cpu.0 as usize] = total - before;
         }

@@ -71,7 +71,7 @@ impl Session {
     /// be corrected for, because the instructions that they would have named are not known.
     pub(super) fn note_new_tasks(&mut self) {
         let born = self.source_tally().born - self.at_epoch.born;
-        let missing = born * self.event_configs.len() as u64 / 2; // On average, half a period of each event is missing.
+        let missing = born * self.configs.len() as u64 / 2; // On average, half a period of each event is missing.
         let share = missing as f64 / (missing + self.samples()).max(1) as f64;
         if share >= TOLD_MISSING || self.notes.has(Subject::NewTasks) {
             self.set_note(Subject::NewTasks, new_tasks_note(born, missing, share));

@@ -5,15 +5,15 @@ use std::{path::Path, time::Instant};
 use dwell_profile::{CountedEvent, EventIndex, Pid};
 
 use super::*;
-use crate::{entries::Place, run::options::Rate, source::events::event_config};
+use crate::{entries::Place, run::options::Rate, source::events::EventConfig};
 
-fn event_configs(events: &[Event], hz: u32) -> Vec<EventConfig> {
-    events.iter().map(|event| event_config(event, Rate::Frequency(hz), None).unwrap()).collect()
+fn configs(events: &[Event], hz: u32) -> Vec<EventConfig> {
+    events.iter().map(|event| EventConfig::new(event, Rate::Frequency(hz), None).unwrap()).collect()
 }
 
 /// Returns an open source, or `None` where this machine does not permit it.
-fn open(test: &str, event_configs: &[EventConfig]) -> Option<BpfSource> {
-    match BpfSource::open(&Tasks::All, event_configs, true) {
+fn open(test: &str, configs: &[EventConfig]) -> Option<BpfSource> {
+    match BpfSource::open(&Tasks::All, configs, true) {
         Ok(source) => Some(source),
         Err(error) => {
             eprintln!("SKIPPED {test}: {error}");
@@ -49,7 +49,7 @@ fn take_all(source: &mut BpfSource, merger: &mut Merger<OwnedRecord>) -> Vec<Ent
 #[test]
 fn samples_are_counted_lost_or_in_the_idle_task() {
     let test = "samples_are_counted_lost_or_in_the_idle_task";
-    let Some(mut source) = open(test, &event_configs(&[Event::CPU_CLOCK, Event::named("page-faults")], 2000))
+    let Some(mut source) = open(test, &configs(&[Event::CPU_CLOCK, Event::named("page-faults")], 2000))
     else {
         return;
     };
@@ -94,15 +94,14 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
 
 #[test]
 fn what_is_no_whole_machine_is_refused() {
-    let refused =
-        BpfSource::open(&Tasks::Running(vec![Pid(1)]), &event_configs(&[Event::CPU_CLOCK], 100), false);
+    let refused = BpfSource::open(&Tasks::Running(vec![Pid(1)]), &configs(&[Event::CPU_CLOCK], 100), false);
     assert!(matches!(refused, Err(CollectError::Backend { backend: Backend::Bpf, .. })));
 }
 
 #[test]
 fn executions_are_told_with_what_is_executed() {
     let test = "executions_are_told_with_what_is_executed";
-    let Some(mut source) = open(test, &event_configs(&[Event::CPU_CLOCK], 100)) else { return };
+    let Some(mut source) = open(test, &configs(&[Event::CPU_CLOCK], 100)) else { return };
     let mut merger = Merger::default();
     source.enable().unwrap();
     let mut child = std::process::Command::new("true").spawn().unwrap();
@@ -128,7 +127,7 @@ fn executions_are_told_with_what_is_executed() {
 #[test]
 fn a_process_that_executes_another_program_is_looked_up_anew() {
     let test = "a_process_that_executes_another_program_is_looked_up_anew";
-    let Some(mut source) = open(test, &event_configs(&[Event::CPU_CLOCK], 2000)) else { return };
+    let Some(mut source) = open(test, &configs(&[Event::CPU_CLOCK], 2000)) else { return };
     // Copies that no other process executes.
     let folder = tempfile::tempdir().unwrap();
     let copy = |shell: &str| {
@@ -183,7 +182,7 @@ fn a_process_that_executes_another_program_is_looked_up_anew() {
 #[test]
 fn registers_are_handed_out_rarely_later() {
     let test = "registers_are_handed_out_rarely_later";
-    let Some(mut source) = open(test, &event_configs(&[Event::CPU_CLOCK], 2000)) else { return };
+    let Some(mut source) = open(test, &configs(&[Event::CPU_CLOCK], 2000)) else { return };
     source.enable().unwrap();
     // One sample in 20, then in 80, of some 800 of ours each time. Other processes have other shares of user code.
     let own = Pid(std::process::id());

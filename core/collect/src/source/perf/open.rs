@@ -1,6 +1,6 @@
-//! Opens perf events and their rings: for all plans, tasks and CPUs, and later for CPUs that come online.
+//! Opens perf events and their rings: for all configured events, tasks and CPUs, and later for CPUs that come online.
 //!
-//! Enters: plans and tasks. Leaves: [`PerfSource`]'s events, disabled or in the state of the others. Never here: records.
+//! Enters: configurations and tasks. Leaves: [`PerfSource`]'s events, disabled or in the state of the others. Never here: records.
 
 use std::{collections::BTreeSet, io};
 
@@ -45,17 +45,16 @@ impl PerfSource {
     /// Opens the planned events: for each task or the whole machine, on each CPU.
     pub(super) fn open_all(
         &mut self,
-        event_configs: &[(Role, EventConfig)],
+        configs: &[(Role, EventConfig)],
         tasks: &Tasks,
         ids: &[Option<Tid>],
         cpus: &[CpuId],
     ) -> Result<(), CollectError> {
-        allow_files(ids.len() * cpus.len() * event_configs.len() + 64);
-        for (at, (role, event_config)) in event_configs.iter().enumerate() {
-            let wanted = self.attributes(event_config, tasks, at == 0);
-            let attributes =
-                self.negotiate(wanted, tasks, event_config, ids.first().copied().flatten(), cpus)?;
-            let opening = Opening { role: *role, event_config: event_config.clone(), attributes };
+        allow_files(ids.len() * cpus.len() * configs.len() + 64);
+        for (at, (role, config)) in configs.iter().enumerate() {
+            let wanted = self.attributes(config, tasks, at == 0);
+            let attributes = self.negotiate(wanted, tasks, config, ids.first().copied().flatten(), cpus)?;
+            let opening = Opening { role: *role, config: config.clone(), attributes };
             for (task, cpu) in ids.iter().flat_map(|task| cpus.iter().map(|cpu| (*task, *cpu))) {
                 self.open_one(&opening, task, cpu)?;
             }
@@ -78,7 +77,7 @@ impl PerfSource {
     /// another user of the branches makes the kernel take turns.
     pub(super) fn open_branch_stacks(
         &mut self,
-        event_config: &EventConfig,
+        config: &EventConfig,
         tasks: &Tasks,
         ids: &[Option<Tid>],
         cpus: &[CpuId],
@@ -88,10 +87,10 @@ impl PerfSource {
             registers: false,
             branch_stacks: true,
             lost: self.granted.counts_lost,
-            ..self.attributes(event_config, tasks, false)
+            ..self.attributes(config, tasks, false)
         };
         allow_files(self.samplers.len() + ids.len() * cpus.len() + 64);
-        let opening = Opening { role: Role::BranchStacks, event_config: event_config.clone(), attributes };
+        let opening = Opening { role: Role::BranchStacks, config: config.clone(), attributes };
         let mut places = ids.iter().flat_map(|task| cpus.iter().map(|cpu| (*task, *cpu)));
         let opened = places.try_for_each(|(task, cpu)| self.open_one(&opening, task, cpu));
         if opened.is_ok() && self.samplers.iter().any(|s| s.role == Role::BranchStacks) {
@@ -119,22 +118,22 @@ impl PerfSource {
         Ok(())
     }
 
-    fn attributes(&self, event_config: &EventConfig, tasks: &Tasks, first: bool) -> Attributes {
+    fn attributes(&self, config: &EventConfig, tasks: &Tasks, first: bool) -> Attributes {
         Attributes {
-            counter: event_config.counter,
-            period: event_config.period,
+            counter: config.counter,
+            period: config.period,
             exclude_kernel: self.granted.user_only,
             // The timer of cpu-clock runs on an idle CPU; cycles stop there by themselves, and some PMUs refuse this
             // attribute.
-            exclude_idle: event_config.is_timer(),
+            exclude_idle: config.is_timer(),
             inherit: !matches!(tasks, Tasks::All),
             enable_on_exec: matches!(tasks, Tasks::FromExec(_)),
             side_band: first,
             build_ids: true,
             lost: true,
             for_program: self.attach.is_some(),
-            precise: event_config.precise,
-            registers: self.granted.registers && event_config.samples_registers(),
+            precise: config.precise,
+            registers: self.granted.registers && config.samples_registers(),
             branch_stacks: false,
             watermark_bytes: (self.ring_bytes / 2) as u32,
         }
@@ -145,7 +144,7 @@ impl PerfSource {
         &mut self,
         mut attributes: Attributes,
         tasks: &Tasks,
-        event_config: &EventConfig,
+        config: &EventConfig,
         task: Option<Tid>,
         cpus: &[CpuId],
     ) -> Result<Attributes, CollectError> {
@@ -169,15 +168,15 @@ impl PerfSource {
                 Some(Errno::INVAL | Errno::TOOBIG) if attributes.build_ids => attributes.build_ids = false,
                 Some(Errno::INVAL | Errno::OPNOTSUPP) if attributes.registers => attributes.registers = false,
                 Some(Errno::SRCH) => break, // This task just ended; the others may be alive.
-                Some(e) if is_lacking(e, event_config) => {
+                Some(e) if is_lacking(e, config) => {
                     let why =
                         "this machine does not count it (virtual machines often have no PMU)".to_owned();
-                    let name = event_config.event.name().to_owned();
+                    let name = config.event.name().to_owned();
                     return Err(CollectError::NoSuchEvent { name, why, known: known_names() });
                 }
                 _ => {
                     return Err(CollectError::Open {
-                        event: event_config.event.name().to_owned(),
+                        event: config.event.name().to_owned(),
                         cpu,
                         source: error,
                     });
@@ -191,10 +190,10 @@ impl PerfSource {
     }
 
     fn open_one(&mut self, opening: &Opening, task: Option<Tid>, cpu: CpuId) -> Result<(), CollectError> {
-        let event_config = &opening.event_config;
-        let failed = |source| CollectError::Open { event: event_config.event.name().to_owned(), cpu, source };
+        let config = &opening.config;
+        let failed = |source| CollectError::Open { event: config.event.name().to_owned(), cpu, source };
         let at = self.samplers.len();
-        let mut period = RandomPeriod::new(event_config.period, opening.attributes.inherit, seed(at));
+        let mut period = RandomPeriod::new(config.period, opening.attributes.inherit, seed(at));
         let attributes = Attributes { period: period.first(), ..opening.attributes };
         let event = match PerfEvent::open(&attributes, task, cpu) {
             Ok(event) => event,
@@ -219,7 +218,7 @@ impl PerfSource {
         if opening.role == Role::BranchStacks {
             self.with_branches.insert(id);
         }
-        let (mean, rewritten_ns) = (event_config.period, now_ns());
+        let (mean, rewritten_ns) = (config.period, now_ns());
         self.samplers.push(Sampler {
             event,
             cpu,
@@ -230,7 +229,7 @@ impl PerfSource {
             lost: 0,
             times: EventTimes::default(),
             rewritten_ns,
-            counts_time: event_config.is_timer() && task.is_none(),
+            counts_time: config.is_timer() && task.is_none(),
         });
         Ok(())
     }
@@ -277,14 +276,14 @@ fn denied(error: &io::Error, tasks: &Tasks, task: Option<Tid>) -> CollectError {
 
 /// Returns whether the error means that this machine lacks the event. For a cache event that the kernel knows to be
 /// uncountable, the error is EINVAL.
-pub fn is_lacking(errno: Errno, event_config: &EventConfig) -> bool {
+pub fn is_lacking(errno: Errno, config: &EventConfig) -> bool {
     matches!(errno, Errno::NOENT | Errno::OPNOTSUPP | Errno::NODEV | Errno::NXIO)
-        || errno == Errno::INVAL && event_config.counter.kind == abi::PERF_TYPE_HW_CACHE
+        || errno == Errno::INVAL && config.counter.kind == abi::PERF_TYPE_HW_CACHE
 }
 
-/// Returns the bytes of a ring for samples of these plans.
-pub(super) fn ring_bytes(event_configs: &[EventConfig], branch_stacks: Option<&EventConfig>) -> usize {
-    let samples = event_configs.iter().map(|p| p.rate_hz).sum::<f64>() * SAMPLE_BYTES;
+/// Returns the bytes of a ring for samples of these events.
+pub(super) fn ring_bytes(configs: &[EventConfig], branch_stacks: Option<&EventConfig>) -> usize {
+    let samples = configs.iter().map(|p| p.rate_hz).sum::<f64>() * SAMPLE_BYTES;
     let bytes = (samples + branch_stacks.map_or(0.0, |p| p.rate_hz * STACK_BYTES)) * RING_SECONDS;
     (bytes as usize).next_power_of_two().clamp(RING_BYTES_MIN, RING_BYTES_MAX)
 }

@@ -3,12 +3,12 @@
 use dwell_profile::{CpuId, Event, Pid};
 
 use super::*;
-use crate::{run::options::Rate, source::events::event_config};
+use crate::{run::options::Rate, source::events::EventConfig};
 
 /// Returns a source on the first CPU only, or `None` where the whole machine may not be sampled.
 fn on_first_cpu(test: &str) -> Option<PerfSource> {
-    let event_configs = [event_config(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
-    let indexed: Vec<_> = sampled(&event_configs).collect();
+    let configs = [EventConfig::new(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
+    let indexed: Vec<_> = sampled(&configs).collect();
     let mut source = PerfSource::empty(&Tasks::All, false, 64 << 10);
     let opened = source.open_all(&indexed, &Tasks::All, &[None], &online_cpus().unwrap()[..1]);
     match opened {
@@ -78,11 +78,11 @@ fn what_the_kernel_revokes_is_opened_again() {
 /// The side band comes with a dummy event, and no event's samples go into the ring.
 #[test]
 fn attached_events_write_no_samples() {
-    let event_configs = [event_config(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
+    let configs = [EventConfig::new(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
     let attach: Attach =
         Box::new(|_, index, _| (index == EventIndex(0)).then_some(()).ok_or(CollectError::NoCommand));
     let cpus = online_cpus().unwrap();
-    let Ok(source) = PerfSource::open_attached(&event_configs, &cpus, attach) else {
+    let Ok(source) = PerfSource::open_attached(&configs, &cpus, attach) else {
         eprintln!("SKIPPED attached_events_write_no_samples: the whole machine may not be sampled");
         return;
     };
@@ -193,9 +193,9 @@ fn a_timer_runs_all_the_time() {
 /// A task's event of another CPU was enabled too, but could not count: that is not multiplexing.
 #[test]
 fn a_task_runs_on_one_cpu_at_a_time() {
-    let event_configs = [event_config(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
+    let configs = [EventConfig::new(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
     let mut busy = std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
-    let opened = PerfSource::open(&Tasks::Running(vec![Pid(busy.id())]), &event_configs, false, None);
+    let opened = PerfSource::open(&Tasks::Running(vec![Pid(busy.id())]), &configs, false, None);
     let times = opened.and_then(|mut source| {
         source.enable()?;
         std::thread::sleep(Duration::from_millis(200));
@@ -215,7 +215,7 @@ fn a_task_runs_on_one_cpu_at_a_time() {
 #[test]
 fn threads_that_are_born_meanwhile_are_told() {
     let test = "threads_that_are_born_meanwhile_are_told";
-    let event_configs = [event_config(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
+    let configs = [EventConfig::new(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
     let tasks = Tasks::Running(vec![Pid(std::process::id())]);
     let own = Some(Tid(rustix::thread::gettid().as_raw_nonzero().get() as u32));
     assert!(open::task_ids(&tasks).contains(&own));
@@ -227,7 +227,7 @@ fn threads_that_are_born_meanwhile_are_told() {
             let later = born(looks).then_some(Some(Tid(u32::MAX)));
             [own].into_iter().chain(later).collect()
         };
-        let opened = PerfSource::open_listed(&tasks, &mut list, &event_configs, false, None);
+        let opened = PerfSource::open_listed(&tasks, &mut list, &configs, false, None);
         opened.map(|source| (source.features().escaped, looks))
     };
     match open(&|_| false) {
@@ -243,9 +243,9 @@ fn threads_that_are_born_meanwhile_are_told() {
 #[test]
 fn without_branch_stacks_sampling_goes_on() {
     let test = "without_branch_stacks_sampling_goes_on";
-    let event_configs = [event_config(&Event::CPU_CLOCK, Rate::Frequency(1000), None).unwrap()];
+    let configs = [EventConfig::new(&Event::CPU_CLOCK, Rate::Frequency(1000), None).unwrap()];
     let tasks = Tasks::Running(vec![Pid(std::process::id())]);
-    let mut source = match PerfSource::open(&tasks, &event_configs, false, Some(&event_configs[0])) {
+    let mut source = match PerfSource::open(&tasks, &configs, false, Some(&configs[0])) {
         Ok(source) => source,
         Err(error) => return eprintln!("SKIPPED {test}: {error}"),
     };
@@ -272,7 +272,7 @@ fn without_branch_stacks_sampling_goes_on() {
 fn records_of_the_event_for_branches_are_stacks() {
     let test = "records_of_the_event_for_branches_are_stacks";
     let Some(mut source) = on_first_cpu(test) else { return };
-    let beside = event_config(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap();
+    let beside = EventConfig::new(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap();
     source.open_all(&[(Role::BranchStacks, beside)], &Tasks::All, &[None], &[CpuId(0)]).unwrap();
     assert!(source.features().branch_stacks);
     let id_of = |source: &PerfSource, role| {
