@@ -18,7 +18,8 @@ impl ImportedProfile {
         let lost = self.events.iter().map(|e| u128::from(e.lost)).sum::<u128>();
         let lost = (lost > 0).then(|| format!("{lost} samples were lost while it was recorded"));
         let why = self.cut.iter().cloned().chain(lost).chain(self.left_out());
-        let why = why.chain((self.aux_records > 0).then_some(aux)).chain(self.is_stat.then_some(stat));
+        let why =
+            why.chain((self.tallies.aux_records > 0).then_some(aux)).chain(self.is_stat.then_some(stat));
         let why = why.collect::<Vec<_>>().join("; ");
         (!why.is_empty()).then_some(why)
     }
@@ -26,9 +27,9 @@ impl ImportedProfile {
     /// Describes the records that were left out, by cause.
     fn left_out(&self) -> impl Iterator<Item = String> {
         let causes = [
-            (self.unreadable, "records could not be read and were left out"),
-            (self.strangers, "samples have an id that no event of the file has and were left out"),
-            (self.aux_records, "records of AUX data (Intel PT, ARM SPE, …) were left out"),
+            (self.tallies.unreadable, "records could not be read and were left out"),
+            (self.tallies.unknown_ids, "samples have an id that no event of the file has and were left out"),
+            (self.tallies.aux_records, "records of AUX data (Intel PT, ARM SPE, …) were left out"),
         ];
         causes.into_iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}"))
     }
@@ -43,12 +44,12 @@ impl ImportedProfile {
             }
         };
         count(
-            self.members,
+            self.tallies.members,
             "samples are of events that were read when the leader of their group was sampled (perf record :S)",
         );
-        count(self.call_chains, "samples have call chains, which were left out");
-        if self.branch_stacks > 0 {
-            notes.push(stacks_note(self.branch_stacks, self.stacks.branches));
+        count(self.tallies.call_chains, "samples have call chains, which were left out");
+        if self.tallies.branch_stacks > 0 {
+            notes.push(stacks_note(self.tallies.branch_stacks, self.stacks.branches));
         }
         notes.extend(self.remarks.iter().cloned());
         for ((name, _), tally) in self.attributes.iter().zip(&self.events) {
@@ -90,32 +91,32 @@ impl ImportedProfile {
             record.throttled += tally.throttled;
             record.unknown += tally.unknown;
         }
-        let number = |i: usize| self.cpu.get(i).and_then(|t| t.parse().ok()).unwrap_or(0);
+        let number = |i: usize| self.origin.cpu.get(i).and_then(|t| t.parse().ok()).unwrap_or(0);
         Epoch {
             id: EpochId::new(now),
             name: request.name.clone(),
             start: now,
             end: None,
             host: Host {
-                name: self.host.clone().unwrap_or_else(|| "import".to_owned()),
-                kernel_release: self.release.clone().unwrap_or_default(),
+                name: self.origin.host.clone().unwrap_or_else(|| "import".to_owned()),
+                kernel_release: self.origin.release.clone().unwrap_or_default(),
             },
             cpu: Cpu {
-                arch: self.arch.clone().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
-                vendor: self.cpu.get(1).cloned().unwrap_or_default(),
-                model_name: self.cpu.first().cloned().unwrap_or_default(),
+                arch: self.origin.arch.clone().unwrap_or_else(|| std::env::consts::ARCH.to_owned()),
+                vendor: self.origin.cpu.get(1).cloned().unwrap_or_default(),
+                model_name: self.origin.cpu.first().cloned().unwrap_or_default(),
                 family: number(2),
                 model: number(3),
                 stepping: number(4),
-                count: self.cpus,
+                count: self.origin.cpus,
                 clock_hz: request.clock_hz,
                 clock_hz_range: None,
                 machine_model: None,
             },
             backend: "import".to_owned(),
-            scope: Scope::Import(match self.command.is_empty() {
+            scope: Scope::Import(match self.origin.command.is_empty() {
                 true => request.path.display().to_string(),
-                false => format!("{} ({})", request.path.display(), self.command.join(" ")),
+                false => format!("{} ({})", request.path.display(), self.origin.command.join(" ")),
             }),
             events: records,
             notes,

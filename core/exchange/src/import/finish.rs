@@ -35,7 +35,7 @@ impl ImportedProfile {
         let mut notes = self.notes();
         let mut missing = Vec::new();
         let sums = std::mem::take(&mut self.sums).finish();
-        let maps = PerfMaps::new(request, locator.written(), self.took);
+        let maps = PerfMaps::new(request, locator.written(), self.origin.took);
         let generated = self.name_jit_code(&maps, &sums, &mut missing);
         let mut records: BTreeMap<u32, ImageRecord> = BTreeMap::new();
         for slot in sums.slots() {
@@ -49,7 +49,7 @@ impl ImportedProfile {
             }
             // If the profile does not report where the kernel begins, its own names are more reliable than those from
             // the kernel's symbols.
-            if record.kind == ImageKind::Kernel && (!is_named || self.kernel.text.is_some()) {
+            if record.kind == ImageKind::Kernel && (!is_named || self.kernel.layout.text.is_some()) {
                 match self.kernel_names(request) {
                     Ok(names) => record.symbols = names.under(&offsets(&sums, slot.target)),
                     Err(why) if !is_named => notes.push(why),
@@ -84,7 +84,7 @@ impl ImportedProfile {
         let evidence = branches::evidence(stacks, &records);
         let epoch = self.epoch(request, &events, notes, now);
         let images = images(records, jit);
-        let samples = self.events.iter().map(|e| e.samples).sum::<u64>() - self.members;
+        let samples = self.events.iter().map(|e| e.samples).sum::<u64>() - self.tallies.members;
         Gathered { epoch, images, rows: Rows::new(groups, sums, self.events), evidence, missing, samples }
     }
 

@@ -65,23 +65,9 @@ pub(super) struct EventTally {
     pub period_max: u64,
 }
 
-/// Everything that was read of a profile.
+/// The machine and command that a profile was recorded of.
 #[derive(Default)]
-pub(super) struct ImportedProfile {
-    pub attributes: Vec<(String, Option<PerfEventAttr>)>,
-    pub events: Vec<EventTally>,
-    pub(super) spaces: Spaces,
-    pub(super) kernel: KernelLayout,
-    pub(super) targets: Vec<Target>,
-    pub(super) by_target: FxHashMap<Target, u32>,
-    pub(super) kernel_target: Option<u32>,
-    pub(super) kallsyms: Option<Kallsyms>,
-    pub(super) kernel_names: Option<Reading>,
-    /// Sums of periods by slot and offset.
-    pub(super) sums: SampleAccumulator<Slot>,
-    pub(super) stacks: BranchSums<u32>,
-    pub(super) names: Names,
-    pub(super) build_ids: Vec<(DsoKey, BuildId)>,
+pub(super) struct Origin {
     pub cpu: Vec<String>,
     pub host: Option<String>,
     pub release: Option<String>,
@@ -90,14 +76,49 @@ pub(super) struct ImportedProfile {
     pub cpus: u32,
     /// Time from the first sample to the last, if the file reports it.
     pub took: Option<Duration>,
+}
+
+/// Numbers of records that notes report, most of them because they were left out.
+#[derive(Default)]
+pub(super) struct RecordTallies {
     pub branch_stacks: u64,
     pub call_chains: u64,
     pub aux_records: u64,
     pub unreadable: u64,
-    /// Number of samples whose id belongs to no event.
-    pub strangers: u64,
-    /// Number of samples that were derived from the counters in another event's sample: `perf record -e '{a,b}:S'`.
+    /// Samples whose id belongs to no event.
+    pub unknown_ids: u64,
+    /// Samples that were derived from the counters in another event's sample: `perf record -e '{a,b}:S'`.
     pub members: u64,
+}
+
+/// What is known of the sampled kernel.
+#[derive(Default)]
+pub(super) struct Kernel {
+    pub layout: KernelLayout,
+    /// Target of the kernel's own code, once it was sampled.
+    target: Option<u32>,
+    /// The source of the names of its functions.
+    kallsyms: Option<Kallsyms>,
+    /// The names, while they are read.
+    names: Option<Reading>,
+}
+
+/// Everything that was read of a profile.
+#[derive(Default)]
+pub(super) struct ImportedProfile {
+    pub attributes: Vec<(String, Option<PerfEventAttr>)>,
+    pub events: Vec<EventTally>,
+    pub(super) spaces: Spaces,
+    pub(super) kernel: Kernel,
+    pub(super) targets: Vec<Target>,
+    pub(super) by_target: FxHashMap<Target, u32>,
+    /// Sums of periods by slot and offset.
+    pub(super) sums: SampleAccumulator<Slot>,
+    pub(super) stacks: BranchSums<u32>,
+    pub(super) names: Names,
+    pub(super) build_ids: Vec<(DsoKey, BuildId)>,
+    pub origin: Origin,
+    pub tallies: RecordTallies,
     /// Whether the profile has counts but no samples.
     pub(super) is_stat: bool,
     /// Why records are missing at the end of the file.
@@ -117,7 +138,7 @@ impl ImportedProfile {
     ) {
         let text = String::from_utf8_lossy(path);
         if kernel {
-            return self.kernel.map(&text, start, length, offset);
+            return self.kernel.layout.map(&text, start, length, offset);
         }
         let nameless = ["//anon", "/memfd:", "/dev/zero", "/anon_hugepage", "/SYSV"];
         let target = if text.starts_with("[vdso") {
@@ -157,12 +178,12 @@ impl ImportedProfile {
     }
 
     fn kernel_target(&mut self) -> u32 {
-        if let Some(target) = self.kernel_target {
+        if let Some(target) = self.kernel.target {
             return target;
         }
         self.read_kallsyms();
         let target = self.intern(Target::Kernel);
-        self.kernel_target = Some(target);
+        self.kernel.target = Some(target);
         target
     }
 
@@ -179,7 +200,7 @@ impl ImportedProfile {
 
     /// Returns target and offset of an address in the kernel; `None` if no mapping reports it.
     pub(super) fn kernel_place(&mut self, pc: u64) -> Option<(u32, u64)> {
-        let place = self.kernel.place(pc, Interval { since_ns: 0, until_ns: u64::MAX })?;
+        let place = self.kernel.layout.place(pc, Interval { since_ns: 0, until_ns: u64::MAX })?;
         let target = match place.module {
             None => self.kernel_target(),
             Some(name) => self.intern(Target::module(&name)),
@@ -226,22 +247,23 @@ impl ImportedProfile {
     /// records.
     pub(super) fn look_for_kallsyms(&mut self, request: &ImportFile) {
         let kernel = self.build_id(&DsoKey::Kernel);
-        self.kallsyms = Kallsyms::choose(request.kallsyms.as_deref(), kernel, self.release.as_deref());
+        self.kernel.kallsyms =
+            Kallsyms::choose(request.kallsyms.as_deref(), kernel, self.origin.release.as_deref());
     }
 
     /// Starts to read the names of the kernel's functions.
     fn read_kallsyms(&mut self) {
-        self.kernel_names = self.kallsyms.clone().map(Kallsyms::read);
+        self.kernel.names = self.kernel.kallsyms.clone().map(Kallsyms::read);
     }
 
     /// Returns the names of the kernel's functions, or why there are none.
     pub(super) fn kernel_names(&mut self, request: &ImportFile) -> Result<KernelNames, String> {
-        if self.kernel_names.is_none() {
+        if self.kernel.names.is_none() {
             self.look_for_kallsyms(request);
             self.read_kallsyms();
         }
-        let reading = self.kernel_names.take().ok_or(IS_ELSEWHERE)?;
-        reading.join(self.kernel.text)
+        let reading = self.kernel.names.take().ok_or(IS_ELSEWHERE)?;
+        reading.join(self.kernel.layout.text)
     }
 
     pub(super) fn build_id(&self, key: &DsoKey) -> Option<&BuildId> {

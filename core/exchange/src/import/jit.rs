@@ -20,7 +20,7 @@ use super::{
     ImportFile,
     imported::{ImportedProfile, Target},
     jit_layout::JitTargets,
-    names::{Names, Said},
+    names::{FunctionText, Names},
     slot::Slot,
     slot::offsets,
 };
@@ -137,7 +137,7 @@ pub fn name(names: &mut Names, target: u32, addresses: &[u64], map: &Path) -> st
     }
     for (address, found) in addresses.iter().zip(found) {
         let Some((start, function)) = found else { continue };
-        let frame = names.frame(Said { function: &function, ..Said::default() });
+        let frame = names.frame(FunctionText { function: &function, ..FunctionText::default() });
         names.add(target, *address, Some(start), vec![frame]);
     }
     Ok(())

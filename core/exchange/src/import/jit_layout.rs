@@ -109,13 +109,13 @@ pub type JitTargets = BTreeSet<u32>;
 
 #[cfg(test)]
 mod tests {
-    use super::{super::names::Said, *};
+    use super::{super::names::FunctionText, *};
 
     #[test]
     fn different_code_at_one_address_has_separate_offsets() {
         let mut names = Names::default();
         let mut name = |target, address, start, function| {
-            let frame = names.frame(Said { function, ..Said::default() });
+            let frame = names.frame(FunctionText { function, ..FunctionText::default() });
             names.add(target, address, Some(start), vec![frame]);
         };
         name(1, 0x1010, 0x1000, "one");

@@ -32,7 +32,7 @@ pub struct Names {
 
 /// What a profile reports about a function.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Said<'a> {
+pub struct FunctionText<'a> {
     /// The function's name in readable form.
     pub function: &'a str,
     /// The function's linkage name, if it is different.
@@ -47,7 +47,7 @@ pub struct Said<'a> {
 
 impl Names {
     /// Returns a frame for what is reported; equal texts share their memory.
-    pub fn frame(&mut self, said: Said<'_>) -> NamedFrame {
+    pub fn frame(&mut self, said: FunctionText<'_>) -> NamedFrame {
         let line = |line: i64| u32::try_from(line).ok().filter(|line| *line > 0);
         let linkage = Some(said.linkage).filter(|name| !name.is_empty() && *name != said.function);
         NamedFrame {
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn numbers_follow_from_names_alone() {
         let mut names = Names::default();
-        let said = |function| Said { function, file: "a.py", line: 3, ..Said::default() };
+        let said = |function| FunctionText { function, file: "a.py", line: 3, ..FunctionText::default() };
         let [one, two] = ["one", "two"].map(|name| vec![names.frame(said(name))]);
         let number = names.number(0, &one, 0);
         assert_eq!(number, Names::default().number(7, &one, 0));
@@ -174,7 +174,7 @@ mod tests {
     fn names_have_bounds() {
         let mut names = Names::default();
         let long = "é".repeat(NAME_BYTES_MAX);
-        let frame = names.frame(Said { function: &long, ..Said::default() });
+        let frame = names.frame(FunctionText { function: &long, ..FunctionText::default() });
         assert_eq!(frame.function.len(), NAME_BYTES_MAX);
         names.add(0, 1, None, vec![frame.clone(); 100_000]);
         assert_eq!(names.of(0).all[0].frames.len(), FRAMES_MAX);

@@ -18,7 +18,7 @@ use super::{
     attribute::{Attribute, READ_LOST, by_id},
     fields::word_at,
     header::Header,
-    imported::{EventTally, ImportedProfile, Target, pid_of},
+    imported::{EventTally, ImportedProfile, Origin, Target, pid_of},
     records::{Record, Records},
     sample::{Layout, Sample},
 };
@@ -37,8 +37,8 @@ pub(super) fn parse<R: Read + Seek>(
     let mut records = Records::new(file, header, more);
     reader.records(&mut records);
     let mut imported = reader.imported;
-    imported.aux_records = records.aux_records;
-    imported.strangers = records.strangers;
+    imported.tallies.aux_records = records.aux_records;
+    imported.tallies.unknown_ids = records.unknown_ids;
     settle_losses(&mut imported.events, header);
     imported.cut = match records.failed {
         Some(why) => Some(format!("its records end early ({why})")),
@@ -69,13 +69,15 @@ impl Reader {
             attributes: attributes.iter().map(|a| (a.name.clone(), Some(a.attr))).collect(),
             events: vec![EventTally::default(); attributes.len()],
             sums: SampleAccumulator::beside(),
-            host: features.host(),
-            release: features.release(),
-            arch: features.arch(),
-            cpu: features.cpu(),
-            command: features.command(),
-            took: features.took(),
-            cpus: features.cpus().unwrap_or(1),
+            origin: Origin {
+                host: features.host(),
+                release: features.release(),
+                arch: features.arch(),
+                cpu: features.cpu(),
+                command: features.command(),
+                took: features.took(),
+                cpus: features.cpus().unwrap_or(1),
+            },
             build_ids: features.build_ids(),
             is_stat: features.is_stat(),
             ..ImportedProfile::default()
@@ -94,7 +96,7 @@ impl Reader {
             if kind == RecordType::SAMPLE {
                 match self.layouts[event].read(body) {
                     Some(sample) => self.deliver(event, CpuMode::from_misc(misc), &sample),
-                    None => self.imported.unreadable += 1,
+                    None => self.imported.tallies.unreadable += 1,
                 }
                 continue;
             }
@@ -117,7 +119,7 @@ impl Reader {
                     }
                 }
                 Ok(parsed) => self.record(event, parsed),
-                Err(_) => self.imported.unreadable += 1,
+                Err(_) => self.imported.tallies.unreadable += 1,
             }
         }
     }
@@ -133,7 +135,7 @@ impl Reader {
         for (id, value) in values.iter() {
             let Some(id) = id else { return self.sample(event, mode, sample) };
             let Some(&member) = self.by_id.get(&id) else {
-                self.imported.strangers += 1;
+                self.imported.tallies.unknown_ids += 1;
                 continue;
             };
             let last = std::mem::replace(self.counters.entry((id, thread)).or_default(), value);
@@ -145,7 +147,7 @@ impl Reader {
                 self.sample(event, mode, &Sample { period, ..*sample });
                 continue;
             }
-            self.imported.members += 1;
+            self.imported.tallies.members += 1;
             let (pid, ip) = (sample.pid, sample.ip);
             self.sample(usize::from(member), mode, &Sample { pid, ip, period, ..Sample::default() });
         }
@@ -208,11 +210,11 @@ impl Reader {
             _ => None,
         };
         self.imported.count(event, execution, place, pc, sample.period);
-        self.imported.call_chains += u64::from(sample.has_call_chain);
+        self.imported.tallies.call_chains += u64::from(sample.has_call_chain);
         if sample.branches.is_empty() {
             return;
         }
-        self.imported.branch_stacks += 1;
+        self.imported.tallies.branch_stacks += 1;
         let place = |address| {
             let mapping = self.imported.spaces.find(pid, address)?;
             let (image, offset) = (mapping.target.0, mapping.offset_of(address));

@@ -74,7 +74,7 @@ pub struct Records<R> {
     /// Number of records of AUX data.
     pub aux_records: u64,
     /// Number of samples whose id belongs to no event.
-    pub strangers: u64,
+    pub unknown_ids: u64,
     /// Whether the file ends in the middle of a record, or earlier than its header says.
     pub cut: bool,
     /// The error that ended reading early.
@@ -95,7 +95,7 @@ impl<R: Read + Seek> Records<R> {
             round: header.features.is_simpleperf().then_some(SIMPLEPERF_ROUND),
             ended: false,
             aux_records: 0,
-            strangers: 0,
+            unknown_ids: 0,
             cut: false,
             failed: None,
         }
@@ -138,7 +138,7 @@ impl<R: Read + Seek> Records<R> {
                         Some(unpacker) => unpacker,
                         none => none.insert(Unpacker::new()?),
                     };
-                    unpacker.unpack(packed, &self.heads, &mut self.order, &mut self.strangers)?;
+                    unpacker.unpack(packed, &self.heads, &mut self.order, &mut self.unknown_ids)?;
                 }
                 kind @ (AUXTRACE | TRACING_DATA) => {
                     self.aux_records += u64::from(kind == AUXTRACE);
@@ -150,7 +150,7 @@ impl<R: Read + Seek> Records<R> {
                 }
                 kind => {
                     self.aux_records += u64::from(kind == AUXTRACE_INFO);
-                    take(kind, record, &self.heads, &mut self.order, &mut self.strangers);
+                    take(kind, record, &self.heads, &mut self.order, &mut self.unknown_ids);
                 }
             }
             count += 1;
@@ -179,11 +179,11 @@ impl<R: Read + Seek> Records<R> {
 }
 
 /// Stores a record of the kernel, unless it is a sample without an event.
-fn take(kind: u32, record: &[u8], heads: &Heads, order: &mut Order, strangers: &mut u64) {
+fn take(kind: u32, record: &[u8], heads: &Heads, order: &mut Order, unknown_ids: &mut u64) {
     if kind < USER_TYPES {
         match heads.event_and_key(kind, &record[HEADER_BYTES..]) {
             Some((event, key)) => order.push(key, event, record),
-            None => *strangers += 1,
+            None => *unknown_ids += 1,
         }
     }
 }
@@ -288,7 +288,7 @@ impl Unpacker {
         packed: &[u8],
         heads: &Heads,
         order: &mut Order,
-        strangers: &mut u64,
+        unknown_ids: &mut u64,
     ) -> Result<(), String> {
         let mut input = InBuffer::around(packed);
         self.room = self.room.saturating_add(packed.len().saturating_mul(UNPACKED_RATIO_MAX));
@@ -304,7 +304,7 @@ impl Unpacker {
             let mut at = 0;
             while let Some(size) = whole_record_bytes(&self.unpacked[at..], heads.little_endian) {
                 let record = &self.unpacked[at..at + size];
-                take(heads.head(record).kind, record, heads, order, strangers);
+                take(heads.head(record).kind, record, heads, order, unknown_ids);
                 at += size;
             }
             self.unpacked.drain(..at);
