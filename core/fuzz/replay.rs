@@ -7,33 +7,33 @@
 use std::fs;
 
 /// Takes any bytes.
-pub type Exercise = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
-/// Of a longer input so many beginnings, and as many flipped bits.
+/// Most beginnings of an input that are tried, and most bits that are flipped.
 const PLACES_MAX: usize = 500;
 
 /// Replays the inputs of these targets.
-pub fn replay(targets: &[(&str, Exercise)]) {
-    for (target, exercise) in targets {
-        let folder = format!("{}/../fuzz/regressions/{target}", env!("CARGO_MANIFEST_DIR"));
+pub fn replay(targets: &[(&str, FuzzTarget)]) {
+    for (name, target) in targets {
+        let folder = format!("{}/../fuzz/regressions/{name}", env!("CARGO_MANIFEST_DIR"));
         let mut inputs = 0;
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             println!("{}", path.display());
-            damaged(&fs::read(path).unwrap(), *exercise);
+            damaged(&fs::read(path).unwrap(), *target);
             inputs += 1;
         }
         assert!(inputs > 0, "{folder} is empty");
     }
 }
 
-/// The input as it is, beginnings of it, and bytes with a bit flipped.
-fn damaged(input: &[u8], exercise: Exercise) {
-    exercise(input);
+/// Runs a target on an input as it is, on beginnings of it, and with single bits flipped.
+fn damaged(input: &[u8], target: FuzzTarget) {
+    target(input);
     for at in (0..input.len()).step_by(1 + input.len() / PLACES_MAX) {
-        exercise(&input[..at]);
+        target(&input[..at]);
         let mut flipped = input.to_vec();
         flipped[at] ^= 1 << (at % 8);
-        exercise(&flipped);
+        target(&flipped);
     }
 }

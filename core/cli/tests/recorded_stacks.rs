@@ -4,7 +4,7 @@
 
 use std::fs;
 
-use dwell_collect::exercise;
+use dwell_collect::fuzzing;
 use dwell_exchange::{ImportFile, import_perf_data};
 use dwell_profile::{ControlTransfer, Database};
 use jiff::Timestamp;
@@ -28,7 +28,7 @@ struct Mapped {
 
 impl Mapped {
     fn of_own_code(path: &str) -> Self {
-        let own = exercise::branch_stacks as fn(_, _) -> _ as usize as u64;
+        let own = fuzzing::branch_stacks as fn(_, _) -> _ as usize as u64;
         let maps = fs::read_to_string("/proc/self/maps").unwrap();
         let number = |text: &str| u64::from_str_radix(text, 16).unwrap();
         let parse = |line: &str| {
@@ -135,7 +135,7 @@ fn recorded_and_imported_stacks_give_equal_evidence() {
 
     let collected = |ring: &[u8]| {
         let began_us = cpu_time_us();
-        (exercise::branch_stacks(dwell_profile::Pid(std::process::id()), ring), cpu_time_us() - began_us)
+        (fuzzing::branch_stacks(dwell_profile::Pid(std::process::id()), ring), cpu_time_us() - began_us)
     };
     let (recorded, once_us) = collected(&ring);
     let (twice, twice_us) = collected(&ring.repeat(2));

@@ -174,7 +174,7 @@ impl<H: Host> Collector<H> {
             }
             OwnedRecord::BreakpointCounts(counts) => {
                 self.disturbances.counted = Some((counts.tid, counts.until_ns));
-                self.bursts.add_window(&mut self.attribution, &counts);
+                self.bursts.add_breakpoint_counts(&mut self.attribution, &counts);
             }
             OwnedRecord::Exits(exits) => {
                 self.disturbances.counted = Some((exits.tid, exits.until_ns));

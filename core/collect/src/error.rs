@@ -110,7 +110,7 @@ pub enum CollectError {
     },
     /// No threads can be single-stepped.
     #[error("cannot record path bursts: {0}")]
-    Paths(io::Error),
+    Bursts(io::Error),
     /// The system refused something else.
     #[error("cannot {action}: {source}")]
     System {

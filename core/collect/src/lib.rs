@@ -15,7 +15,7 @@ mod entries;
 mod error;
 mod evidence;
 #[doc(hidden)]
-pub mod exercise;
+pub mod fuzzing;
 mod host;
 mod loss;
 mod random;

@@ -56,7 +56,7 @@ fn recorded(
     let options =
         RecordOptions { rate: Rate::Frequency(2000), bursts_percent: 40.0, ..RecordOptions::new(target) };
     match record(options, &database.writer().unwrap(), stop, &mut |_| ()) {
-        Err(error @ (CollectError::Denied { .. } | CollectError::Open { .. } | CollectError::Paths(_))) => {
+        Err(error @ (CollectError::Denied { .. } | CollectError::Open { .. } | CollectError::Bursts(_))) => {
             println!("SKIPPED {name}: {error}");
             None
         }

@@ -3,15 +3,15 @@
 #[path = "../../fuzz/replay.rs"]
 mod replay;
 
-use dwell_collect::exercise;
+use dwell_collect::fuzzing;
 
 #[test]
 fn inputs_found_by_fuzzing_do_no_harm() {
     replay::replay(&[
-        ("perf_record", exercise::records),
-        ("entries", exercise::entries),
-        ("aggregates", exercise::aggregates),
-        ("proc_text", exercise::proc_texts),
-        ("control", exercise::request),
+        ("perf_record", fuzzing::records),
+        ("entries", fuzzing::entries),
+        ("aggregates", fuzzing::aggregates),
+        ("proc_text", fuzzing::proc_texts),
+        ("control", fuzzing::request),
     ]);
 }

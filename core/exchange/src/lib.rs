@@ -15,4 +15,4 @@ pub use debuginfod::{Artifact, Debuginfod, Fetched, Limits};
 pub use error::ExchangeError;
 pub use export::{Format, export};
 pub use feedback::{Counts, Optimizer, feedback};
-pub use import::{ImportFile, Imported, Servers, exercise, import_perf_data};
+pub use import::{ImportFile, Imported, Servers, fuzzing, import_perf_data};

@@ -3,13 +3,13 @@
 #[path = "../../fuzz/replay.rs"]
 mod replay;
 
-use dwell_exchange::exercise;
+use dwell_exchange::fuzzing;
 
 #[test]
 fn inputs_found_by_fuzzing_do_no_harm() {
     replay::replay(&[
-        ("perf_data", exercise::perf_data),
-        ("perf_script", exercise::perf_script),
-        ("pprof", exercise::pprof),
+        ("perf_data", fuzzing::perf_data),
+        ("perf_script", fuzzing::perf_script),
+        ("pprof", fuzzing::pprof),
     ]);
 }

@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| dwell_collect::exercise::aggregates(bytes));
+fuzz_target!(|bytes: &[u8]| dwell_collect::fuzzing::aggregates(bytes));

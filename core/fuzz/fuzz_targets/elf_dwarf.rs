@@ -4,4 +4,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| dwell_image::exercise(bytes));
+fuzz_target!(|bytes: &[u8]| dwell_image::fuzz_elf(bytes));

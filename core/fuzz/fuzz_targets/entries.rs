@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| dwell_collect::exercise::entries(bytes));
+fuzz_target!(|bytes: &[u8]| dwell_collect::fuzzing::entries(bytes));

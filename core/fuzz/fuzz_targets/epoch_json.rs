@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| dwell_profile::exercise_epoch(bytes));
+fuzz_target!(|bytes: &[u8]| dwell_profile::fuzz_epoch_file(bytes));

@@ -4,5 +4,5 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    dwell_collect::exercise::code_names_in(bytes);
+    dwell_collect::fuzzing::code_names_in(bytes);
 });

@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| dwell_collect::exercise::records(bytes));
+fuzz_target!(|bytes: &[u8]| dwell_collect::fuzzing::records(bytes));

@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| dwell_exchange::exercise::perf_script(bytes));
+fuzz_target!(|bytes: &[u8]| dwell_exchange::fuzzing::perf_script(bytes));

@@ -20,6 +20,6 @@ fuzz_target!(
             }
             assert!(sums == runs);
         }
-        dwell_profile::exercise_beside(bytes);
+        dwell_profile::fuzz_beside(bytes);
     }
 );

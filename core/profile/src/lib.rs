@@ -31,7 +31,7 @@ pub use branches::{BranchEntry, BranchSums, stacks_note};
 pub use collector::{CollectorRecord, TableRecord};
 pub use counted_event::{CountedEvent, DerivedEvent};
 #[doc(hidden)]
-pub use database::exercise_epoch;
+pub use database::fuzz_epoch_file;
 pub use database::{
     Compacted, DATABASE_FORMAT, Database, EpochProfile, EpochRows, EpochWriter, EpochsRead, Kept,
     SegmentRange, Writer,
@@ -49,7 +49,7 @@ pub use path_text::{bytes_to_text, name_to_text, path_to_text, text_to_path};
 pub use sample::{Counts, SampleKey};
 pub use sample_accumulator::{AccumulatedSamples, SampleAccumulator};
 #[doc(hidden)]
-pub use segment::exercise_beside;
+pub use segment::fuzz_beside;
 pub use segment::{
     MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, SEGMENT_VERSION, SampleRun, Segment, SegmentError, read_segment,
     read_segment_unverified, sum_runs_unverified,

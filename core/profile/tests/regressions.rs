@@ -5,5 +5,5 @@ mod replay;
 
 #[test]
 fn inputs_found_by_fuzzing_do_no_harm() {
-    replay::replay(&[("epoch_json", dwell_profile::exercise_epoch)]);
+    replay::replay(&[("epoch_json", dwell_profile::fuzz_epoch_file)]);
 }

@@ -10,12 +10,12 @@ mod analyse;
 pub mod answer;
 mod ask;
 mod cancel;
+mod cause_names;
 mod differences;
 mod error;
 mod load;
 mod parallel;
 mod query;
-mod words;
 
 pub use analyse::procedures::NO_SYMBOL;
 pub use ask::{

@@ -46,7 +46,7 @@ impl Bursts {
     }
 
     /// Adds the executions that breakpoints counted.
-    pub(super) fn add_window<H: Host>(
+    pub(super) fn add_breakpoint_counts<H: Host>(
         &mut self,
         attribution: &mut Attribution<H>,
         raw: &RawBreakpointCounts,

@@ -12,10 +12,10 @@
 mod attribute;
 mod branches;
 mod epoch;
-pub mod exercise;
 mod features;
 mod fields;
 mod finish;
+pub mod fuzzing;
 mod gather;
 mod header;
 mod imported;

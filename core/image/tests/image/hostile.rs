@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use dwell_image::exercise;
+use dwell_image::fuzz_elf;
 
 use crate::fixtures;
 
@@ -73,7 +73,7 @@ fn overwrite(bytes: &mut [u8], random: &mut Random, count: usize) {
 
 fn timed(name: &str, seed: u64, bytes: &[u8]) {
     let start = Instant::now();
-    let result = std::panic::catch_unwind(|| exercise(bytes));
+    let result = std::panic::catch_unwind(|| fuzz_elf(bytes));
     assert!(result.is_ok(), "{name} with seed {seed} panicked");
     assert!(start.elapsed() < TIME_MAX, "{name} with seed {seed} took {:?}", start.elapsed());
 }

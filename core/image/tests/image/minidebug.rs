@@ -63,7 +63,7 @@ fn damaged_packed_symbols_leave_the_others() {
         let mut damaged = whole.clone();
         damaged[at + nth] ^= 0x55;
         std::fs::write(&path, &damaged).unwrap();
-        dwell_image::exercise(&damaged);
+        dwell_image::fuzz_elf(&damaged);
         let table = ProcedureTable::open(&path, &NO_FOLDERS).unwrap().unwrap();
         let image = Image::open(&path).unwrap();
         if let DebugState::Missing(why) = image.debug_state() {

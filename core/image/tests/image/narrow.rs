@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, process::Command};
 
-use dwell_image::{Arch, Image, ImageOffset, build_id_of_file, exercise};
+use dwell_image::{Arch, Image, ImageOffset, build_id_of_file, fuzz_elf};
 
 const SOURCE: &str = "\
 static inline __attribute__((always_inline)) unsigned mix(unsigned x) { return x * 31 + 7; }
@@ -77,10 +77,10 @@ fn damaged_files_of_32_bits_do_no_harm() {
         for value in [0, 0x7f, 0xff] {
             let mut damaged = bytes.clone();
             damaged[at] = value;
-            exercise(&damaged);
+            fuzz_elf(&damaged);
         }
     }
-    (0..200).for_each(|length| exercise(&bytes[..length]));
+    (0..200).for_each(|length| fuzz_elf(&bytes[..length]));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use dwell_image::{DebugSearch, DebugState, Frame, Image, ImageAddress, exercise, exercise_image};
+use dwell_image::{DebugSearch, DebugState, Frame, Image, ImageAddress, fuzz_elf, fuzz_image};
 
 use crate::built::run;
 
@@ -183,8 +183,7 @@ fn damaged(away: &Path, split: &Path, what: &str) {
             _ => damaged[at..].iter_mut().step_by(97).for_each(|byte| *byte ^= 0x81),
         }
         fs::write(&place, &damaged).unwrap();
-        let answer =
-            std::panic::catch_unwind(|| exercise_image(&attached(&away.join("program"), Vec::new())));
+        let answer = std::panic::catch_unwind(|| fuzz_image(&attached(&away.join("program"), Vec::new())));
         assert!(answer.is_ok(), "{what}: round {round} panicked");
     }
 }
@@ -219,7 +218,7 @@ fn packaged(
         let mut damaged = bytes.clone();
         damaged[at] ^= 0x7f;
         fs::write(away.join("program.dwp"), &damaged).unwrap();
-        exercise_image(&attached(&program, Vec::new()));
+        fuzz_image(&attached(&program, Vec::new()));
     }
 }
 
@@ -243,13 +242,13 @@ fn a_damaged_file_that_is_its_own_other_part_does_no_harm() {
         return println!("SKIPPED a_damaged_file_that_is_its_own_other_part_does_no_harm: {why}");
     }
     let bytes = fs::read(folder.join("split/program")).unwrap();
-    exercise(&bytes);
+    fuzz_elf(&bytes);
     let debug = bytes.len() / 2;
     for nth in 0..80 {
         let mut damaged = bytes.clone();
         let at = debug + nth * (bytes.len() - debug) / 80;
         damaged[at..].iter_mut().step_by(1 << (nth % 12)).take(nth % 5 + 1).for_each(|b| *b ^= 0xa5);
-        exercise(&damaged);
+        fuzz_elf(&damaged);
     }
 }
 
@@ -293,7 +292,7 @@ fn shared(folder: &Path, compiler: &str, flags: &str) -> Result<(), String> {
     let missing = attached(&one, Vec::new());
     assert!(missing.missing_shared_debug().is_some());
     assert_eq!(image.missing_shared_debug(), None);
-    exercise_image(&missing);
+    fuzz_image(&missing);
     let why = incomplete(&missing);
     assert!(why.starts_with("debug information that several files share is missing: "), "{why}");
     assert!(why.contains("common.debug with build id ") && why.contains("looked for: "), "{why}");
@@ -325,6 +324,6 @@ fn a_damaged_shared_file_does_no_harm() {
             damaged[at..].iter_mut().step_by(61).for_each(|b| *b ^= 0xff)
         }
         fs::write(&place, &damaged).unwrap();
-        exercise_image(&attached(&folder.join("usr/lib/one"), Vec::new()));
+        fuzz_image(&attached(&folder.join("usr/lib/one"), Vec::new()));
     }
 }

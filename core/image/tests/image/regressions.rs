@@ -8,6 +8,6 @@ fn inputs_found_by_fuzzing_do_no_harm() {
     for entry in fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         println!("{}", path.display());
-        dwell_image::exercise(&fs::read(path).unwrap());
+        dwell_image::fuzz_elf(&fs::read(path).unwrap());
     }
 }

@@ -67,7 +67,7 @@ fn decode(bytes: &[u8], id: &EpochId) -> Result<Epoch, String> {
 
 /// Decodes any bytes as `epoch.json`, for fuzzing and for the replay of its findings. If they can be decoded, the
 /// result is encoded and must decode again. A panic is a bug.
-pub fn exercise_epoch(bytes: &[u8]) {
+pub fn fuzz_epoch_file(bytes: &[u8]) {
     let Ok(epoch) = serde_json::from_slice::<Epoch>(bytes) else {
         let _ = decode(bytes, &EpochId(String::new()));
         return;

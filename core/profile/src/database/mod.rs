@@ -28,7 +28,7 @@ use std::{
 
 pub use compact::Compacted;
 #[doc(hidden)]
-pub use epoch_file::exercise_epoch;
+pub use epoch_file::fuzz_epoch_file;
 pub use images::Kept;
 pub use layout::SegmentRange;
 pub use reader::{EpochProfile, EpochRows, EpochsRead};

@@ -47,7 +47,7 @@ const MAX_TEXT_BYTES: usize = 4096;
 /// Reads bytes as files that lie beside the segments, without verifying the checksum, which would keep a fuzzer from
 /// reaching the code after it. A panic is a bug.
 #[doc(hidden)]
-pub fn exercise_beside(bytes: &[u8]) {
+pub fn fuzz_beside(bytes: &[u8]) {
     let _ = read_evidence(bytes, false);
     let _ = read_counts(bytes, false);
 }

@@ -13,7 +13,7 @@ use crate::{
         listing::{likelihood, stall_range},
     },
     answer::{LineCulprit, LineTie},
-    words::{names, waits_for},
+    cause_names::{names, waits_for},
 };
 
 /// Largest number of suspects in an answer.

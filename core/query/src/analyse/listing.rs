@@ -13,8 +13,8 @@ use crate::{
         Listing, ListingBlock, ListingImage, ListingInstruction, ListingKernel, ListingPerEntry,
         ListingProcedure, ListingScale, ListingSource, ListingStall, ListingSuccessor, Period,
     },
+    cause_names::names,
     load::selection::Selection,
-    words::names,
 };
 
 /// Returns the answer for an analysed procedure.

@@ -17,10 +17,10 @@ use crate::{
         totals::Totals,
     },
     answer::{CycleSplit, Summary, SummaryPart, SummaryRange, SummaryScope},
+    cause_names::{names, summary_label},
     load::{filter::wants, selection::Selection},
     parallel::in_parallel,
     query::View,
-    words::{names, summary_label},
 };
 
 /// A request to [`Query::summary`](crate::Query::summary).

@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use crate::{
     SampleFilter,
     load::{
-        points::Points,
+        sampled_offsets::SampledOffsets,
         samples::{
             AppCounts, CountsByEvent, DataCounts, DimensionCounts, DimensionValue, ImageSamples, add_counts,
         },
@@ -254,7 +254,7 @@ impl MergedImage {
     fn finish(mut self, places: &[usize], events: usize) -> ImageSamples {
         self.rows.sort_by_key(|r| r.offset); // As above.
         let offsets = self.rows.chunk_by(|a, b| a.offset == b.offset).count();
-        let mut points = Points::with_capacity(offsets, events);
+        let mut points = SampledOffsets::with_capacity(offsets, events);
         let mut total = CountsByEvent::from_elem(0, events);
         for row in self.rows {
             let (event, count) = (places[(row.event_and_count & 0xff) as usize], row.event_and_count >> 8);

@@ -10,7 +10,7 @@ pub mod images;
 pub mod import;
 pub mod kernel_text;
 pub mod merge;
-pub mod points;
+pub mod sampled_offsets;
 pub mod samples;
 pub mod selection;
 pub mod source;

@@ -8,7 +8,7 @@ use dwell_profile::{Dimension, DimensionValues, ImageId, ImageKind, ImageRecord}
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use crate::load::points::Points;
+use crate::load::sampled_offsets::SampledOffsets;
 
 /// Counts by index into [`Selection::events`](crate::load::selection::Selection::events).
 pub type CountsByEvent = SmallVec<[u64; 4]>;
@@ -61,7 +61,7 @@ pub struct ImageSamples {
     /// Epochs in which the image was sampled (indices), ascending.
     pub epochs: Vec<usize>,
     /// Sampled places, by ascending offset.
-    pub points: Points,
+    pub points: SampledOffsets,
     /// Sum of the counts of `points`.
     pub total: CountsByEvent,
 }

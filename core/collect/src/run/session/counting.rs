@@ -41,7 +41,7 @@ impl Counting {
     pub fn start(options: &RecordOptions) -> Result<Self, CollectError> {
         let (percent, stand_in) = (options.bursts_percent, options.breakpoints_stand_in);
         let bursts = match (percent > 0.0).then(|| BurstRecorder::start(percent, !stand_in)) {
-            Some(Err(error)) if !stand_in => return Err(CollectError::Paths(error)),
+            Some(Err(error)) if !stand_in => return Err(CollectError::Bursts(error)),
             started => started.and_then(Result::ok),
         };
         let percent = options.breakpoints_percent;

@@ -13,7 +13,7 @@ mod sides;
 use crate::{Cancel, Query, QueryError, analyse::procedure_names, answer::Diff, ask::stats::Normalize};
 
 pub use sides::DiffRequest;
-use sides::{Row, Side, Sides, name_of};
+use sides::{ComparedProfile, Row, Sides, name_of};
 
 /// Number of procedures, those that changed most, whose lines are compared.
 const PROCEDURES_WITH_LINES_MAX: usize = 50;
@@ -67,7 +67,7 @@ impl Query {
 
     /// Returns the row of one procedure. Its name on either side finds it on both sides.
     fn row_of(&self, sides: &Sides, name: &str) -> Result<Row, QueryError> {
-        let find = |side: &Side| {
+        let find = |side: &ComparedProfile| {
             let all = self.procedures(&side.view, &Cancel::new())?;
             procedure_names::by_name(&side.view.selection, &self.store, all, name)
         };

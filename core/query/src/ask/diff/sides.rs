@@ -39,7 +39,7 @@ pub struct DiffRequest {
 }
 
 /// One of the two profiles.
-pub struct Side {
+pub struct ComparedProfile {
     /// All epochs of the side, merged.
     pub view: Arc<View>,
     /// One entry for each epoch: samples by procedure, all samples, and the exposure.
@@ -48,13 +48,13 @@ pub struct Side {
     pub(super) procedures: BTreeMap<Name, ProcedureSamples>,
 }
 
-impl Side {
+impl ComparedProfile {
     pub(super) fn read(
         query: &Query,
         epochs: &[String],
         by: &Normalize,
         cancel: &Cancel,
-    ) -> Result<Side, QueryError> {
+    ) -> Result<ComparedProfile, QueryError> {
         let view = query.view(epochs)?;
         let mut runs = Vec::new();
         for epoch in view.selection.epochs.iter() {
@@ -78,7 +78,7 @@ impl Side {
             // The procedure with the most samples comes first.
             procedures.entry(name_of(&view, p)).or_insert_with(|| p.clone());
         }
-        Ok(Side { view, runs, procedures })
+        Ok(ComparedProfile { view, runs, procedures })
     }
 
     pub(super) fn exposure(&self) -> f64 {
@@ -122,9 +122,9 @@ pub(super) fn name_of(view: &View, p: &ProcedureSamples) -> Name {
 /// Both profiles, and how their sample counts relate.
 pub struct Sides {
     /// The profile before the change.
-    pub a: Side,
+    pub a: ComparedProfile,
     /// The profile after the change.
-    pub b: Side,
+    pub b: ComparedProfile,
     /// Factor by which B would have more samples than A if nothing had changed.
     pub exposure: f64,
 }
@@ -159,7 +159,7 @@ impl Sides {
     /// Compares the samples of a part of a procedure. `whole` is the comparison of the procedure, which provides the
     /// dispersion between runs.
     pub fn change_of_part(&self, a: f64, b: f64, whole: &Comparison) -> DiffChange {
-        let observed = |samples: f64, side: &Side| Observed {
+        let observed = |samples: f64, side: &ComparedProfile| Observed {
             count: samples.round().max(0.0) as u64,
             exposure: side.exposure(),
         };
@@ -184,7 +184,7 @@ impl Sides {
 
     /// Splits a change into executions and cycles per execution.
     pub fn factors(&self, a: Option<&Totals>, b: Option<&Totals>) -> DiffFactors {
-        let executions = |totals: Option<&Totals>, side: &Side| {
+        let executions = |totals: Option<&Totals>, side: &ComparedProfile| {
             Some(totals?.absolute_executed()? * side.view.selection.period_cycles()?)
         };
         let (executions_a, executions_b) = (executions(a, &self.a), executions(b, &self.b));
@@ -208,7 +208,7 @@ impl Sides {
     pub(super) fn notes(&self, store: &ImageStore) -> Vec<String> {
         let (a, b) = (self.a.answer(), self.b.answer());
         let mut notes = Vec::new();
-        let arch = |side: &Side| side.view.selection.epochs[0].cpu.arch.clone();
+        let arch = |side: &ComparedProfile| side.view.selection.epochs[0].cpu.arch.clone();
         if (arch(&self.a), &a.cpu) != (arch(&self.b), &b.cpu) || a.machine_model != b.machine_model {
             notes.push(format!(
                 "different machines: A on {} ({}), B on {} ({}): cycles and CPI differ for that reason too",
@@ -303,8 +303,8 @@ fn confidence(costs: &ProcedureCosts) -> Option<Confidence> {
 
 impl Query {
     pub(super) fn sides(&self, request: &DiffRequest, cancel: &Cancel) -> Result<Sides, QueryError> {
-        let a = Side::read(self, &request.a, &request.normalize, cancel)?;
-        let b = Side::read(self, &request.b, &request.normalize, cancel)?;
+        let a = ComparedProfile::read(self, &request.a, &request.normalize, cancel)?;
+        let b = ComparedProfile::read(self, &request.b, &request.normalize, cancel)?;
         let sides = Sides { exposure: b.exposure() / a.exposure(), a, b };
         if !(sides.exposure.is_finite() && sides.exposure > 0.0) {
             return Err(QueryError::NothingToCompare { epoch: sides.b.view.selection.name() });

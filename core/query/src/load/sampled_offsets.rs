@@ -8,7 +8,7 @@ use dwell_profile::ImageOffset;
 /// Samples by ascending offset. A *point* is an offset with its counts. It takes 4 bytes for the offset and 8 for each
 /// count.
 #[derive(Debug, Default)]
-pub struct Points {
+pub struct SampledOffsets {
     /// Lower halves of the offsets.
     offsets: Vec<u32>,
     /// Upper halves of the offsets, each with the index of its first point. Few images have more than one.
@@ -18,11 +18,11 @@ pub struct Points {
     events: usize,
 }
 
-impl Points {
+impl SampledOffsets {
     /// Creates an empty table with room for `points` points, each with a count for `events` events.
     pub(crate) fn with_capacity(points: usize, events: usize) -> Self {
         let (offsets, counts) = (Vec::with_capacity(points), Vec::with_capacity(points * events));
-        Points { offsets, uppers: Vec::new(), counts, events }
+        SampledOffsets { offsets, uppers: Vec::new(), counts, events }
     }
 
     /// Returns whether there are no points.
@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn points_keep_offsets_of_any_size() {
         let offsets = [3, u64::from(u32::MAX), 1 << 32, (1 << 32) + 3, 5 << 32 | 2, u64::MAX];
-        let mut points = Points::with_capacity(offsets.len(), 2);
+        let mut points = SampledOffsets::with_capacity(offsets.len(), 2);
         for (number, offset) in offsets.into_iter().enumerate() {
             points.push(ImageOffset(offset));
             points.push(ImageOffset(offset));

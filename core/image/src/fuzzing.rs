@@ -9,16 +9,16 @@ const PROCEDURE_BYTES_MAX: u64 = 2048;
 
 /// Reads `bytes` as an image, calls all functions and checks that their answers are consistent. Entry point for fuzzers:
 /// whatever the bytes are, it returns within bounded time, and a panic is a bug.
-pub fn exercise(bytes: &[u8]) {
+pub fn fuzz_elf(bytes: &[u8]) {
     let Ok(mut image) = Image::parse(bytes) else { return };
-    exercise_image(&image);
+    fuzz_image(&image);
     if image.attach_itself() {
-        exercise_image(&image);
+        fuzz_image(&image);
     }
 }
 
-/// Calls all functions of an image, as [`exercise`] does.
-pub fn exercise_image(image: &Image) {
+/// Calls all functions of an image, as [`fuzz_elf`] does.
+pub fn fuzz_image(image: &Image) {
     let procedures = image.procedures();
     assert!(
         procedures.iter().is_sorted_by(|a, b| a.address < b.address),
