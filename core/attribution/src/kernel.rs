@@ -1,7 +1,7 @@
 //! The kernel's own address space: its text, modules and symbols.
 //!
-//! Enters: the text of /proc/kallsyms and the modules, or the kernel's mappings as a profile reports them. Leaves: the module that contains an address, and the symbol of an
-//! address. Never here: I/O.
+//! Enters: the text of /proc/kallsyms and the modules, or the kernel's mappings as a profile reports them. Leaves: the
+//! module that contains an address, and the symbol of an address. Never here: I/O.
 
 use std::io::BufRead;
 
@@ -73,6 +73,9 @@ impl KernelLayout {
         let name = module_name(path);
         if !name.is_empty() {
             self.modules.add(name, start, end);
+            if self.is_own_text(start) {
+                self.end = start; // The end of the kernel's mapping was not known.
+            }
         }
     }
 
@@ -284,5 +287,11 @@ ffffffffc0100000 t bpf_trampoline_7\t[bpf]
         assert_eq!(place(0xffff_8010), Some((None, 0x10)));
         assert_eq!(place(0xffff_a004), Some((Some("snd_seq".to_owned()), 4)));
         assert_eq!(place(0x10), None);
+        let mut kernel = KernelLayout::default();
+        kernel.map("[kernel.kallsyms]_text", 0x8000, u64::MAX, 0x8000);
+        kernel.map("[kvm]", 0xa000, 0x100, 0);
+        let place = |address| kernel.place(address, NOW).map(|place| (place.module, place.offset));
+        assert_eq!(place(0xa004), Some((Some("kvm".to_owned()), 4)), "the kernel's end was too high");
+        assert_eq!((place(0x9000), place(0xb000)), (Some((None, 0x1000)), None));
     }
 }

@@ -48,7 +48,6 @@ use dwell_profile::{
 };
 use feed::SampleFeed;
 use loops::LoopCounters;
-pub use loops::Watch;
 use odometers::OdometerCounts;
 use places::Spot;
 pub use rows::Rows;
@@ -60,7 +59,7 @@ use withheld::WithheldPrograms;
 
 use crate::{
     entries::Entry,
-    evidence::counts::{RawCount, Seen},
+    evidence::counts::{RawCount, Seen, exits::Watch},
     host::Host,
     loss::LossCause,
     source::{
@@ -159,10 +158,13 @@ impl<H: Host> Collector<H> {
     pub fn apply(&mut self, time_ns: u64, item: OwnedRecord) {
         let now = Interval { since_ns: time_ns, until_ns: time_ns };
         match item {
-            OwnedRecord::Sample(_, sample) if self.disturbances.drop_sample(&sample, time_ns) => {
-                self.loops.iter_mut().for_each(|loops| loops.interrupt(sample.tid));
+            OwnedRecord::Sample(event, sample) => {
+                if self.disturbances.drop_sample(&sample, time_ns) {
+                    self.loops.iter_mut().for_each(|loops| loops.interrupt(sample.tid));
+                } else {
+                    self.sample(event, &sample, now);
+                }
             }
-            OwnedRecord::Sample(event, sample) => self.sample(event, &sample, now),
             OwnedRecord::Registers(event, sample) => self.registers(event, &sample, now),
             OwnedRecord::SideBand(side) => self.side(time_ns, *side),
             OwnedRecord::Branches(stack) => self.stacks.add(&mut self.attribution, &stack),
@@ -188,6 +190,7 @@ impl<H: Host> Collector<H> {
     }
 
     fn side(&mut self, time_ns: u64, side: SideBandRecord) {
+        self.entries.note_started(&mut self.attribution);
         if let Some(pid) = side.pid() {
             self.entries.forget_spaces(pid);
             self.data.iter_mut().for_each(|data| data.forget(pid));
@@ -467,6 +470,7 @@ impl<H: Host> Collector<H> {
         self.entries.retarget(&|target| moved.get(&target).copied());
         self.branches.clear();
         self.loops.iter_mut().for_each(|loops| *loops = LoopCounters::default());
+        self.data.iter_mut().for_each(|data| *data = DataReferences::default());
         self.bursts.clear_code();
         self.stacks.clear_code();
     }

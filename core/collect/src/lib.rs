@@ -35,11 +35,11 @@ pub use run::{
     control::{Status, flush, new_epoch, set_sampling, status},
     daemon::daemon,
     options::{
-        BackendChoice, DEFAULT_BRANCH_STACKS_HZ, DEFAULT_RATE, DaemonOptions, ODOMETERS_PERCENT, Progress,
-        Rate, RecordOptions, Recorded, Target,
+        DEFAULT_BRANCH_STACKS_HZ, DEFAULT_RATE, DaemonOptions, ODOMETERS_PERCENT, Progress, RecordOptions,
+        Recorded, Target,
     },
     record::record,
     stop::{Renew, Stop},
 };
-pub use source::{Backend, events::known_names as known_events, records};
+pub use source::{Backend, BackendChoice, Rate, events::known_names as known_events, records};
 pub use sys::{heap::keep_peak_small, inherited::take as take_inherited_fd};

@@ -62,7 +62,7 @@ impl<S: Copy + Eq + std::hash::Hash> SampleAccumulator<S> {
         }
     }
 
-    /// Returns a ledger for more samples than one processor should add up: a thread adds up one buffer while the next
+    /// Returns an accumulator for more samples than one processor should add up: a thread adds up one buffer while the next
     /// one is filled.
     pub fn beside() -> Self {
         SampleAccumulator::new(Adding::Beside(None))
@@ -71,11 +71,11 @@ impl<S: Copy + Eq + std::hash::Hash> SampleAccumulator<S> {
     /// Returns the number of rows held here: sums and buffered samples, so a place may be counted more than once. Sums
     /// that a thread holds are not included.
     pub fn len(&self) -> usize {
-        let settled = match &self.adding {
+        let sums = match &self.adding {
             Adding::Here(sums) => sums.0.len(),
             Adding::Beside(_) => 0,
         };
-        settled + self.buffer.len()
+        sums + self.buffer.len()
     }
 
     /// Returns whether no sample was added.
@@ -153,7 +153,7 @@ impl Adder {
             let mut sums = Sums::default();
             for mut buffer in filled {
                 sums.settle(&mut buffer);
-                // If the ledger no longer wants the buffer, it is dropped.
+                // If the accumulator no longer needs the buffer, it is dropped.
                 let _ = emptied.send(buffer);
             }
             sums
@@ -229,7 +229,7 @@ impl Sums {
     }
 }
 
-/// A completed ledger.
+/// The sums of a completed accumulator.
 pub struct AccumulatedSamples<S> {
     slots: Vec<(S, u32)>,
     starts: Vec<usize>,
@@ -262,23 +262,23 @@ mod tests {
         add_up(SampleAccumulator::beside());
     }
 
-    fn add_up(mut ledger: SampleAccumulator<u8>) {
+    fn add_up(mut accumulator: SampleAccumulator<u8>) {
         let mut expected = BTreeMap::<(u8, u64), u64>::new();
         let mut random = 3_u64;
         for _ in 0..3 * BUFFER_ROWS + 77 {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             let (slot, upper) = ((random >> 60) as u8, random >> 40 & 1);
             let offset = upper << 35 | random >> 33 & 0x3fff;
-            ledger.add(slot, (random >> 59) as u32, offset, random >> 50);
+            accumulator.add(slot, (random >> 59) as u32, offset, random >> 50);
             *expected.entry((slot, offset)).or_default() += random >> 50;
         }
-        assert!(!ledger.is_empty());
-        let settled = ledger.finish();
-        let slots: Vec<u8> = settled.slots().collect();
+        assert!(!accumulator.is_empty());
+        let sums = accumulator.finish();
+        let slots: Vec<u8> = sums.slots().collect();
         let mut found = BTreeMap::new();
         for (number, slot) in slots.into_iter().enumerate() {
-            assert!(settled.of(number).is_sorted());
-            found.extend(settled.of(number).map(|(offset, sum)| ((slot, offset), sum)));
+            assert!(sums.of(number).is_sorted());
+            found.extend(sums.of(number).map(|(offset, sum)| ((slot, offset), sum)));
         }
         assert_eq!(found, expected);
     }

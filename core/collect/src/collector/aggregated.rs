@@ -182,6 +182,11 @@ impl AggregatedEntries {
         }
     }
 
+    /// Notes programs that began meanwhile.
+    pub(super) fn note_started<H: Host>(&mut self, attribution: &mut Attribution<H>) {
+        attribution.started.drain(..).for_each(|candidate| self.met(candidate));
+    }
+
     /// Notes the ID of the executable of a process, as the kernel reports it.
     pub(super) fn executes<H: Host>(&mut self, attribution: &Attribution<H>, pid: Pid, id: u64) {
         let Some(process) = attribution.processes.get(pid) else { return };
@@ -261,6 +266,9 @@ impl<H: Host> Attribution<H> {
             if let Some(place) = self.range_of(pid, program) {
                 self.images.look(program, place, &mut self.host);
             }
+            // By now it may be known to be the program of other processes too.
+            let same = self.processes.ever(pid).filter(|p| p.program == Some(program));
+            self.started.extend(same.map(|p| (self.images.canonical(program), p.execution)));
         }
     }
 
@@ -359,14 +367,9 @@ impl<H: Host> EntryCounter<'_, H> {
         }
     }
 
-    /// Notes programs that began meanwhile.
-    fn note_started(&mut self) {
-        self.attribution.started.drain(..).for_each(|candidate| self.known.met(candidate));
-    }
-
     /// Returns the owner of an executable's entries that carry this pid, the first that was sampled in it.
     fn owner(&mut self, id: u64, pid: Pid, offset: u64) -> Owner {
-        self.note_started();
+        self.known.note_started(self.attribution);
         if let Some(owner) = self.known.owners.get(&(id, pid.0)) {
             return *owner;
         }
@@ -389,7 +392,7 @@ impl<H: Host> EntryCounter<'_, H> {
     /// exec the process already has the new executable while the kernel reports the exec later, perhaps in the next
     /// interval. If the file of the ID is known, it decides.
     fn owner_in_kernel(&mut self, id: u64, pid: Pid) -> Owner {
-        self.note_started();
+        self.known.note_started(self.attribution);
         if let Some((_, owner)) = self.known.owners_in_kernel.get(&pid).filter(|(of, _)| *of == id) {
             return *owner;
         }
@@ -438,20 +441,20 @@ impl<H: Host> EntryCounter<'_, H> {
     }
 
     fn keep_apart_by_process(&mut self, id: u64, target: TargetIndex) {
-        let opened = self
+        let is_chosen = self
             .attribution
             .images
             .program_of(target)
             .is_some_and(|app| self.attribution.apps.apart().is_by_process(&app));
         let all = &mut self.known.by_process;
-        if opened && all.len() < BY_PROCESS_MAX && !all.contains(&id) {
+        if is_chosen && all.len() < BY_PROCESS_MAX && !all.contains(&id) {
             all.push(id);
         }
     }
 
     /// Returns the only execution of the program in the interval, or the one that represents all if there are several.
     fn sole_execution(&mut self, target: TargetIndex) -> ExecutionId {
-        self.note_started();
+        self.known.note_started(self.attribution);
         let (processes, images) = (&self.attribution.processes, &self.attribution.images);
         let sole = self.known.sole.get_or_insert_with(|| {
             let mut sole: FxHashMap<TargetIndex, Option<ExecutionId>> = FxHashMap::default();

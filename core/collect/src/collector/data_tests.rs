@@ -99,6 +99,16 @@ mod on_x86_64 {
     }
 
     #[test]
+    fn data_is_found_again_after_images_were_renumbered() {
+        let mut c = prepared();
+        sample(&mut c, 0x1030, Some((0x2008, 0)));
+        let before = rows(&mut c);
+        c.sweep_images();
+        sample(&mut c, 0x1030, Some((0x2008, 0)));
+        assert_eq!(rows(&mut c), before);
+    }
+
+    #[test]
     fn more_places_than_are_kept_apart_are_told_by_page() {
         let mut c = prepared();
         c.data.as_mut().unwrap().fill_addresses();

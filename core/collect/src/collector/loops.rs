@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     evidence::counts::{
+        exits::Watch,
         loops::{Counter, Register, counters},
         pairs::{CounterId, EXITS_MAX, Exits, Pairs, Seen, Tally, executions},
     },
@@ -74,19 +75,6 @@ struct Latest {
     base: u64,
 }
 
-/// A request to watch the exits of a loop in a thread.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Watch {
-    /// The process of the thread.
-    pub pid: Pid,
-    /// The thread to watch.
-    pub tid: Tid,
-    /// The counter of the loop.
-    pub counter: CounterId,
-    /// Addresses of the loop's exits.
-    pub addresses: Vec<u64>,
-}
-
 /// State of the loop counters.
 #[derive(Default)]
 pub(super) struct LoopCounters {
@@ -104,7 +92,6 @@ pub(super) struct LoopCounters {
     waiting: HashMap<Tid, (RawExits, App, Registers)>,
     looks: u64,
     all_samples: u64,
-    stored: u64,
     refused: BTreeMap<String, u64>,
 }
 
@@ -320,7 +307,6 @@ impl LoopCounters {
             total.taken = (executions.max(total.taken.0), samples);
             if count.samples > 0 {
                 counted.insert(image);
-                self.stored += 1;
                 rows.push(count);
             }
         }

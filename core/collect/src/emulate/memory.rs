@@ -173,9 +173,9 @@ mod tests {
 
     /// Each word holds its address; what was read is noted.
     #[derive(Default)]
-    struct EntryWords(Vec<(u64, usize)>);
+    struct FakeCode(Vec<(u64, usize)>);
 
-    impl Fetch for EntryWords {
+    impl Fetch for FakeCode {
         fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> bool {
             self.0.push((address, bytes.len()));
             for (n, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
@@ -187,21 +187,21 @@ mod tests {
 
     #[test]
     fn little_is_read_of_pages_that_are_touched_once() {
-        let mut memory = Memory::new(EntryWords::default());
+        let mut memory = Memory::new(FakeCode::default());
         for page in 10..2010 {
             let at = page * PAGE_BYTES as u64 + 0x408;
             assert_eq!(memory.read_word(at), Ok(at));
         }
         assert_eq!((memory.fetch.0.len(), memory.blocks.len()), (2000, 2000));
         // In order the second block brings the page.
-        let mut memory = Memory::new(EntryWords::default());
+        let mut memory = Memory::new(FakeCode::default());
         (0..512).for_each(|n| assert_eq!(memory.read_word(0xa000 + 8 * n), Ok(0xa000 + 8 * n)));
         assert_eq!(memory.fetch.0, [(0xa000, 256), (0xa000, 4096)]);
     }
 
     #[test]
     fn writes_are_kept_when_the_page_comes() {
-        let mut memory = Memory::new(EntryWords::default());
+        let mut memory = Memory::new(FakeCode::default());
         memory.write(0xa0fc, &[7; 8]).unwrap(); // In two blocks.
         memory.write(0xa010, &[1, 2]).unwrap();
         assert_eq!(memory.read_word(0xa800), Ok(0xa800));
@@ -211,7 +211,7 @@ mod tests {
 
     #[test]
     fn unreadable_memory_and_too_much_memory_are_different_errors() {
-        let mut memory = Memory::new(EntryWords::default());
+        let mut memory = Memory::new(FakeCode::default());
         assert_eq!(memory.read_word(0x9000), Err(Refused::Unreadable));
         assert_eq!(memory.write(0x8ffc, &[1; 8]), Err(Refused::Unreadable), "half of it");
         assert_eq!(memory.read_word(0x8ff8), Ok(0x8ff8), "nothing was written");

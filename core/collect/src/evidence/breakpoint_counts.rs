@@ -27,8 +27,11 @@ use rustc_hash::FxHashMap;
 use crate::{
     evidence::bursts::count,
     random::Random,
-    source::{now_ns, owned_record::RawBreakpointCounts},
-    sys::breakpoint::{self, Breakpoints, PLACES_MAX},
+    source::owned_record::RawBreakpointCounts,
+    sys::{
+        breakpoint::{self, Breakpoints, PLACES_MAX},
+        clock::now_ns,
+    },
 };
 
 /// Length of a window if the thread runs. If all places are hot it counts some 300 to 1,000 executions.

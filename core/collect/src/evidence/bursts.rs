@@ -15,8 +15,11 @@ use dwell_profile::{BurstsRecord, Pid, Tid};
 
 use crate::{
     random::Random,
-    source::{now_ns, owned_record::RawBurst},
-    sys::tracer::{BURSTS_MAX, Ending, How, Order, Stepper, Steps},
+    source::owned_record::RawBurst,
+    sys::{
+        clock::now_ns,
+        tracer::{BURSTS_MAX, Ending, How, Order, Stepper, Steps},
+    },
 };
 
 /// Steps of a followed burst that are used. At equal cost, fewer and longer bursts are better, because stopping the thread

@@ -28,7 +28,7 @@ use crate::{
         live_processes::has_ended,
         procfs,
     },
-    run::clocks::real_time_ns,
+    sys::clocks::real_time_ns,
 };
 
 /// Most address spaces whose files are kept open. Beyond it the one noted first is closed.

@@ -33,8 +33,7 @@ use crate::{
         paths::path_from_here,
         procfs,
     },
-    run::clocks::real_time_ns,
-    source::now_ns,
+    sys::{clock::now_ns, clocks::real_time_ns},
 };
 
 /// Most files that are kept open for reading code. Beyond it the least recently read one is closed.
@@ -506,4 +505,19 @@ fn read_vdso() -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok()?];
     File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
     Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_of_a_kernel_that_hides_its_addresses_is_one_image() {
+        let mut host = LinuxHost::new();
+        host.layout = KernelLayout::default();
+        let (address, now) = (0xffff_ffff_8100_0104, Interval { since_ns: 1, until_ns: 1 });
+        let place = host.kernel_place(address, now);
+        assert_eq!(place, Some(KernelPlace { module: None, offset: address }));
+        assert!(!host.sees_kernel_addresses());
+    }
 }

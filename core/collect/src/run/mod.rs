@@ -2,7 +2,6 @@
 //!
 //! Enters: options and requests. Leaves: epochs in the database, progress. Never here: what a record or an address means.
 
-pub mod clocks;
 pub mod control;
 pub mod daemon;
 pub mod machine;

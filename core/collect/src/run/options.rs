@@ -4,6 +4,8 @@ use std::{ffi::OsString, time::Duration};
 
 use dwell_profile::{DimensionSet, Epoch, EpochId, Event, Pid, Scope, name_to_text};
 
+use crate::source::{BackendChoice, Rate};
+
 /// The processes whose code is sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -26,36 +28,6 @@ impl Target {
             }
         }
     }
-}
-
-/// A sampling rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rate {
-    /// About this many samples per second of a busy CPU. For `cycles` and `instructions` the measured clock converts it to a
-    /// period, for rarer events a typical distance between two occurrences.
-    Frequency(u32),
-    /// One sample per this many occurrences (for `cpu-clock`: nanoseconds).
-    Period(u64),
-    /// A rate that a machine can bear permanently: 1000 Hz with a timer, DCPI's 62,000 cycles for hardware events (§4.1.1:
-    /// 60 to 64 thousand), but at most `hz_max`.
-    Continuous {
-        /// Maximum number of samples per second of a busy CPU.
-        hz_max: u32,
-    },
-}
-
-/// The backend that is to sample.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum BackendChoice {
-    /// The best backend that works on this machine.
-    #[default]
-    Auto,
-    /// The kernel module; an error if it does not work.
-    Kmod,
-    /// BPF; an error if it does not work.
-    Bpf,
-    /// Ring buffers; an error if they do not work.
-    Perf,
 }
 
 /// Default rate. With a timer it costs below 1% (an interrupt alone takes 2.5 µs on a 2-core VM).

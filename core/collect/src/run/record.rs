@@ -13,13 +13,15 @@ use crate::{
     evidence::bursts::BurstRecorder,
     host::live_processes::{all_pids, has_ended, tree_of},
     run::{
-        clocks::{ClockWatch, Clocks},
         daemon::account::Account,
         options::{Progress, RecordOptions, Recorded, Target},
         session::{Counting, ENTRIES_MAX, Session, Setup, UNSTORED_MAX},
     },
     source::Tasks,
-    sys::command::PausedCommand,
+    sys::{
+        clocks::{ClockWatch, Clocks},
+        command::PausedCommand,
+    },
 };
 
 /// Time that a command may continue after it was signalled to end.
@@ -217,7 +219,7 @@ impl Flushing {
         if now >= self.next {
             return self.now(session, progress).is_ok();
         }
-        self.is_due(session) && self.told(session.store_counted(), session, progress).is_ok()
+        self.is_due(session) && self.report(session.store_counted(), session, progress).is_ok()
     }
 
     /// Stores now.
@@ -228,10 +230,10 @@ impl Flushing {
     ) -> Result<(), dwell_profile::DatabaseError> {
         self.next = Instant::now() + self.every;
         let flushed = session.flush();
-        self.told(flushed, session, progress)
+        self.report(flushed, session, progress)
     }
 
-    fn told(
+    fn report(
         &mut self,
         flushed: Result<(), dwell_profile::DatabaseError>,
         session: &Session,

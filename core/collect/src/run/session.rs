@@ -31,20 +31,19 @@ use crate::{
     host::{linux_host::LinuxHost, live_processes::all_pids},
     run::{
         machine::{self, MeasuredClock},
-        options::{BackendChoice, Progress, Rate},
+        options::Progress,
         store::Store,
         timer::Timer,
     },
     source::{
-        Backend, KernelTables, ROUND_MIN, Source, SourceTally, Tasks,
+        Backend, BackendChoice, KernelTables, ROUND_MIN, Rate, Source, SourceTally, Tasks,
         choose::{OpenedSource, SourceRequest, open_source},
         events::EventConfig,
         merge::Merger,
-        now_ns,
         owned_record::{OwnedRecord, RawBurst},
         paranoid, sees_all_processes, wait_for,
     },
-    sys::{event_times::EventTimes, heap},
+    sys::{clock::now_ns, event_times::EventTimes, heap},
 };
 use dwell_attribution::{InstanceLimits, Interval};
 
@@ -248,6 +247,7 @@ impl Session {
             }
             None => wait_for(CLOSED_ROUND.min(left), wake),
         }
+        self.collector.name_code_when_due();
         if self.each_second.take_due() {
             self.note_withheld(progress);
             self.keeping.go_on(&self.store.writer(), progress);
@@ -280,7 +280,6 @@ impl Session {
                 self.take_aggregated();
             }
         }
-        self.collector.name_code_when_due();
         self.offer_thread();
         if self.refreshing.is_due() && self.collector.take_gaps() {
             // Mappings and exits may be among the lost records. Scanning all of /proc is expensive, and losses occur when

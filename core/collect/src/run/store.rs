@@ -13,8 +13,9 @@ use jiff::Timestamp;
 
 use crate::{
     collector::{Batch, Rows, Tally},
-    run::{clocks::Clocks, machine::MeasuredClock},
+    run::machine::MeasuredClock,
     source::events::EventConfig,
+    sys::clocks::Clocks,
 };
 
 /// Maximum number of pieces of evidence that are kept while the database refuses them. Each takes a few KB, and none is

@@ -22,14 +22,13 @@ use dwell_profile::{CpuId, Event, EventIndex, Pid, TableRecord, Tid};
 use rustc_hash::FxHashMap;
 
 use super::{
-    Backend, Features, KernelTables, Source, SourceTally, Tasks, cpus::online_cpus, now_ns, perf::Attach,
+    Backend, Features, KernelTables, Source, SourceTally, Tasks, cpus::online_cpus, perf::Attach,
     side_band::SideBand,
 };
-use crate::loss::LossCause;
-use crate::sys::event_times::EventTimes;
 use crate::{
     CollectError,
     entries::{Batch, Entry},
+    loss::LossCause,
     registers::Registers,
     source::{
         events::EventConfig,
@@ -41,7 +40,9 @@ use crate::{
         bpf::{
             BpfError, BpfTables, CpuTally, EVENTS_MAX, Notice, RegisterSampling, Sizes, Spilled, grace_period,
         },
+        clock::now_ns,
         event::REGISTER_MASK,
+        event_times::EventTimes,
     },
 };
 
@@ -78,7 +79,7 @@ pub struct BpfSource {
     /// Time at which the side in use was empty.
     since_ns: u64,
     waiting: VecDeque<Waiting>,
-    told: FxHashMap<CpuId, CpuTally>,
+    reported: FxHashMap<CpuId, CpuTally>,
     /// Executables whose processes are kept apart.
     apart: Vec<u64>,
 }
@@ -88,7 +89,7 @@ enum Waiting {
     /// Entries of full overflow buffers.
     Full(Interval, Vec<Spilled>),
     /// The idle side of all tables.
-    SideBandRecord(Interval),
+    IdleSide(Interval),
 }
 
 impl BpfSource {
@@ -114,7 +115,7 @@ impl BpfSource {
             later: false,
             since_ns: now_ns(),
             waiting: VecDeque::new(),
-            told: FxHashMap::default(),
+            reported: FxHashMap::default(),
             apart: Vec::new(),
         })
     }
@@ -142,7 +143,7 @@ impl BpfSource {
         let tallies: Vec<(CpuId, CpuTally)> =
             self.tables.borrow().iter().flat_map(|t| t.tallies().collect::<Vec<_>>()).collect();
         for (cpu, tally) in tallies {
-            let last = mem::replace(self.told.entry(CpuId(cpu.0)).or_default(), tally);
+            let last = mem::replace(self.reported.entry(CpuId(cpu.0)).or_default(), tally);
             for event in 0..EVENTS_MAX {
                 self.side_band.sampled(
                     CpuId(cpu.0),
@@ -211,18 +212,18 @@ fn register_sampling(configs: &[EventConfig]) -> RegisterSampling {
     };
     RegisterSampling {
         every: registers_every(configs, &periods_of(configs)),
-        events: bits(&tells_registers),
+        events: bits(&shows_branches),
         entered: bits(&|config| config.event.is_time()),
     }
 }
 
-fn tells_registers(config: &EventConfig) -> bool {
+fn shows_branches(config: &EventConfig) -> bool {
     (config.event.is_time() || config.event == Event::INSTRUCTIONS) && config.samples_registers()
 }
 
 /// Returns the number of samples of which one has its registers handed out, with these periods.
 fn registers_every(configs: &[EventConfig], periods: &[u64]) -> u32 {
-    let telling = configs.iter().zip(periods).filter(|(config, _)| tells_registers(config));
+    let telling = configs.iter().zip(periods).filter(|(config, _)| shows_branches(config));
     let rate_hz: f64 = telling.map(|(config, period)| config.rate_hz_at(*period)).sum();
     (rate_hz / REGISTERS_HZ).round().max(1.0) as u32
 }
@@ -356,14 +357,14 @@ impl KernelTables for BpfSource {
     fn batch(&self) -> Option<Batch> {
         self.waiting.front().map(|waiting| match waiting {
             Waiting::Full(interval, _) => Batch { interval: *interval, ends: false },
-            Waiting::SideBandRecord(interval) => Batch { interval: *interval, ends: true },
+            Waiting::IdleSide(interval) => Batch { interval: *interval, ends: true },
         })
     }
 
     fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry])) {
         match self.waiting.pop_front() {
             Some(Waiting::Full(_, full)) => full.iter().for_each(|buffer| buffer.hand_out(each)),
-            Some(Waiting::SideBandRecord(_)) => {
+            Some(Waiting::IdleSide(_)) => {
                 self.tables.borrow_mut().iter_mut().for_each(|tables| tables.take_idle_side(each))
             }
             None => {}
@@ -371,7 +372,7 @@ impl KernelTables for BpfSource {
     }
 
     fn cut_batch(&mut self) {
-        if self.waiting.iter().any(|w| matches!(w, Waiting::SideBandRecord(_))) {
+        if self.waiting.iter().any(|w| matches!(w, Waiting::IdleSide(_))) {
             return;
         }
         self.empty_buffers();
@@ -380,7 +381,7 @@ impl KernelTables for BpfSource {
         let interval =
             Interval { since_ns: mem::replace(&mut self.since_ns, next_since_ns), until_ns: now_ns() };
         grace_period();
-        self.waiting.push_back(Waiting::SideBandRecord(interval));
+        self.waiting.push_back(Waiting::IdleSide(interval));
     }
 
     fn by_process(&mut self, executables: &[u64]) {

@@ -7,8 +7,7 @@ use dwell_profile::{Dimension, DimensionSet, Event};
 use super::{Backend, Source, Tasks, bpf::BpfSource, kmod::KmodSource, perf::PerfSource, sees_all_processes};
 use crate::{
     CollectError,
-    run::options::{BackendChoice, Rate},
-    source::events::EventConfig,
+    source::{BackendChoice, Rate, events::EventConfig},
     sys::event::PerfEvent,
 };
 
@@ -66,13 +65,13 @@ fn open_first(
     for backend in better {
         match open_with(*backend, request, tasks) {
             Err(CollectError::Backend { why, .. }) => reasons.push(format!("not {backend}: {why}")),
-            opened => return opened.map(|opened| tell(*backend, reasons, opened)),
+            opened => return opened.map(|opened| with_reasons(*backend, reasons, opened)),
         }
     }
-    open_with(*last, request, tasks).map(|opened| tell(*last, reasons, opened))
+    open_with(*last, request, tasks).map(|opened| with_reasons(*last, reasons, opened))
 }
 
-fn tell(backend: Backend, reasons: Vec<String>, mut opened: OpenedSource) -> OpenedSource {
+fn with_reasons(backend: Backend, reasons: Vec<String>, mut opened: OpenedSource) -> OpenedSource {
     let why = if reasons.is_empty() { "the best there is".to_owned() } else { reasons.join("; ") };
     opened.notes.insert(0, format!("backend {backend} ({why})"));
     opened
@@ -86,7 +85,7 @@ fn open_with(
 ) -> Result<OpenedSource, CollectError> {
     let open = |events: &[Event]| {
         let configs = configs(backend, events, request)?;
-        let source = open_plans(backend, tasks, &configs, request)?;
+        let source = open_events(backend, tasks, &configs, request)?;
         let notes = precision_note(&configs).into_iter().collect();
         Ok(OpenedSource { source, configs, notes })
     };
@@ -127,7 +126,7 @@ fn configs(
     events: &[Event],
     request: &SourceRequest<'_>,
 ) -> Result<Vec<EventConfig>, CollectError> {
-    let mut configs = distinct_plans(events, request)?;
+    let mut configs = distinct_configs(events, request)?;
     for config in configs.iter_mut().filter(|config| config.event == Event::INSTRUCTIONS) {
         if request.events.is_empty() {
             *config = config.clone().rarer(INSTRUCTIONS_RARER);
@@ -144,15 +143,15 @@ fn configs(
 /// Returns a note on how far samples of instructions lie from the executed instruction.
 fn precision_note(configs: &[EventConfig]) -> Option<String> {
     let config = configs.iter().find(|config| config.event == Event::INSTRUCTIONS)?;
-    let told = match config.precise {
+    let how = match config.precise {
         0 => "imprecise: samples land some instructions later",
         1 => "precise but for a constant skid",
         _ => "precise: samples name what was executed",
     };
-    Some(format!("instructions are {told} (precise_ip {})", config.precise))
+    Some(format!("instructions are {how} (precise_ip {})", config.precise))
 }
 
-fn distinct_plans(events: &[Event], request: &SourceRequest<'_>) -> Result<Vec<EventConfig>, CollectError> {
+fn distinct_configs(events: &[Event], request: &SourceRequest<'_>) -> Result<Vec<EventConfig>, CollectError> {
     let mut configs: Vec<EventConfig> = Vec::new();
     for event in events {
         let next = EventConfig::new(event, request.rate, request.clock_hz)?;
@@ -163,7 +162,7 @@ fn distinct_plans(events: &[Event], request: &SourceRequest<'_>) -> Result<Vec<E
     Ok(configs)
 }
 
-fn open_plans(
+fn open_events(
     backend: Backend,
     tasks: &Tasks,
     configs: &[EventConfig],
@@ -178,15 +177,15 @@ fn open_plans(
             "we are in a pid namespace of our own, and it numbers processes as the initial one does",
         );
     }
-    let unreported = request.dimensions.iter().find(|dimension| !tells(backend, *dimension));
+    let unreported = request.dimensions.iter().find(|dimension| !can_report(backend, *dimension));
     if let Some(dimension) = unreported {
-        return lacks(&format!("it tells no {dimension} of a sample; perf does"));
+        return lacks(&format!("it does not record the {dimension} of a sample; perf does"));
     }
     match backend {
         Backend::Kmod => Ok(Box::new(KmodSource::open(tasks, configs, request.registers)?)),
         Backend::Bpf => Ok(Box::new(BpfSource::open(tasks, configs, request.registers)?)),
         Backend::Perf => {
-            let stacks = branch_stacks_plan(configs, request)?;
+            let stacks = branch_stacks_config(configs, request)?;
             let mut source = PerfSource::open(tasks, configs, request.registers, stacks.as_ref())?;
             if request.dimensions.has(Dimension::Thread) {
                 source.report_threads();
@@ -199,7 +198,7 @@ fn open_plans(
 /// Returns the configuration for branch stacks. A stack is taken at every n-th branch, not after a fixed time, so that slow code has
 /// no more stacks than its share of executions (AutoFDO does the same: Chen, Li, Moseley, CGO 2016). Stacks are only sampled
 /// beside a hardware event: a user who requests a timer may want to leave the counters alone.
-fn branch_stacks_plan(
+fn branch_stacks_config(
     configs: &[EventConfig],
     request: &SourceRequest<'_>,
 ) -> Result<Option<EventConfig>, CollectError> {
@@ -217,7 +216,7 @@ fn branch_stacks_plan(
 
 /// Returns whether a backend can record a dimension. Tables contain counts by process at most, so samples that they do not
 /// distinguish cannot be separated later. BPF has a table for each CPU.
-fn tells(backend: Backend, dimension: Dimension) -> bool {
+fn can_report(backend: Backend, dimension: Dimension) -> bool {
     match backend {
         Backend::Kmod => false,
         Backend::Bpf => dimension == Dimension::Cpu,

@@ -5,7 +5,7 @@
 use dwell_profile::{Event, Unit};
 use perf_event_open_sys::bindings as abi;
 
-use crate::{CollectError, run::options::Rate, sys::event::Counter};
+use crate::{CollectError, source::Rate, sys::event::Counter};
 
 /// An event to sample, with its period.
 #[derive(Clone, Debug, PartialEq)]

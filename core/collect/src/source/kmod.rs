@@ -21,22 +21,24 @@ use rustix::io::Errno;
 use super::{
     Backend, Features, KernelTables, Source, SourceTally, Tasks,
     cpus::{online_cpus, possible_cpus},
-    now_ns,
     perf::is_lacking,
     side_band::SideBand,
 };
-use crate::loss::LossCause;
-use crate::sys::event_times::EventTimes;
 use crate::{
     CollectError,
     entries::{Batch, Entry, EntryChunks, EntryWords},
+    loss::LossCause,
     registers::REGISTERS_REPORTED,
     source::{
         events::{EventConfig, known_names},
         merge::Merger,
         owned_record::{OwnedRecord, SideBandRecord},
     },
-    sys::kmod::{self as sys, Config, Device, EventStatus},
+    sys::{
+        clock::now_ns,
+        event_times::EventTimes,
+        kmod::{self as sys, Config, Device, EventStatus},
+    },
 };
 
 pub mod chunks;
@@ -81,7 +83,7 @@ pub struct KmodSource {
     waiting: VecDeque<(Batch, Vec<EntryWords>)>,
     /// Losses of all events by cause, and the status of each event, as last reported.
     losses: [u64; 3],
-    told: Vec<EventStatus>,
+    reported: Vec<EventStatus>,
     bytes: Vec<u8>,
     malformed: u64,
     failed: Failed,
@@ -126,7 +128,7 @@ impl KmodSource {
             since_ns: now_ns(),
             waiting: VecDeque::new(),
             losses: [0; 3],
-            told: vec![EventStatus::default(); event_configs.len()],
+            reported: vec![EventStatus::default(); event_configs.len()],
             bytes: vec![0; READ_BYTES],
             malformed: 0,
             failed: Failed::default(),
@@ -211,7 +213,7 @@ impl KmodSource {
     fn report_losses_by_event(&mut self, merger: &mut Merger<OwnedRecord>) {
         for event in 0..self.event_configs.len() {
             let Ok(now) = self.device.event_status(event as u32, sys::ALL_CPUS) else { continue };
-            let last = mem::replace(&mut self.told[event], now);
+            let last = mem::replace(&mut self.reported[event], now);
             let index = Some(EventIndex(event as u8));
             let mut push =
                 |side: SideBandRecord| merger.push(now_ns(), OwnedRecord::SideBand(Box::new(side)));

@@ -10,17 +10,13 @@
 use std::{collections::BTreeMap, fmt, os::fd::BorrowedFd, time::Duration};
 
 use dwell_profile::{CpuId, EventIndex, Pid, TableRecord};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    time::{ClockId, clock_gettime},
-};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::sys::event_times::EventTimes;
 use crate::{
     CollectError,
     entries::{Batch, Entry},
     source::{merge::Merger, owned_record::OwnedRecord},
-    sys::clock::namespace_offset_ns,
+    sys::event_times::EventTimes,
 };
 
 pub mod bpf;
@@ -64,6 +60,36 @@ impl fmt::Display for Backend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// The backend that is to sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum BackendChoice {
+    /// The best backend that works on this machine.
+    #[default]
+    Auto,
+    /// The kernel module; an error if it does not work.
+    Kmod,
+    /// BPF; an error if it does not work.
+    Bpf,
+    /// Ring buffers; an error if they do not work.
+    Perf,
+}
+
+/// A sampling rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rate {
+    /// About this many samples per second of a busy CPU. For `cycles` and `instructions` the measured clock converts it to a
+    /// period, for rarer events a typical distance between two occurrences.
+    Frequency(u32),
+    /// One sample per this many occurrences (for `cpu-clock`: nanoseconds).
+    Period(u64),
+    /// A rate that a machine can bear permanently: 1000 Hz with a timer, DCPI's 62,000 cycles for hardware events (§4.1.1:
+    /// 60 to 64 thousand), but at most `hz_max`.
+    Continuous {
+        /// Maximum number of samples per second of a busy CPU.
+        hz_max: u32,
+    },
 }
 
 /// The tasks that are sampled.
@@ -188,13 +214,6 @@ pub trait KernelTables {
     fn by_process(&mut self, executables: &[u64]) {
         let _ = executables;
     }
-}
-
-/// Returns the time of CLOCK_MONOTONIC in ns as the kernel stamps records, even where our time namespace shifts it.
-pub fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    let ours_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-    ours_ns.wrapping_sub(namespace_offset_ns() as u64)
 }
 
 /// Waits until `wake` becomes readable, or `timeout` has passed.

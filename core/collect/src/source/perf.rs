@@ -15,11 +15,10 @@ use dwell_profile::{CpuId, EventIndex, Tid};
 use rustc_hash::{FxHashMap, FxHashSet};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::{Backend, Features, ROUND_MIN, Source, SourceTally, Tasks, cpus::online_cpus, now_ns};
-use crate::loss::LossCause;
-use crate::sys::event_times::EventTimes;
+use super::{Backend, Features, ROUND_MIN, Source, SourceTally, Tasks, cpus::online_cpus};
 use crate::{
     CollectError,
+    loss::LossCause,
     source::{
         events::EventConfig,
         merge::Merger,
@@ -28,7 +27,9 @@ use crate::{
         records::{Body, parse_record_of, split_record},
     },
     sys::{
+        clock::now_ns,
         event::{Attributes, PerfEvent},
+        event_times::EventTimes,
         ring::Ring,
     },
 };

@@ -10,10 +10,10 @@ use super::{
     Features, Source,
     perf::{Attach, PerfSource},
 };
-use crate::sys::event_times::EventTimes;
 use crate::{
     CollectError,
     source::{events::EventConfig, merge::Merger, owned_record::OwnedRecord},
+    sys::event_times::EventTimes,
 };
 
 /// An event that counts nothing and reports the side band of the whole machine, on each CPU. The sampled events of the source

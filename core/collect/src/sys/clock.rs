@@ -8,6 +8,8 @@
 
 use std::{fs, sync::OnceLock, time::Duration};
 
+use rustix::time::{ClockId, clock_gettime};
+
 /// Latency of a link of the chain, in core cycles.
 const LATENCY_CYCLES: u64 = 3;
 const LINKS_PER_TURN: u64 = 16;
@@ -45,6 +47,13 @@ fn time_chain() -> Option<Duration> {
 #[cfg(not(target_arch = "x86_64"))]
 fn time_chain() -> Option<Duration> {
     None
+}
+
+/// Returns the time of CLOCK_MONOTONIC in ns as the kernel stamps records, even where our time namespace shifts it.
+pub fn now_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    let ours_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    ours_ns.wrapping_sub(namespace_offset_ns() as u64)
 }
 
 /// Returns what our time namespace (time_namespaces(7)) adds to CLOCK_MONOTONIC, in ns. The kernel stamps records without

@@ -86,7 +86,7 @@ struct Period {
 /// Mirror of `struct dwell_apart`: the executables whose processes are kept apart.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-struct InstanceLimits {
+struct KeptApart {
     count: u32,
     reserved: u32,
     tag: [u64; APART_MAX],
@@ -200,7 +200,7 @@ const START: u64 = request(0, 2, 0);
 const STOP: u64 = request(0, 3, 0);
 const FLUSH: u64 = request(0, 4, 0);
 const PERIOD: u64 = request(WRITE, 5, size_of::<Period>());
-const APART: u64 = request(WRITE, 6, size_of::<InstanceLimits>());
+const APART: u64 = request(WRITE, 6, size_of::<KeptApart>());
 const STATUS: u64 = request(READ | WRITE, 7, size_of::<Status>());
 const EVENT_STATUS: u64 = request(READ | WRITE, 8, size_of::<EventStatus>());
 
@@ -252,8 +252,7 @@ impl Device {
 
     /// Sets the executables whose processes are kept apart, [`APART_MAX`] at most.
     pub fn keep_apart(&self, tags: &[u64]) -> io::Result<()> {
-        let mut apart =
-            InstanceLimits { count: tags.len().min(APART_MAX) as u32, ..InstanceLimits::default() };
+        let mut apart = KeptApart { count: tags.len().min(APART_MAX) as u32, ..KeptApart::default() };
         apart.tag.iter_mut().zip(tags).for_each(|(to, tag)| *to = *tag);
         self.request(APART, &mut apart)
     }

@@ -7,6 +7,7 @@
 pub mod bpf;
 pub mod breakpoint;
 pub mod clock;
+pub mod clocks;
 pub mod command;
 pub mod event;
 pub mod event_times;

@@ -129,6 +129,7 @@ fn add_row(
             return Ok(());
         }
         (PATH, _) => evidence.get_mut(&number),
+        (BRANCH_STACKS, 0) => return Ok(()), // A transfer that nobody took.
         (BREAKPOINTS, _) => Some(evidence.entry(number).or_insert(BreakpointCounts(Vec::new()))),
         (BRANCH_STACKS, _) => Some(evidence.entry(number).or_insert(BranchStacks(Vec::new()))),
         _ => {

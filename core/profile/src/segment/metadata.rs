@@ -22,7 +22,7 @@ const MAX_IMAGES_BYTES: u64 = 128 << 20;
 
 /// The metadata as texts, in the order in which the checksum covers them.
 pub(super) struct Metadata {
-    /// The version of the file, which the checksum does not cover.
+    /// The version of the file. The checksum covers it from version 2 on.
     pub(super) version: u32,
     pub(super) epoch: String,
     pub(super) appends: String,
@@ -44,6 +44,9 @@ impl Metadata {
     pub(super) fn of_file(file: &FileMetaData, newest: u32) -> Result<Self, SegmentError> {
         let text = value(file, VERSION)?;
         let version: u32 = text.parse().map_err(|_| malformed(VERSION, format!("'{text}' is no number")))?;
+        if version == 0 {
+            return Err(malformed(VERSION, "there is no version 0"));
+        }
         if version > newest {
             return Err(SegmentError::Newer { found: version, newest });
         }
@@ -67,7 +70,8 @@ impl Metadata {
     fn checksum(&self, data: &[u8]) -> String {
         let mut hasher = blake3::Hasher::new();
         hasher.update(data);
-        for text in [&self.epoch, &self.appends, &self.images] {
+        let version = (self.version > 1).then(|| self.version.to_string());
+        for text in [&self.epoch, &self.appends, &self.images].into_iter().chain(&version) {
             hasher.update(b"\n").update(text.as_bytes());
         }
         format!("{}:{}", data.len(), hasher.finalize().to_hex())

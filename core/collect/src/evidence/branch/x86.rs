@@ -6,8 +6,10 @@
 
 mod decode;
 
-use crate::registers::{FLAGS, position};
-use crate::x86::{Flags, MemoryOperand};
+use crate::{
+    registers::{FLAGS, position},
+    x86::{Flags, MemoryOperand},
+};
 
 /// The first conditional branch after a pc, and how to decide it from the registers there.
 #[derive(Clone, Debug, PartialEq, Eq)]

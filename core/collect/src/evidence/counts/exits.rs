@@ -8,12 +8,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dwell_profile::CountsRecord;
+use dwell_profile::{CountsRecord, Pid, Tid};
 
 use crate::{
-    collector::Watch,
-    source::{now_ns, owned_record::RawExits},
-    sys::breakpoint::{self, Breakpoints},
+    evidence::counts::pairs::CounterId,
+    source::owned_record::RawExits,
+    sys::{
+        breakpoint::{self, Breakpoints},
+        clock::now_ns,
+    },
 };
 
 /// The length of a window if the thread runs.
@@ -31,6 +34,19 @@ const BUDGET: f64 = 0.003;
 const COST_NS_FIRST: f64 = 1e6;
 /// Number of consecutive refusals after which no more windows are tried.
 const REFUSALS_MAX: u32 = 20;
+
+/// A request to watch the exits of a loop in a thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// The process of the thread.
+    pub pid: Pid,
+    /// The thread to watch.
+    pub tid: Tid,
+    /// The counter of the loop.
+    pub counter: CounterId,
+    /// Addresses of the loop's exits.
+    pub addresses: Vec<u64>,
+}
 
 /// Watches exits, one loop at a time.
 pub struct ExitWatcher {

@@ -26,8 +26,8 @@ use super::{
 };
 use crate::{
     random::Random,
-    source::now_ns,
     sys::{
+        clock::now_ns,
         process_memory::{read_words, thread_cpu_time, wake_in_time},
         watchpoint::{Watchpoint, Write},
     },
@@ -332,8 +332,8 @@ impl Worker {
         }
         let number = tracked.words.len();
         let first = tracked.turn % number.max(1);
-        let opened: Vec<usize> = (0..number.min(WATCHED_MAX)).map(|at| (first + at) % number).collect();
-        tracked.turn = first + opened.len();
+        let chosen: Vec<usize> = (0..number.min(WATCHED_MAX)).map(|at| (first + at) % number).collect();
+        tracked.turn = first + chosen.len();
         if tids.len() > THREADS_MAX {
             tracked.words.clear();
             self.refuse("too many threads");
@@ -341,7 +341,7 @@ impl Worker {
         }
         let begin_ns = now_ns();
         self.shared.watching_since_ns.store(begin_ns, Ordering::SeqCst);
-        let (seen, until_ns) = watch(&tids, opened.iter().map(|at| &tracked.words[*at]), longest_ns);
+        let (seen, until_ns) = watch(&tids, chosen.iter().map(|at| &tracked.words[*at]), longest_ns);
         {
             let mut output = self.shared.output();
             output.watched.push(Watched { pid, begin_ns, until_ns });
@@ -350,7 +350,7 @@ impl Worker {
         let mut refused: BTreeMap<usize, &'static str> = BTreeMap::new();
         let mut verified = 0;
         let mut is_held = false;
-        for (at, seen) in opened.iter().zip(seen) {
+        for (at, seen) in chosen.iter().zip(seen) {
             let writes = match seen {
                 Ok(writes) => writes,
                 // Another tool has the watchpoints, perhaps only for a while: the word waits.

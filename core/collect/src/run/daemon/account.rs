@@ -8,11 +8,11 @@ use std::{fs, time::Duration};
 use dwell_profile::CollectorRecord;
 
 use crate::{
-    run::{
+    run::session::{InKernel, Session},
+    sys::{
         clocks::{ClockWatch, Clocks},
-        session::{InKernel, Session},
+        usage,
     },
-    sys::usage,
 };
 
 use super::budget::Budget;

@@ -30,15 +30,18 @@ use crate::{
     CollectError, Renew, Stop,
     host::live_processes::all_pids,
     run::{
-        clocks::{ClockWatch, Clocks},
         control::{Answer, ControlServer, Request, Status},
-        options::{DaemonOptions, Progress, Rate},
+        options::{DaemonOptions, Progress},
         record::Flushing,
         session::{Counting, Next, Session, Setup},
         timer::Timer,
     },
-    source::Tasks,
-    sys::{event::Counter, heap, interrupt, usage},
+    source::{Rate, Tasks},
+    sys::{
+        clocks::{ClockWatch, Clocks},
+        event::Counter,
+        heap, interrupt, usage,
+    },
 };
 
 /// Interval between two checks of the clocks.
@@ -205,7 +208,7 @@ impl<'w> Daemon<'w> {
             session,
             budget,
         };
-        daemon.tell();
+        daemon.update_account();
         progress(Progress::Started(Box::new(daemon.session.epoch().clone())));
         Ok(daemon)
     }
@@ -226,7 +229,7 @@ impl<'w> Daemon<'w> {
             self.judge(progress);
         }
         if self.flushing.is_due(&self.session) {
-            self.tell();
+            self.update_account();
             if self.flushing.when_due(&mut self.session, progress) {
                 self.flushed(progress);
             }
@@ -247,7 +250,7 @@ impl<'w> Daemon<'w> {
     }
 
     /// Records in the account that sampling has just stopped or begun, and begins a new window of the budget.
-    fn turned(&mut self) {
+    fn restart_window(&mut self) {
         let (now, samples) = (Clocks::now(), self.account.samples_ever(&self.session));
         self.account.paused(!self.is_sampling(), now);
         let seen = self.session.samples_seen();
@@ -257,7 +260,7 @@ impl<'w> Daemon<'w> {
     }
 
     /// Updates the account of the epoch.
-    fn tell(&mut self) {
+    fn update_account(&mut self) {
         let record = self.account.record(&self.session, &self.budget);
         self.session.set_account(record);
     }
@@ -295,7 +298,7 @@ impl<'w> Daemon<'w> {
         let next = Next { periods: Some(periods(&self.asked, share)), ..Next::default() };
         if self.begin_epoch(&why, next, progress).is_ok() {
             self.budget.adopt(share);
-            self.tell();
+            self.update_account();
         }
     }
 
@@ -335,7 +338,7 @@ impl<'w> Daemon<'w> {
         next: Next,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), CollectError> {
-        self.tell();
+        self.update_account();
         let ended = self.session.epoch().id.clone();
         let counted = self.account.counted(&self.session);
         if let Err(error) = self.session.begin_epoch(self.writer, next) {
@@ -344,7 +347,7 @@ impl<'w> Daemon<'w> {
         }
         self.account.begin_epoch(why, counted);
         self.rotation.began();
-        self.tell();
+        self.update_account();
         self.compacting.ended(self.writer, &ended, progress);
         if why != ASKED {
             progress(Progress::Ended(ended));
@@ -359,7 +362,7 @@ impl<'w> Daemon<'w> {
         match request {
             Request::Status => Answer::Status(Box::new(self.status())),
             Request::Flush => {
-                self.tell();
+                self.update_account();
                 match self.flushing.now(&mut self.session, progress) {
                     Ok(()) => {
                         self.flushed(progress);
@@ -382,7 +385,7 @@ impl<'w> Daemon<'w> {
     fn pause(&mut self, paused: bool) -> Result<(), CollectError> {
         if paused { self.session.pause() } else { self.session.resume() }?;
         self.paused = paused;
-        self.turned();
+        self.restart_window();
         Ok(())
     }
 
@@ -426,7 +429,7 @@ impl<'w> Daemon<'w> {
             self.session.close(); // This comes first: the module's device has one reader.
             self.session.note("the events fell silent and were closed; no sample is of a later time");
             self.reopening = Some(Reopening { at: Instant::now(), wait: REOPEN_FIRST });
-            self.turned();
+            self.restart_window();
         }
         let Some(Reopening { at, wait }) = self.reopening else { return };
         if Instant::now() < at {
@@ -435,7 +438,7 @@ impl<'w> Daemon<'w> {
         match self.reopen(progress) {
             Ok(()) => {
                 self.reopening = None;
-                self.turned();
+                self.restart_window();
                 progress(Progress::Started(Box::new(self.session.epoch().clone())));
             }
             Err(error) => {
@@ -455,7 +458,7 @@ impl<'w> Daemon<'w> {
             session.discard();
             return Err(error);
         }
-        self.tell();
+        self.update_account();
         let counted = self.account.counted(&self.session);
         let old = std::mem::replace(&mut self.session, session);
         let ended = old.epoch().id.clone();
@@ -467,7 +470,7 @@ impl<'w> Daemon<'w> {
         self.account.begin_epoch("events: they had fallen silent", counted);
         self.account.reopened += 1;
         self.rotation.began();
-        self.tell();
+        self.update_account();
         self.compacting.ended(self.writer, &ended, progress);
         progress(Progress::Ended(ended));
         self.timers.retention.restart_in(Duration::ZERO);
@@ -475,7 +478,7 @@ impl<'w> Daemon<'w> {
     }
 
     fn finish(mut self, progress: &mut dyn FnMut(Progress)) -> Result<Epoch, CollectError> {
-        self.tell();
+        self.update_account();
         let ended = self.session.finish(); // This comes first: the rings would overflow while we wait for a compaction.
         if let Ok(epoch) = &ended {
             self.compacting.ended(self.writer, &epoch.id, progress);

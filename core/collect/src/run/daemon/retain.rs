@@ -73,9 +73,9 @@ pub fn retain(database: &Database, limits: Limits, current: &EpochId) -> Result<
         let ours = epoch.id != *current && is_ours(&epoch, &host);
         candidates.push(Candidate { end: epoch.end.unwrap_or(epoch.start), id: epoch.id, bytes, ours });
     }
-    let (opened, still_too_large) = to_remove(candidates, limits, Timestamp::now());
+    let (chosen, still_too_large) = to_remove(candidates, limits, Timestamp::now());
     let mut retained = Retained { still_too_large, ..Retained::default() };
-    for id in opened {
+    for id in chosen {
         match database.remove(&id) {
             Ok(()) => retained.removed.push(id),
             Err(DatabaseError::EpochBusy { .. }) => retained.busy = true,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use dwell_profile::{Database, Event};
 
 use super::*;
-use crate::run::options::BackendChoice;
+use crate::source::BackendChoice;
 
 fn start<'w>(writer: &'w Writer, backend: BackendChoice) -> Option<Daemon<'w>> {
     let options = DaemonOptions { backend, rate: Some(Rate::Frequency(1000)), ..DaemonOptions::default() };

@@ -8,8 +8,8 @@ use super::{MERGE_WINDOW, Session, new_epoch, notes::Subject};
 use crate::{
     CollectError,
     run::{machine::MeasuredClock, store::Store},
-    source::{SourceTally, now_ns},
-    sys::event_times::EventTimes,
+    source::SourceTally,
+    sys::{clock::now_ns, event_times::EventTimes},
 };
 
 /// The settings of the next epoch.

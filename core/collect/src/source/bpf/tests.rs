@@ -5,7 +5,10 @@ use std::{path::Path, time::Instant};
 use dwell_profile::{CountedEvent, EventIndex, Pid};
 
 use super::*;
-use crate::{entries::Place, run::options::Rate, source::events::EventConfig};
+use crate::{
+    entries::Place,
+    source::{Rate, events::EventConfig},
+};
 
 fn configs(events: &[Event], hz: u32) -> Vec<EventConfig> {
     events.iter().map(|event| EventConfig::new(event, Rate::Frequency(hz), None).unwrap()).collect()

@@ -19,10 +19,10 @@ use crate::{
     source::{
         Tasks,
         events::{EventConfig, known_names},
-        now_ns,
         period::RandomPeriod,
     },
     sys::{
+        clock::now_ns,
         event::{Attributes, PerfEvent},
         event_times::EventTimes,
         ring::Ring,

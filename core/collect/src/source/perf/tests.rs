@@ -3,7 +3,7 @@
 use dwell_profile::{CpuId, Event, Pid};
 
 use super::*;
-use crate::{run::options::Rate, source::events::EventConfig};
+use crate::source::{Rate, events::EventConfig};
 
 /// Returns a source on the first CPU only, or `None` where the whole machine may not be sampled.
 fn on_first_cpu(test: &str) -> Option<PerfSource> {

@@ -371,6 +371,6 @@ fn executions_that_there_is_no_room_to_tell_of_are_counted() {
 fn here(tables: &mut BpfTables) -> &mut Ebpf {
     match &mut tables.program {
         Program::Here(program) => program,
-        Program::InstanceLimits { .. } => panic!("it was loaded apart"),
+        Program::InChild { .. } => panic!("it was loaded apart"),
     }
 }

@@ -25,7 +25,7 @@ fn layouts() -> Vec<Layout> {
         layout!("config", Config, version as "version", event_count as "event_count", bucket_bits as "bucket_bits",
             overflow_entries as "overflow_entries", register_samples as "register_samples", event as "event"),
         layout!("period", Period, period as "period", spread as "spread", event as "event"),
-        layout!("apart", InstanceLimits, count as "count", tag as "tag"),
+        layout!("apart", KeptApart, count as "count", tag as "tag"),
         layout!("table_counts", TableCounts, samples as "samples", found as "found", fresh as "fresh",
             evicted as "evicted", saturated as "saturated", spilled as "spilled", lost as "lost", lost_of as "lost_of"),
         layout!("status", Status, cpu as "cpu", cpus as "cpus", interrupts as "interrupts", idle as "idle",
