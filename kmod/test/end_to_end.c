@@ -277,7 +277,7 @@ static void fall_silent(void)
 	close(device);
 	be_busy(60);
 	kill(daemon, SIGTERM);
-	tap(!end(daemon) && said("the events fell silent: they are opened again"), "it opens them again");
+	tap(!end(daemon) && said("the events no longer deliver samples; opening them again"), "it opens them again");
 	ask("silent epochs", "/tmp/silent", "epoch", "list", NULL);
 }
 
@@ -288,7 +288,7 @@ static void do_without(void)
 	char *by_any[] = { "/dwell", "--db", "/tmp/any", "record", "-a", "--", "/init", "nothing", NULL };
 
 	tap(end(start(by_module)) > 0 && said("dwell.ko is not loaded"), "without the module dwell says so");
-	tap(!end(start(by_any)) && said("not kmod"), "or takes another backend and says why");
+	tap(!end(start(by_any)) && said("kmod does not work"), "or takes another backend and says why");
 }
 
 void end_to_end_run(void)

@@ -136,11 +136,11 @@ fn is_there(program: &str) -> bool {
 }
 
 #[test]
-fn branches_go_where_they_were_said_to() {
+fn predicted_branch_directions_are_right() {
     const GCC: &str = "aarch64-linux-gnu-gcc";
     const QEMU: &str = "qemu-aarch64";
     if let Some(missing) = [GCC, QEMU].iter().find(|p| !is_there(p)) {
-        eprintln!("SKIPPED branches_go_where_they_were_said_to: no {missing} here");
+        eprintln!("SKIPPED predicted_branch_directions_are_right: no {missing} here");
         return;
     }
     let mut random = Random(0x0dd_ba11);
@@ -166,7 +166,7 @@ fn branches_go_where_they_were_said_to() {
 }
 
 #[test]
-fn whatever_the_bytes_are() {
+fn any_bytes_are_decoded_without_a_panic() {
     let mut random = Random(77);
     for _ in 0..100_000 {
         let code: Vec<u8> = (0..random.below(100)).map(|_| random.bits(8) as u8).collect();
@@ -176,7 +176,7 @@ fn whatever_the_bytes_are() {
 
 /// Flags are not in the sample, and what is loaded is not either.
 #[test]
-fn what_the_sample_lacks_is_unknown() {
+fn values_missing_in_the_sample_are_unknown() {
     let decides = |words: &[u32]| {
         let code: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         NextBranch::decode(&code).is_some()

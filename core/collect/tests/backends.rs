@@ -187,7 +187,7 @@ fn bpf_and_rings_charge_the_kernels_time_to_the_same_instruction() {
 }
 
 #[test]
-fn a_backend_that_does_not_work_is_told() {
+fn the_reason_why_a_backend_does_not_work_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::open(folder.path().join("db")).unwrap();
     let forced = |backend, target| {

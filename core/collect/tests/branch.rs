@@ -150,7 +150,7 @@ fn straight_line_code_is_interpreted() {
 }
 
 #[test]
-fn what_is_not_in_the_sample_decides_nothing() {
+fn values_missing_in_the_sample_decide_no_branch() {
     let decided = |code: &[u8]| NextBranch::decode(code).is_some();
     assert!(!decided(&[0x8b, 0x03, 0x85, 0xc0, 0x74, 5]), "mov eax, [rbx]; test eax, eax; je");
     assert!(!decided(&[0x39, 0x08, 0x74, 5]), "cmp [rax], ecx; je");
@@ -166,7 +166,7 @@ fn what_is_not_in_the_sample_decides_nothing() {
 
 /// Every prefix of random bytes decodes or does not; it never panics.
 #[test]
-fn any_bytes_decode_or_do_not() {
+fn any_bytes_are_decoded_without_a_panic() {
     let mut state = 0x1997_5eed_u64;
     for _ in 0..200_000 {
         let mut code = [0; CODE_BYTES];
@@ -222,9 +222,9 @@ fn expected_distance(instruction: &Instruction, next: Option<&Instruction>) -> O
 /// Where a sample before a branch decides it, the disassembler must reach a conditional branch by straight-line code
 /// and direct jumps as well: our lengths agree with its.
 #[test]
-fn branches_ahead_are_where_the_disassembler_has_them() {
+fn branches_are_at_the_addresses_of_the_disassembler() {
     if std::env::consts::ARCH != "x86_64" {
-        println!("SKIPPED branches_ahead_are_where_the_disassembler_has_them: this code is not x86-64");
+        println!("SKIPPED branches_are_at_the_addresses_of_the_disassembler: this code is not x86-64");
         return;
     }
     let image = Image::open(std::env::current_exe().unwrap()).unwrap();

@@ -32,8 +32,8 @@ fn spin() {
 }
 
 #[test]
-fn a_command_is_counted_and_ends_as_it_would_have() {
-    let name = "a_command_is_counted_and_ends_as_it_would_have";
+fn breakpoints_do_not_change_the_end_of_a_command() {
+    let name = "breakpoints_do_not_change_the_end_of_a_command";
     let own = std::env::current_exe().unwrap();
     let assignment = format!("{SPIN}=700");
     let words = ["env", &assignment, own.to_str().unwrap(), "--exact", "spin", "--nocapture"];

@@ -74,8 +74,8 @@ fn recorded(
 }
 
 #[test]
-fn a_command_of_several_threads_is_stepped_and_ends_as_it_would_have() {
-    let name = "a_command_of_several_threads_is_stepped_and_ends_as_it_would_have";
+fn stepping_does_not_change_the_end_of_a_command_with_threads() {
+    let name = "stepping_does_not_change_the_end_of_a_command_with_threads";
     let Some((recorded, bursts, _folder)) = recorded(name, spinning(1500), &Stop::new()) else { return };
     assert_eq!(recorded.exit.and_then(|e| e.code()), Some(7));
     let tally = recorded.epoch.bursts.unwrap();
@@ -111,7 +111,7 @@ fn an_interrupt_during_bursts_ends_the_command() {
 }
 
 #[test]
-fn without_being_asked_nobody_is_stepped() {
+fn no_thread_is_stepped_without_a_request() {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::open(folder.path().join("db")).unwrap();
     let options = RecordOptions::new(spinning(50));

@@ -86,14 +86,14 @@ fn stored(database: &Database, epoch: &Epoch) -> u64 {
 }
 
 #[test]
-fn what_costs_more_than_the_budget_samples_less() {
+fn the_rate_is_lowered_if_the_cost_exceeds_the_budget() {
     let options = DaemonOptions {
         budget_percent: 0.01,
         budget_window: Duration::from_millis(200),
         rate: Some(Rate::Frequency(2000)),
         ..DaemonOptions::default()
     };
-    let Some(running) = Running::start("what_costs_more_than_the_budget_samples_less", options) else {
+    let Some(running) = Running::start("the_rate_is_lowered_if_the_cost_exceeds_the_budget", options) else {
         return;
     };
     running.until("a lower rate", |r| r.status().collector.rate_lowered >= 1);
@@ -116,9 +116,11 @@ fn what_costs_more_than_the_budget_samples_less() {
 }
 
 #[test]
-fn epochs_begin_when_asked_and_old_ones_go() {
+fn epochs_begin_on_request_and_old_ones_are_removed() {
     let options = DaemonOptions { keep_bytes: Some(1), budget_percent: 0.0, ..DaemonOptions::default() };
-    let Some(running) = Running::start("epochs_begin_when_asked_and_old_ones_go", options) else { return };
+    let Some(running) = Running::start("epochs_begin_on_request_and_old_ones_are_removed", options) else {
+        return;
+    };
     let first = running.status().epoch;
     running.database.rename(&first, "dear").unwrap();
     running.until("samples", |r| flush(&r.database).unwrap() > 0);
@@ -137,14 +139,16 @@ fn epochs_begin_when_asked_and_old_ones_go() {
 }
 
 #[test]
-fn sampled_images_are_copied_aside() {
+fn sampled_images_are_copied_into_the_database() {
     let options = DaemonOptions {
         keep_images_bytes: Some(2 << 30),
         flush_every: Duration::from_millis(300),
         budget_percent: 0.0,
         ..DaemonOptions::default()
     };
-    let Some(running) = Running::start("sampled_images_are_copied_aside", options) else { return };
+    let Some(running) = Running::start("sampled_images_are_copied_into_the_database", options) else {
+        return;
+    };
     let own = std::env::current_exe().unwrap();
     let is_kept = |r: &Running| {
         let epoch = r.database.resolve("latest").unwrap();

@@ -30,8 +30,8 @@ fn round() {
 }
 
 #[test]
-fn a_long_loop_counts_itself() {
-    let name = "a_long_loop_counts_itself";
+fn the_executions_of_a_long_loop_are_counted() {
+    let name = "the_executions_of_a_long_loop_are_counted";
     let own = std::env::current_exe().unwrap();
     let assignment = format!("{ROUND}=1");
     let words = ["env", &assignment, own.to_str().unwrap(), "--exact", "round", "--nocapture"];

@@ -150,8 +150,8 @@ fn file_id(path: &Path) -> String {
 }
 
 #[test]
-fn a_file_written_anew_is_another_image() {
-    let Some(bench) = Bench::new("a_file_written_anew_is_another_image") else { return };
+fn a_rewritten_file_is_another_image() {
+    let Some(bench) = Bench::new("a_rewritten_file_is_another_image") else { return };
     let program = bench.build("program", &["-DVARIANT=1"]);
     bench.build("next", &["-DVARIANT=2"]);
     let before = file_id(&program);
@@ -186,8 +186,8 @@ fn a_program_deleted_while_it_runs_is_found() {
 }
 
 #[test]
-fn files_in_a_container_are_looked_at() {
-    let test = "files_in_a_container_are_looked_at";
+fn files_in_a_container_are_identified() {
+    let test = "files_in_a_container_are_identified";
     let Some(bench) = Bench::new(test) else { return };
     let can = Command::new("unshare").args(["-m", "-p", "-f", "true"]).status().is_ok_and(|s| s.success());
     if !can {
@@ -207,8 +207,8 @@ fn files_in_a_container_are_looked_at() {
 }
 
 #[test]
-fn text_that_was_copied_to_other_pages_is_its_files() {
-    let Some(bench) = Bench::new("text_that_was_copied_to_other_pages_is_its_files") else { return };
+fn text_in_huge_pages_belongs_to_its_file() {
+    let Some(bench) = Bench::new("text_in_huge_pages_belongs_to_its_file") else { return };
     let expected = file_id(&bench.build("program", &["-DVARIANT=1", "-DREMAP"]));
     let sampled = bench.shell("./program");
     let images: Vec<&str> = sampled.images_of("program").into_iter().map(|i| i.0).collect();
@@ -233,8 +233,8 @@ fn the_vdso_is_an_image() {
 
 /// `--perf-basic-prof` writes a perf map, `--perf-prof` a jitdump.
 #[test]
-fn nodes_functions_have_names() {
-    let test = "nodes_functions_have_names";
+fn functions_of_node_have_names() {
+    let test = "functions_of_node_have_names";
     let Some(bench) = Bench::new(test) else { return };
     if Command::new("node").arg("--version").output().is_err() {
         println!("SKIPPED {test}: no node");
@@ -254,8 +254,8 @@ fn nodes_functions_have_names() {
 
 /// Debian packages no agent that writes jitdumps, but a JDK from 17 on writes a perf map itself, as it ends or when `jcmd` asks.
 #[test]
-fn javas_methods_have_names() {
-    let test = "javas_methods_have_names";
+fn methods_of_java_have_names() {
+    let test = "methods_of_java_have_names";
     let Some(bench) = Bench::new(test) else { return };
     let options = "-XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit";
     let mut asked = Command::new("java");

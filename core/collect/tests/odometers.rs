@@ -66,8 +66,8 @@ fn shared_words_are_refused() {
 }
 
 #[test]
-fn programs_that_free_race_and_fork_are_recorded_whole() {
+fn programs_that_free_race_and_fork_are_recorded_completely() {
     for (mode, rounds) in [("free", 15_000), ("race", 2_000), ("fork", 8_000)] {
-        recorded("programs_that_free_race_and_fork_are_recorded_whole", mode, rounds);
+        recorded("programs_that_free_race_and_fork_are_recorded_completely", mode, rounds);
     }
 }

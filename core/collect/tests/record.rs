@@ -122,8 +122,8 @@ fn only_event(epoch: &Epoch) -> (&Event, &dwell_profile::EventRecord) {
 }
 
 #[test]
-fn a_spinning_command_is_found_on_its_own_image() {
-    if !can_record("a_spinning_command_is_found_on_its_own_image") {
+fn a_spinning_command_is_sampled_in_its_own_image() {
+    if !can_record("a_spinning_command_is_sampled_in_its_own_image") {
         return;
     }
     let bench = bench();
@@ -161,8 +161,8 @@ fn a_running_process_is_recorded_until_it_ends() {
 }
 
 #[test]
-fn wrong_requests_are_told_and_leave_no_epoch() {
-    if !can_record("wrong_requests_are_told_and_leave_no_epoch") {
+fn invalid_requests_are_reported_and_leave_no_epoch() {
+    if !can_record("invalid_requests_are_reported_and_leave_no_epoch") {
         return;
     }
     let bench = bench();
@@ -217,8 +217,8 @@ fn stopping_ends_the_command_and_keeps_the_samples() {
 
 /// By default, and nothing is said where no counter is sampled. Of a timer the kernel gives no branches.
 #[test]
-fn branch_stacks_come_where_the_processor_keeps_them() {
-    let test = "branch_stacks_come_where_the_processor_keeps_them";
+fn branch_stacks_are_recorded_if_the_processor_supports_them() {
+    let test = "branch_stacks_are_recorded_if_the_processor_supports_them";
     if !can_record(test) {
         return;
     }
@@ -401,8 +401,8 @@ fn a_full_disk_loses_nothing_that_was_stored() {
 }
 
 #[test]
-fn an_epoch_that_cannot_end_goes_on() {
-    let name = "an_epoch_that_cannot_end_goes_on";
+fn an_epoch_that_cannot_end_continues() {
+    let name = "an_epoch_that_cannot_end_continues";
     let folder = tempfile::tempdir().unwrap();
     if !mount_small(folder.path()) || !can_record(name) {
         println!("SKIPPED {name}: cannot mount a small file system");

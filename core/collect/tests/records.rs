@@ -61,7 +61,7 @@ fn body(bytes: &[u8]) -> Body<'_> {
 }
 
 #[test]
-fn each_type_is_understood() {
+fn each_type_of_record_is_parsed() {
     let corpus = corpus();
     let Body::Sample(sample) = body(&corpus[0]) else { panic!() };
     assert_eq!(
@@ -97,7 +97,7 @@ fn each_type_is_understood() {
 }
 
 #[test]
-fn records_of_a_programs_event_have_no_trailer() {
+fn records_of_an_event_for_bpf_have_no_trailer() {
     let throttle = record(5, 0, &[77, 5, 5], &[]);
     let known = |body| Record { time_ns: 77, event_id: 5, body };
     assert_eq!(parse_record(&throttle), Ok(known(Body::Throttle)));
@@ -108,7 +108,7 @@ fn records_of_a_programs_event_have_no_trailer() {
 }
 
 #[test]
-fn each_malformation_has_its_name() {
+fn each_malformation_has_its_own_error() {
     let sample = record(9, 2, &[5, 0x4000, pair(17, 34), 77], &[]);
     assert_eq!(parse_record(&[]), Err(RecordError::Size { given: 0, claimed: 0 }));
     assert_eq!(parse_record(&sample[..20]), Err(RecordError::Size { given: 20, claimed: 40 }));

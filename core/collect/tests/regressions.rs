@@ -6,7 +6,7 @@ mod replay;
 use dwell_collect::exercise;
 
 #[test]
-fn inputs_found_by_fuzzing_do_no_harm() {
+fn inputs_found_by_fuzzing_cause_no_panic() {
     replay::replay(&[
         ("perf_record", exercise::records),
         ("entries", exercise::entries),

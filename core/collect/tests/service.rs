@@ -54,7 +54,7 @@ fn the_unit_is_hardened() {
 }
 
 #[test]
-fn capabilities_are_those_that_are_explained() {
+fn capabilities_of_the_unit_are_documented() {
     let unit = fs::read_to_string(packaged("dwell.service")).unwrap();
     let named = |key: &str| -> Vec<String> {
         let line = unit.lines().find_map(|l| l.strip_prefix(key)).unwrap();

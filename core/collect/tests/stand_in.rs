@@ -10,7 +10,7 @@ use dwell_collect::{CollectError, Rate, RecordOptions, Recorded, Stop, Target, r
 use dwell_profile::{Database, ExecutionEvidence};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-const NAME: &str = "breakpoints_stand_in_once_threads_cannot_be_followed";
+const NAME: &str = "breakpoints_replace_bursts_if_threads_cannot_be_followed";
 
 /// A recording with both wanted and its evidence of executions; `None` where this machine does not let us.
 fn recorded() -> Option<(Recorded, Vec<ExecutionEvidence>)> {
@@ -58,7 +58,7 @@ fn follower() -> Pid {
 }
 
 #[test]
-fn breakpoints_stand_in_once_threads_cannot_be_followed() {
+fn breakpoints_replace_bursts_if_threads_cannot_be_followed() {
     let Some((followed, evidence)) = recorded() else { return };
     let told = followed.epoch.bursts.unwrap();
     if told.refused.contains_key("not permitted") || told.refused.contains_key("no code can be made here") {

@@ -6,7 +6,7 @@ mod replay;
 use dwell_exchange::exercise;
 
 #[test]
-fn inputs_found_by_fuzzing_do_no_harm() {
+fn inputs_found_by_fuzzing_cause_no_panic() {
     replay::replay(&[
         ("perf_data", exercise::perf_data),
         ("perf_script", exercise::perf_script),

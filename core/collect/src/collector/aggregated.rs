@@ -171,7 +171,7 @@ impl AggregatedEntries {
 
     /// Notes an execution of a program within an interval. If it is the second one, owners that assumed a single execution
     /// are forgotten.
-    fn met(&mut self, (target, execution): Candidate) {
+    fn note_execution(&mut self, (target, execution): Candidate) {
         let Some(sole) = &mut self.sole else { return };
         let known = sole.entry(target).or_insert(Some(execution));
         if known.is_some_and(|known| known != execution) {
@@ -361,7 +361,7 @@ impl<H: Host> EntryCounter<'_, H> {
 
     /// Notes programs that began meanwhile.
     fn note_started(&mut self) {
-        self.attribution.started.drain(..).for_each(|candidate| self.known.met(candidate));
+        self.attribution.started.drain(..).for_each(|candidate| self.known.note_execution(candidate));
     }
 
     /// Returns the owner of an executable's entries that carry this pid, the first that was sampled in it.

@@ -78,7 +78,7 @@ pub struct BpfSource {
     /// Time at which the side in use was empty.
     since_ns: u64,
     waiting: VecDeque<Waiting>,
-    told: FxHashMap<CpuId, CpuTally>,
+    reported: FxHashMap<CpuId, CpuTally>,
     /// Executables whose processes are kept apart.
     apart: Vec<u64>,
 }
@@ -88,7 +88,7 @@ enum Waiting {
     /// Entries of full overflow buffers.
     Full(Interval, Vec<Spilled>),
     /// The idle side of all tables.
-    SideBandRecord(Interval),
+    IdleSide(Interval),
 }
 
 impl BpfSource {
@@ -114,7 +114,7 @@ impl BpfSource {
             later: false,
             since_ns: now_ns(),
             waiting: VecDeque::new(),
-            told: FxHashMap::default(),
+            reported: FxHashMap::default(),
             apart: Vec::new(),
         })
     }
@@ -142,7 +142,7 @@ impl BpfSource {
         let tallies: Vec<(CpuId, CpuTally)> =
             self.tables.borrow().iter().flat_map(|t| t.tallies().collect::<Vec<_>>()).collect();
         for (cpu, tally) in tallies {
-            let last = mem::replace(self.told.entry(CpuId(cpu.0)).or_default(), tally);
+            let last = mem::replace(self.reported.entry(CpuId(cpu.0)).or_default(), tally);
             for event in 0..EVENTS_MAX {
                 self.side_band.sampled(
                     CpuId(cpu.0),
@@ -211,19 +211,19 @@ fn register_sampling(configs: &[EventConfig]) -> RegisterSampling {
     };
     RegisterSampling {
         every: registers_every(configs, &periods_of(configs)),
-        events: bits(&tells_registers),
+        events: bits(&needs_registers),
         entered: bits(&|config| config.event.is_time()),
     }
 }
 
-fn tells_registers(config: &EventConfig) -> bool {
+fn needs_registers(config: &EventConfig) -> bool {
     (config.event.is_time() || config.event == Event::INSTRUCTIONS) && config.samples_registers()
 }
 
 /// Returns the number of samples of which one has its registers handed out, with these periods.
 fn registers_every(configs: &[EventConfig], periods: &[u64]) -> u32 {
-    let telling = configs.iter().zip(periods).filter(|(config, _)| tells_registers(config));
-    let rate_hz: f64 = telling.map(|(config, period)| config.rate_hz_at(*period)).sum();
+    let needing = configs.iter().zip(periods).filter(|(config, _)| needs_registers(config));
+    let rate_hz: f64 = needing.map(|(config, period)| config.rate_hz_at(*period)).sum();
     (rate_hz / REGISTERS_HZ).round().max(1.0) as u32
 }
 
@@ -356,14 +356,14 @@ impl KernelTables for BpfSource {
     fn batch(&self) -> Option<Batch> {
         self.waiting.front().map(|waiting| match waiting {
             Waiting::Full(interval, _) => Batch { interval: *interval, ends: false },
-            Waiting::SideBandRecord(interval) => Batch { interval: *interval, ends: true },
+            Waiting::IdleSide(interval) => Batch { interval: *interval, ends: true },
         })
     }
 
     fn hand_out(&mut self, each: &mut dyn FnMut(&[Entry])) {
         match self.waiting.pop_front() {
             Some(Waiting::Full(_, full)) => full.iter().for_each(|buffer| buffer.hand_out(each)),
-            Some(Waiting::SideBandRecord(_)) => {
+            Some(Waiting::IdleSide(_)) => {
                 self.tables.borrow_mut().iter_mut().for_each(|tables| tables.take_idle_side(each))
             }
             None => {}
@@ -371,7 +371,7 @@ impl KernelTables for BpfSource {
     }
 
     fn cut_batch(&mut self) {
-        if self.waiting.iter().any(|w| matches!(w, Waiting::SideBandRecord(_))) {
+        if self.waiting.iter().any(|w| matches!(w, Waiting::IdleSide(_))) {
             return;
         }
         self.empty_buffers();
@@ -380,7 +380,7 @@ impl KernelTables for BpfSource {
         let interval =
             Interval { since_ns: mem::replace(&mut self.since_ns, next_since_ns), until_ns: now_ns() };
         grace_period();
-        self.waiting.push_back(Waiting::SideBandRecord(interval));
+        self.waiting.push_back(Waiting::IdleSide(interval));
     }
 
     fn by_process(&mut self, executables: &[u64]) {

@@ -1,6 +1,6 @@
 //! The BPF program and the arrays that it shares with us.
 //!
-//! Enters: the CPUs, and the sizes of the tables. Leaves: entries, registers and tallies. Never here: when to turn to the
+//! Enters: the CPUs, and the sizes of the tables. Leaves: entries, registers and tallies. Never here: when to switch to the
 //! other side, what an entry means.
 //!
 //! The tables have two sides. The kernel writes to one; the other is ours once a [`grace_period`] has passed after
@@ -130,11 +130,11 @@ impl Spilled {
 
 /// The loaded program, depending on the process that loaded it.
 enum Program {
-    /// Loaded by this process.
+    /// The program was loaded by this process.
     Here(Box<Ebpf>),
-    /// Loaded by a separate process that has ended: the program to attach to each event, and the one that reports
+    /// The programs were loaded by a child process that has ended: the one to attach to each event, and the one that reports
     /// executions, with its link.
-    InstanceLimits { events: Vec<OwnedFd>, executed: Option<OwnedFd>, link: Option<OwnedFd> },
+    InChild { events: Vec<OwnedFd>, executed: Option<OwnedFd>, link: Option<OwnedFd> },
 }
 
 /// A loaded program, and tables for some CPUs.
@@ -187,7 +187,7 @@ impl BpfTables {
         let [control, heads, overflow, buckets] = [made.next()?, made.next()?, made.next()?, made.next()?];
         let attached: Vec<OwnedFd> = made.by_ref().take(events).collect();
         Some(BpfTables {
-            program: Program::InstanceLimits { events: attached, executed: made.next(), link: None },
+            program: Program::InChild { events: attached, executed: made.next(), link: None },
             notices,
             control: Array::map(control.as_fd(), 1).ok()?,
             heads: Array::map(heads.as_fd(), heads_of(cpus) as usize).ok()?,
@@ -302,7 +302,7 @@ impl BpfTables {
 
     /// Counts the samples of an event on one of the CPUs in the tables, under this index.
     pub fn attach(&mut self, event: &PerfEvent, index: u8) -> Result<(), BpfError> {
-        if let Program::InstanceLimits { events, .. } = &self.program {
+        if let Program::InChild { events, .. } = &self.program {
             let program = events.get(usize::from(index)).ok_or_else(|| missing(&format!("event{index}")))?;
             return event.set_bpf(program.as_fd()).map_err(|error| explain(&error));
         }
@@ -445,7 +445,7 @@ impl BpfTables {
 
     /// Makes the program report executions from now on. If there are several tables, one of them suffices.
     pub fn report_executions(&mut self) -> Result<(), BpfError> {
-        if let Program::InstanceLimits { executed, link, .. } = &mut self.program {
+        if let Program::InChild { executed, link, .. } = &mut self.program {
             let executed = executed.as_ref().ok_or_else(|| missing("executed"))?;
             *link = Some(child_loader::attach_to_tracepoint(executed).map_err(|error| explain(&error))?);
             return Ok(());
@@ -527,7 +527,7 @@ pub fn grace_period() {
 /// read, and the allocator would keep them.
 fn give_memory_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: releases free memory alone.
+    // SAFETY: releases free memory only.
     unsafe {
         libc::malloc_trim(0);
     }

@@ -64,7 +64,7 @@ const INTERRUPT_EVERY: Duration = Duration::from_secs(600);
 const EPOCHS_KEPT_MIN: u64 = 8;
 
 /// The reason of an epoch that began on request.
-const ASKED: &str = "asked";
+const ON_REQUEST: &str = "asked";
 
 /// Collects until `stop` is set; then stores the counts, ends the epoch and returns it. In the meantime [`crate::status`],
 /// [`crate::flush`] and [`crate::new_epoch`] talk to the daemon, and `renew` makes it begin a new epoch. The writer's lock
@@ -81,9 +81,9 @@ pub fn daemon(
     let mut supervisor = Supervisor::from_environment();
     let mut daemon = Daemon::start(options, writer, progress)?;
     supervisor.ready();
-    let mut told = None;
-    while !stop.is_asked() {
-        daemon.session.round(Duration::MAX, control.asked(), progress);
+    let mut reported = None;
+    while !stop.is_requested() {
+        daemon.session.round(Duration::MAX, control.request_fd(), progress);
         daemon.tend(progress);
         if renew.take() {
             let _ = daemon.begin_epoch("asked (SIGHUP)", Next::default(), progress);
@@ -91,8 +91,8 @@ pub fn daemon(
         control.answer(|request| daemon.answer(request, progress));
         daemon.reopen_if_silent(progress);
         supervisor.alive();
-        if told.as_ref() != Some(&daemon.session.epoch().id) {
-            told = Some(daemon.session.epoch().id.clone());
+        if reported.as_ref() != Some(&daemon.session.epoch().id) {
+            reported = Some(daemon.session.epoch().id.clone());
             supervisor.status(&format!("collecting epoch {}", daemon.session.epoch().id));
         }
     }
@@ -108,7 +108,7 @@ struct Daemon<'w> {
     /// The requested rate.
     rate: Rate,
     /// The periods of the requested rate, by event. The budget's share refers to them.
-    asked: Vec<u64>,
+    requested_periods: Vec<u64>,
     flushing: Flushing,
     compacting: Compacting,
     budget: Budget,
@@ -168,10 +168,10 @@ impl<'w> Daemon<'w> {
         if options.rate.is_none() {
             budget.begin(session.interrupts_hz());
         }
-        let asked = asked_periods(&session);
-        session.set_first_periods(&periods(&asked, budget.share()));
+        let requested = requested_periods(&session);
+        session.set_first_periods(&periods(&requested, budget.share()));
         session.start(all_pids, &Tasks::All)?;
-        heap::give_back(); // What was needed to examine the machine.
+        heap::give_back(); // This returns the memory that was needed to examine the machine.
         heap::give_back_code();
         let schedule = Schedule {
             every: options.rotate_every,
@@ -181,7 +181,7 @@ impl<'w> Daemon<'w> {
         let clocks = Clocks::now();
         let mut daemon = Daemon {
             rate,
-            asked,
+            requested_periods: requested,
             flushing: Flushing::new(options.flush_every),
             compacting: Compacting::default(),
             rotation: Rotation::new(schedule),
@@ -192,10 +192,10 @@ impl<'w> Daemon<'w> {
             paused: false,
             timers: Timers {
                 clocks: Timer::new(Duration::ZERO, LOOK_EVERY),
-                memory: Timer::new(2 * RETAIN_FIRST, GIVE_BACK_EVERY), // After the work of starting is done.
+                memory: Timer::new(2 * RETAIN_FIRST, GIVE_BACK_EVERY), // The first time is after the start is complete.
                 window: Timer::new(options.budget_window, options.budget_window),
                 interrupt: Timer::new(INTERRUPT_EVERY, INTERRUPT_EVERY),
-                retention: Timer::new(RETAIN_FIRST, RETAIN_EVERY), // Not at once: there is enough to do at the start.
+                retention: Timer::new(RETAIN_FIRST, RETAIN_EVERY), // The start itself has enough to do.
                 rotation: Timer::new(Duration::ZERO, ROTATE_AGAIN),
             },
             window: Window { start: clocks, own_cpu: own_cpu(), samples: 0, seen: 0 },
@@ -205,7 +205,7 @@ impl<'w> Daemon<'w> {
             session,
             budget,
         };
-        daemon.tell();
+        daemon.update_account();
         progress(Progress::Started(Box::new(daemon.session.epoch().clone())));
         Ok(daemon)
     }
@@ -226,7 +226,7 @@ impl<'w> Daemon<'w> {
             self.judge(progress);
         }
         if self.flushing.is_due(&self.session) {
-            self.tell();
+            self.update_account();
             if self.flushing.when_due(&mut self.session, progress) {
                 self.flushed(progress);
             }
@@ -247,7 +247,7 @@ impl<'w> Daemon<'w> {
     }
 
     /// Records in the account that sampling has just stopped or begun, and begins a new window of the budget.
-    fn turned(&mut self) {
+    fn note_sampling_change(&mut self) {
         let (now, samples) = (Clocks::now(), self.account.samples_ever(&self.session));
         self.account.paused(!self.is_sampling(), now);
         let seen = self.session.samples_seen();
@@ -257,7 +257,7 @@ impl<'w> Daemon<'w> {
     }
 
     /// Updates the account of the epoch.
-    fn tell(&mut self) {
+    fn update_account(&mut self) {
         let record = self.account.record(&self.session, &self.budget);
         self.session.set_account(record);
     }
@@ -289,13 +289,13 @@ impl<'w> Daemon<'w> {
         let cost = 100.0 * self.budget.cost();
         let (from, to) = (100.0 * self.budget.share(), 100.0 * share);
         let why = format!(
-            "rate: {from:.0}% → {to:.0}% of the asked, as it cost {cost:.2}% of each CPU (budget {}%)",
+            "rate: {from:.0}% → {to:.0}% of the requested rate, because sampling cost {cost:.2}% of each CPU (budget {}%)",
             self.options.budget_percent
         );
-        let next = Next { periods: Some(periods(&self.asked, share)), ..Next::default() };
+        let next = Next { periods: Some(periods(&self.requested_periods, share)), ..Next::default() };
         if self.begin_epoch(&why, next, progress).is_ok() {
             self.budget.adopt(share);
-            self.tell();
+            self.update_account();
         }
     }
 
@@ -315,8 +315,7 @@ impl<'w> Daemon<'w> {
         match retain(self.writer.database(), limits, &self.session.epoch().id) {
             Ok(retained) => {
                 if retained.still_too_large && !self.too_large {
-                    let text =
-                        "the profiles take more than they may, but were named, are of others or not ended";
+                    let text = "the profiles exceed their size limit, but the rest has names, is of other hosts or has not ended";
                     progress(Progress::Warning(text.to_owned()));
                 }
                 self.too_large = retained.still_too_large;
@@ -335,18 +334,18 @@ impl<'w> Daemon<'w> {
         next: Next,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), CollectError> {
-        self.tell();
+        self.update_account();
         let ended = self.session.epoch().id.clone();
         let counted = self.account.counted(&self.session);
         if let Err(error) = self.session.begin_epoch(self.writer, next) {
-            progress(Progress::Warning(format!("no new epoch ({why}): {error}")));
+            progress(Progress::Warning(format!("no new epoch could begin ({why}): {error}")));
             return Err(error);
         }
         self.account.begin_epoch(why, counted);
         self.rotation.began();
-        self.tell();
+        self.update_account();
         self.compacting.ended(self.writer, &ended, progress);
-        if why != ASKED {
+        if why != ON_REQUEST {
             progress(Progress::Ended(ended));
         }
         self.timers.retention.restart_in(Duration::ZERO); // The new epoch may push others over the limits.
@@ -359,7 +358,7 @@ impl<'w> Daemon<'w> {
         match request {
             Request::Status => Answer::Status(Box::new(self.status())),
             Request::Flush => {
-                self.tell();
+                self.update_account();
                 match self.flushing.now(&mut self.session, progress) {
                     Ok(()) => {
                         self.flushed(progress);
@@ -369,7 +368,7 @@ impl<'w> Daemon<'w> {
                 }
             }
             Request::NewEpoch { name } => {
-                match self.begin_epoch(ASKED, Next { name, periods: None }, progress) {
+                match self.begin_epoch(ON_REQUEST, Next { name, periods: None }, progress) {
                     Ok(()) => Answer::Epoch { id: self.session.epoch().id.clone() },
                     Err(error) => failed(&error),
                 }
@@ -382,7 +381,7 @@ impl<'w> Daemon<'w> {
     fn pause(&mut self, paused: bool) -> Result<(), CollectError> {
         if paused { self.session.pause() } else { self.session.resume() }?;
         self.paused = paused;
-        self.turned();
+        self.note_sampling_change();
         Ok(())
     }
 
@@ -422,11 +421,14 @@ impl<'w> Daemon<'w> {
     /// and opens others, in a new epoch. Until that succeeds, everything except sampling continues.
     fn reopen_if_silent(&mut self, progress: &mut dyn FnMut(Progress)) {
         if self.silence.is_silent() && self.reopening.is_none() {
-            progress(Progress::Warning("the events fell silent: they are opened again".to_owned()));
+            progress(Progress::Warning(
+                "the events no longer deliver samples; opening them again".to_owned(),
+            ));
             self.session.close(); // This comes first: the module's device has one reader.
-            self.session.note("the events fell silent and were closed; no sample is of a later time");
+            self.session
+                .note("the events stopped delivering samples and were closed; there are no later samples");
             self.reopening = Some(Reopening { at: Instant::now(), wait: REOPEN_FIRST });
-            self.turned();
+            self.note_sampling_change();
         }
         let Some(Reopening { at, wait }) = self.reopening else { return };
         if Instant::now() < at {
@@ -435,11 +437,11 @@ impl<'w> Daemon<'w> {
         match self.reopen(progress) {
             Ok(()) => {
                 self.reopening = None;
-                self.turned();
+                self.note_sampling_change();
                 progress(Progress::Started(Box::new(self.session.epoch().clone())));
             }
             Err(error) => {
-                progress(Progress::Warning(format!("{error}; tried again in {wait:?}")));
+                progress(Progress::Warning(format!("{error}; trying again in {wait:?}")));
                 let (at, wait) = (Instant::now() + wait, (wait * 2).min(REOPEN_LAST));
                 self.reopening = Some(Reopening { at, wait });
             }
@@ -448,14 +450,14 @@ impl<'w> Daemon<'w> {
 
     fn reopen(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), CollectError> {
         let mut session = Session::open(setup(&self.options, self.rate, None), &Tasks::All, self.writer)?;
-        let asked = asked_periods(&session); // The events may be others, if a counter is gone.
-        session.set_first_periods(&periods(&asked, self.budget.share()));
+        let requested = requested_periods(&session); // The events may be others, if a counter is gone.
+        session.set_first_periods(&periods(&requested, self.budget.share()));
         let started = session.start(all_pids, &Tasks::All);
         if let Err(error) = started.and_then(|()| if self.paused { session.pause() } else { Ok(()) }) {
             session.discard();
             return Err(error);
         }
-        self.tell();
+        self.update_account();
         let counted = self.account.counted(&self.session);
         let old = std::mem::replace(&mut self.session, session);
         let ended = old.epoch().id.clone();
@@ -463,11 +465,11 @@ impl<'w> Daemon<'w> {
             // What was stored before remains. The rest is lost if it cannot be stored.
             progress(Progress::Warning(error.to_string()));
         }
-        self.asked = asked;
+        self.requested_periods = requested;
         self.account.begin_epoch("events: they had fallen silent", counted);
         self.account.reopened += 1;
         self.rotation.began();
-        self.tell();
+        self.update_account();
         self.compacting.ended(self.writer, &ended, progress);
         progress(Progress::Ended(ended));
         self.timers.retention.restart_in(Duration::ZERO);
@@ -475,7 +477,7 @@ impl<'w> Daemon<'w> {
     }
 
     fn finish(mut self, progress: &mut dyn FnMut(Progress)) -> Result<Epoch, CollectError> {
-        self.tell();
+        self.update_account();
         let ended = self.session.finish(); // This comes first: the rings would overflow while we wait for a compaction.
         if let Ok(epoch) = &ended {
             self.compacting.ended(self.writer, &epoch.id, progress);
@@ -486,7 +488,7 @@ impl<'w> Daemon<'w> {
 }
 
 /// Returns the requested periods of a session that was just opened.
-fn asked_periods(session: &Session) -> Vec<u64> {
+fn requested_periods(session: &Session) -> Vec<u64> {
     session.tallies().map(|(config, _)| config.period).collect()
 }
 
@@ -520,8 +522,8 @@ fn rate_within(options: &DaemonOptions, interrupt: Duration) -> u32 {
 }
 
 /// Returns the periods that give this share of the requested rate.
-fn periods(asked: &[u64], share: f64) -> Vec<u64> {
-    asked.iter().map(|period| (*period as f64 / share).round() as u64).collect()
+fn periods(requested: &[u64], share: f64) -> Vec<u64> {
+    requested.iter().map(|period| (*period as f64 / share).round() as u64).collect()
 }
 
 /// Measures the interrupt of the timer. A counter's interrupt costs no more.

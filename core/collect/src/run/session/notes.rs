@@ -7,7 +7,7 @@ use super::Session;
 use crate::run::options::Progress;
 
 /// Share of samples missing because of created tasks above which a note is added.
-const TOLD_MISSING: f64 = 0.01;
+const MISSING_SHARE_MIN: f64 = 0.01;
 
 /// The subject of a note that changes while the epoch goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ impl Session {
         let born = self.source_tally().born - self.at_epoch.born;
         let missing = born * self.configs.len() as u64 / 2; // On average, half a period of each event is missing.
         let share = missing as f64 / (missing + self.samples()).max(1) as f64;
-        if share >= TOLD_MISSING || self.notes.has(Subject::NewTasks) {
+        if share >= MISSING_SHARE_MIN || self.notes.has(Subject::NewTasks) {
             self.set_note(Subject::NewTasks, new_tasks_note(born, missing, share));
         }
     }
