@@ -1,4 +1,5 @@
-//! The daemon, live: its budget, its epochs, what it removes. Where the machine forbids sampling it, each test says so.
+//! Tests a live daemon: its budget, its epochs, and which epochs it removes. If the machine does not permit sampling, each
+//! test says so.
 
 use std::{
     sync::Arc,
@@ -11,7 +12,7 @@ use dwell_collect::{
 };
 use dwell_profile::{Database, Epoch};
 
-/// A machine that is busy with other things is patient with.
+/// The longest time to wait for a state, because the machine may be busy with other work.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Running {
@@ -23,7 +24,7 @@ struct Running {
 }
 
 impl Running {
-    /// `None` where the machine allows no sampling, which is said.
+    /// Starts a daemon. Returns `None` and prints a message if the machine does not permit sampling.
     fn start(name: &str, options: DaemonOptions) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path().join("db")).unwrap();
@@ -48,7 +49,7 @@ impl Running {
         status(&self.database).unwrap()
     }
 
-    /// Burns CPU time, and asks, until it is so.
+    /// Uses CPU time until a condition holds, which is checked repeatedly.
     fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !is_so(self) {
@@ -71,7 +72,7 @@ impl Running {
     }
 }
 
-/// So that a test that failed leaves none behind.
+/// Ends the daemon, so that a failed test leaves none behind.
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.stop();
@@ -79,7 +80,7 @@ impl Drop for Running {
     }
 }
 
-/// What is stored of an epoch's sampled events.
+/// Returns the stored samples of an epoch's sampled events.
 fn stored(database: &Database, epoch: &Epoch) -> u64 {
     let profile = database.read(&epoch.id).unwrap();
     profile.counts.iter().filter(|(key, _)| !key.event.is_derived()).map(|(_, n)| n).sum()
@@ -97,8 +98,8 @@ fn the_rate_is_lowered_if_the_cost_exceeds_the_budget() {
         return;
     };
     running.until("a lower rate", |r| r.status().collector.rate_lowered >= 1);
-    let told = running.status();
-    assert!(told.collector.rate_share < 0.5 && told.collector.cost_percent > 0.0);
+    let status = running.status();
+    assert!(status.collector.rate_share < 0.5 && status.collector.cost_percent > 0.0);
     let (database, _folder) = running.end();
     let epochs = database.epochs().unwrap().epochs;
     let period = |e: &Epoch| e.events.values().next().unwrap().period;

@@ -1,6 +1,6 @@
-//! Mappings of every kind, by real processes: what their samples are named after.
+//! Tests mappings of every kind in real processes: which image their samples belong to.
 //!
-//! The programs are built here, without build ids where only the file itself can tell which one it is.
+//! The tests build the programs, some of them without build IDs, so that only the file itself identifies them.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use std::{
 use dwell_collect::{CollectError, Rate, RecordOptions, Stop, Target, record};
 use dwell_profile::{Database, ImageKind, ImageRecord, Writer};
 
-/// Spins for a third of a second of CPU time in `spin`, which has pages of its own.
+/// A program that spins for a third of a second of CPU time in `spin`, which has pages of its own.
 const SPIN: &str = r#"
 #define _GNU_SOURCE
 #include <string.h>
@@ -61,7 +61,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None` where nothing can be built or sampled, which is said.
+    /// Creates a folder for programs. Returns `None` and prints a message if nothing can be built or sampled here.
     fn new(test: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path().join("db")).unwrap();
@@ -83,7 +83,7 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    /// Builds the program without a build id.
+    /// Builds the program without a build ID.
     fn build(&self, name: &str, defines: &[&str]) -> PathBuf {
         let (source, program) = (self.path("spin.c"), self.path(name));
         fs::write(&source, SPIN).unwrap();
@@ -100,7 +100,7 @@ impl Bench {
         record(options, &self.writer(), &Stop::new(), &mut |_| ()).map(|recorded| recorded.epoch)
     }
 
-    /// Another test's child may hold a copy of the lock until its exec.
+    /// Locks the database. This is retried, because a child of another test may hold a copy of the lock until its exec.
     fn writer(&self) -> Writer {
         loop {
             match self.database.writer() {
@@ -110,7 +110,7 @@ impl Bench {
         }
     }
 
-    /// Samples by application and image.
+    /// Records a command. Returns its samples by application and image.
     fn record(&self, words: &[&str]) -> Sampled {
         let epoch = self.try_record(words).unwrap();
         let profile = self.database.read(&epoch.id).unwrap();
@@ -132,7 +132,7 @@ struct Sampled {
 }
 
 impl Sampled {
-    /// Images of an application with at least a tenth of a second's samples.
+    /// Returns the images of an application that have samples of at least a tenth of a second.
     fn images_of(&self, app: &str) -> Vec<(&str, u64)> {
         let of_app = self.counts.iter().filter(|((of, _), n)| of == app && **n >= 100);
         of_app.map(|((_, image), n)| (image.as_str(), *n)).collect()
@@ -195,7 +195,7 @@ fn files_in_a_container_are_identified() {
         return;
     }
     let size = fs::metadata(bench.build("program", &["-DVARIANT=1"])).unwrap().len();
-    // A file system that nobody else sees, in namespaces whose process is number 1.
+    // The file system is visible in its own namespaces only, and the process has number 1 there.
     let inside = "mkdir in; mount -t tmpfs dwell-test in; cp program in/contained; exec in/contained";
     let sampled = bench.shell(&format!("exec unshare -m -p -f sh -ec '{inside}'"));
     let images = sampled.images_of("contained");

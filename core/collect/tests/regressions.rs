@@ -1,4 +1,4 @@
-//! What fuzzing found in our parsers of records, entries, /proc and requests stays found.
+//! Replays inputs by which fuzzing found defects in the parsers of records, entries, /proc and requests.
 
 #[path = "../../fuzz/replay.rs"]
 mod replay;

@@ -1,4 +1,4 @@
-//! What fuzzing found in our readers of others' files stays found.
+//! Replays inputs by which fuzzing found defects in the parsers of other tools' files.
 
 #[path = "../../fuzz/replay.rs"]
 mod replay;

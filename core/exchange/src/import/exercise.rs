@@ -48,7 +48,7 @@ pub fn pprof(bytes: &[u8]) {
 fn with_locator(read: impl FnOnce(&Locator<'_>) -> Result<ImportedProfile, String>) {
     let request = ImportFile::default();
     let locator = Locator::new(&request, None, None);
-    if let Ok(told) = read(&locator) {
-        told.finish(&request, &locator, Timestamp::UNIX_EPOCH).rows.hand_out(usize::MAX, &mut |_| {});
+    if let Ok(imported) = read(&locator) {
+        imported.finish(&request, &locator, Timestamp::UNIX_EPOCH).rows.hand_out(usize::MAX, &mut |_| {});
     }
 }

@@ -31,25 +31,25 @@ pub fn gather(
     let written = source.file.metadata().ok().and_then(|m| m.modified().ok());
     let locator = Locator::new(request, debuginfod, written);
     let (is_folder, ends_early) = (source.is_folder, source.ends_early.clone());
-    let mut told = match others(source, &locator) {
-        Ok(told) => told.map_err(bad)?,
+    let mut imported = match others(source, &locator) {
+        Ok(imported) => imported.map_err(bad)?,
         Err(Source { mut file, folder, .. }) => {
             let header = header::read(&mut file).map_err(bad)?;
             let in_parts = is_folder || header.features.is_folder();
             let more = if in_parts { source::parts(&folder).map_err(io)? } else { Vec::new() };
             // A bug of the parser must not end a session: its panic becomes an error about the file.
             let parse = std::panic::AssertUnwindSafe(|| parse(file, &header, more, request));
-            let told = std::panic::catch_unwind(parse);
-            told.unwrap_or_else(|_| Err("the parser failed".to_owned())).map_err(bad)?
+            let imported = std::panic::catch_unwind(parse);
+            imported.unwrap_or_else(|_| Err("the parser failed".to_owned())).map_err(bad)?
         }
     };
     if ends_early.is_some() {
-        told.cut = ends_early;
+        imported.cut = ends_early;
     }
-    if told.events.iter().all(|e| e.samples == 0) {
-        return Err(ExchangeError::NoSamples { path: path.clone(), why: told.why_empty() });
+    if imported.events.iter().all(|e| e.samples == 0) {
+        return Err(ExchangeError::NoSamples { path: path.clone(), why: imported.why_empty() });
     }
-    Ok(told.finish(request, &locator, now))
+    Ok(imported.finish(request, &locator, now))
 }
 
 /// Reads the text of `perf script` or a profile of pprof; returns the source if it is neither.

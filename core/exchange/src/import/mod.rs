@@ -6,7 +6,7 @@
 //! - [`header`] reads the events, [`records`] returns the records in order of time, [`perf_data`] interprets them, and
 //!   [`sample`] reads the fields of samples;
 //! - [`space`] finds the mapping of an address in its process;
-//! - [`SampleAccumulator`](dwell_profile::Ledger) adds up samples, and [`BranchSums`](dwell_profile::BranchSums) branch stacks;
+//! - [`SampleAccumulator`](dwell_profile::SampleAccumulator) adds up samples, and [`BranchSums`](dwell_profile::BranchSums) branch stacks;
 //! - [`locate`] finds the image of a mapping, and [`finish`] makes rows for the database.
 
 mod attribute;

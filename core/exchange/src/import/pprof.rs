@@ -70,7 +70,7 @@ pub fn read(mut file: impl Read, locator: &Locator<'_>) -> Result<ImportedProfil
 }
 
 fn tell(profile: &Profile, locator: &Locator<'_>) -> ImportedProfile {
-    let mut told = ImportedProfile::default();
+    let mut imported = ImportedProfile::default();
     let texts = Texts(&profile.string_table);
     let column = time_column(profile, &texts);
     let period = u64::try_from(profile.period).unwrap_or(0).max(1);
@@ -84,16 +84,16 @@ fn tell(profile: &Profile, locator: &Locator<'_>) -> ImportedProfile {
     };
     let kind = texts.of(profile.sample_type[column].kind);
     let name = if scale > 0 { "cpu-clock" } else { &*kind };
-    told.attributes.push((name.to_owned(), None));
-    told.events.push(EventTally::default());
+    imported.attributes.push((name.to_owned(), None));
+    imported.events.push(EventTally::default());
     // By pprof's convention the first mapping is that of the program.
     if let Some(program) =
         profile.mapping.first().map(|m| texts.of(m.filename)).filter(|name| !name.is_empty())
     {
-        told.spaces.comm(Pid(1), program.rsplit(['/', '\\']).next().unwrap_or(&program));
+        imported.spaces.comm(Pid(1), program.rsplit(['/', '\\']).next().unwrap_or(&program));
     }
-    let execution = told.spaces.execution(Pid(1));
-    let mut places = Places::new(profile, texts, locator, &mut told.remarks);
+    let execution = imported.spaces.execution(Pid(1));
+    let mut places = Places::new(profile, texts, locator, &mut imported.remarks);
     let (mut stacks, mut negative) = (0, 0);
     for sample in &profile.sample {
         let value = sample.value.get(column).copied().unwrap_or(0);
@@ -101,22 +101,24 @@ fn tell(profile: &Profile, locator: &Locator<'_>) -> ImportedProfile {
         let Some(value) = u64::try_from(value).ok().filter(|value| *value > 0) else { continue };
         stacks += u64::from(sample.location_id.len() > 1);
         let leaf = sample.location_id.first();
-        let (address, place) = leaf.map_or((0, None), |id| places.of(*id, &mut told));
+        let (address, place) = leaf.map_or((0, None), |id| places.of(*id, &mut imported));
         // The values are either times, or numbers of samples with one period.
         let periods = if scale > 0 { value.saturating_mul(scale) } else { value };
         let count = if scale > 0 { (periods / period).max(1) } else { value };
-        told.count_many(0, execution, place, address, periods, count);
+        imported.count_many(0, execution, place, address, periods, count);
     }
-    told.call_chains = stacks;
+    imported.call_chains = stacks;
     let others = profile.sample_type.len() - 1;
     if others > 0 {
-        told.remarks.push(format!("{others} other values of each sample were left out; {name} was imported"));
+        imported
+            .remarks
+            .push(format!("{others} other values of each sample were left out; {name} was imported"));
     }
     if negative > 0 {
-        told.remarks.push(format!("{negative} samples with a negative value were left out"));
+        imported.remarks.push(format!("{negative} samples with a negative value were left out"));
     }
-    told.remarks.push("a pprof profile contains neither the processor nor executions".to_owned());
-    told
+    imported.remarks.push("a pprof profile contains neither the processor nor executions".to_owned());
+    imported
 }
 
 /// The strings of a profile, by number.
@@ -175,24 +177,24 @@ impl<'p> Places<'p> {
 
     /// Returns the address of a location, and its target and offset, and stores its names. There is no place if neither
     /// a mapping nor a name gives one.
-    fn of(&mut self, id: u64, told: &mut ImportedProfile) -> (u64, Option<(u32, u64)>) {
+    fn of(&mut self, id: u64, imported: &mut ImportedProfile) -> (u64, Option<(u32, u64)>) {
         let Some(location) = self.locations.get(&id).copied() else { return (0, None) };
         if let Some(place) = self.found.get(&id) {
             return (location.address, *place);
         }
-        let frames = self.frames(location, &mut told.names);
+        let frames = self.frames(location, &mut imported.names);
         let mapped = self.mappings.get(&location.mapping_id);
         let mapped = mapped.filter(|m| location.address > 0 && m.addresses.contains(&location.address));
         let place = match mapped {
             Some(mapped) => {
-                let target = told.intern(mapped.of.clone());
+                let target = imported.intern(mapped.of.clone());
                 let offset = location.address.wrapping_sub(mapped.over);
-                told.names.add(target, offset, None, frames);
+                imported.names.add(target, offset, None, frames);
                 Some((target, offset))
             }
             None if !frames.is_empty() => {
                 let path = self.paths.get(&location.mapping_id).filter(|path| !path.is_empty());
-                Some(told.numbered(path.map_or(NO_MAPPING, |path| path), frames, 0))
+                Some(imported.numbered(path.map_or(NO_MAPPING, |path| path), frames, 0))
             }
             None => None,
         };
@@ -373,13 +375,13 @@ mod tests {
         for bytes in [bytes, packed.finish().unwrap()] {
             assert!(is_pprof(&bytes));
             let request = ImportFile::default();
-            let told = read(&bytes[..], &Locator::new(&request, None, None)).unwrap();
-            let tally = &told.events[0];
+            let imported = read(&bytes[..], &Locator::new(&request, None, None)).unwrap();
+            let tally = &imported.events[0];
             assert_eq!((tally.samples, tally.unknown, tally.periods), (6, 2, 60_000_000));
-            assert_eq!((told.attributes[0].0.as_str(), told.call_chains), ("cpu-clock", 1));
-            let Target::File(named) = &told.targets[0] else { panic!("{:?}", told.targets) };
+            assert_eq!((imported.attributes[0].0.as_str(), imported.call_chains), ("cpu-clock", 1));
+            let Target::File(named) = &imported.targets[0] else { panic!("{:?}", imported.targets) };
             assert_eq!(named.build_id.as_ref().unwrap().to_string(), "abcdef0123");
-            let sums = told.sums.finish();
+            let sums = imported.sums.finish();
             let all: Vec<_> = (0..sums.slots().count()).flat_map(|n| sums.of(n)).collect();
             assert_eq!(all, [(0x410, 30_000_000), (0x420, 10_000_000), (0x77, 20_000_000)]);
         }

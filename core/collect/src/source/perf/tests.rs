@@ -172,7 +172,10 @@ fn losses_at_the_end_are_reported() {
         })
         .sum();
     assert!(samples(&items) > 0 && lost > 0, "{} samples, {lost} lost", samples(&items));
-    assert!(!drained(&mut source).iter().any(|item| matches!(item, OwnedRecord::SideBand(_))), "told once");
+    assert!(
+        !drained(&mut source).iter().any(|item| matches!(item, OwnedRecord::SideBand(_))),
+        "reported once"
+    );
 }
 
 /// Timers do not take turns. The times of a CPU's events are kept when the CPU goes.

@@ -48,24 +48,24 @@ pub fn read(mut text: impl BufRead, locator: &Locator<'_>) -> Result<ImportedPro
         }
     }
     reader.end_sample();
-    if reader.told.events.iter().all(|e| e.samples == 0) {
+    if reader.imported.events.iter().all(|e| e.samples == 0) {
         return Err("neither a perf.data file nor the text of perf script".to_owned());
     }
-    let Reader { mut told, by_name, strange, lost, .. } = reader;
-    told.unreadable = strange;
-    told.events[0].lost = lost;
+    let Reader { mut imported, by_name, strange, lost, .. } = reader;
+    imported.unreadable = strange;
+    imported.events[0].lost = lost;
     if by_name > 0 {
         let note = format!(
             "{by_name} samples were placed by the names in the text, which has no mappings: print them with perf script --show-mmap-events"
         );
-        told.remarks.push(note);
+        imported.remarks.push(note);
     }
-    Ok(told)
+    Ok(imported)
 }
 
 struct Reader<'a> {
     locator: &'a Locator<'a>,
-    told: ImportedProfile,
+    imported: ImportedProfile,
     events: FxHashMap<String, usize>,
     /// Numbers for processes that the text does not number, by the names of their threads.
     pids: FxHashMap<String, Pid>,
@@ -109,7 +109,7 @@ impl<'a> Reader<'a> {
     fn new(locator: &'a Locator<'a>) -> Self {
         Reader {
             locator,
-            told: ImportedProfile::default(),
+            imported: ImportedProfile::default(),
             events: FxHashMap::default(),
             pids: FxHashMap::default(),
             sample: None,
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         if line.is_empty() {
             self.end_sample();
         } else if let Some(text) = line.strip_prefix('#') {
-            description(&mut self.told, text);
+            description(&mut self.imported, text);
         } else if let Some(at) = line.find("PERF_RECORD_") {
             self.end_sample();
             self.record(&line[..at], &line[at..]);
@@ -140,23 +140,23 @@ impl<'a> Reader<'a> {
         if let Some(Head { comm, pid: Some(pid), .. }) =
             Head::read(head).filter(|_| !text.contains(" exec: "))
         {
-            self.told.spaces.comm(pid, comm);
+            self.imported.spaces.comm(pid, comm);
         }
         // The text has the form `PERF_RECORD_COMM exec: name:1/1`.
         let exec = text.strip_prefix("PERF_RECORD_COMM exec: ").and_then(|rest| rest.rsplit_once(':'));
         if let Some((name, ids)) = exec
             && let Some(pid) = ids.split('/').next().and_then(|pid| pid.parse().ok())
         {
-            self.told.spaces.exec(pid, name);
+            self.imported.spaces.exec(pid, name);
         }
         // The text has the form `PERF_RECORD_FORK(child:thread):(parent:thread)`.
         if let Some(ids) = text.strip_prefix("PERF_RECORD_FORK(") {
             let mut pids = ids.split("):(").filter_map(|ids| ids.split(':').next()?.parse().ok());
             if let (Some(child), Some(parent)) = (pids.next(), pids.next()) {
-                self.told.spaces.fork(child, parent);
+                self.imported.spaces.fork(child, parent);
             }
         }
-        if text.starts_with("PERF_RECORD_MMAP") && mapping(&mut self.told, text).is_none() {
+        if text.starts_with("PERF_RECORD_MMAP") && mapping(&mut self.imported, text).is_none() {
             self.strange += 1;
         }
         let lost = text
@@ -184,7 +184,9 @@ impl<'a> Reader<'a> {
                 self.begin(head);
             }
             None => match &mut self.sample {
-                Some(open) if line.starts_with([' ', '\t']) => open.source_line(line, &mut self.told.names),
+                Some(open) if line.starts_with([' ', '\t']) => {
+                    open.source_line(line, &mut self.imported.names)
+                }
                 _ => self.strange += 1,
             },
         }
@@ -206,12 +208,12 @@ impl<'a> Reader<'a> {
             has_callers: false,
         });
         if let (Some(call), Some(open)) = (Call::read(head.rest, true), &mut self.sample) {
-            open.take(&call, &mut self.told.names);
+            open.take(&call, &mut self.imported.names);
         } else if head.event.is_some_and(|event| !event.contains(':')) {
             // Other tools print narrow columns. This form is not tried where the text of a tracepoint may be.
             let call = Call::read(head.rest, false).filter(|call| call.address > 0 && !call.image.is_empty());
             if let (Some(call), Some(open)) = (call, &mut self.sample) {
-                open.take(&call, &mut self.told.names);
+                open.take(&call, &mut self.imported.names);
             }
         }
     }
@@ -222,7 +224,7 @@ impl<'a> Reader<'a> {
         if open.leaf.is_some() {
             open.has_callers = true;
         } else if let Some(call) = Call::read(line, false) {
-            open.take(&call, &mut self.told.names);
+            open.take(&call, &mut self.imported.names);
         } else {
             self.strange += 1;
         }
@@ -232,13 +234,13 @@ impl<'a> Reader<'a> {
         if let Some(&event) = self.events.get(name) {
             return Some(event);
         }
-        let event = self.told.events.len();
+        let event = self.imported.events.len();
         if event == EVENTS_MAX {
             return None;
         }
         self.events.insert(name.to_owned(), event);
-        self.told.attributes.push((name.to_owned(), None));
-        self.told.events.push(EventTally::default());
+        self.imported.attributes.push((name.to_owned(), None));
+        self.imported.events.push(EventTally::default());
         Some(event)
     }
 
@@ -250,15 +252,15 @@ impl<'a> Reader<'a> {
             self.strange += 1;
             return;
         };
-        self.told.spaces.comm(open.pid, &open.comm);
-        self.told.call_chains += u64::from(open.has_callers);
+        self.imported.spaces.comm(open.pid, &open.comm);
+        self.imported.call_chains += u64::from(open.has_callers);
         let (pid, period) = (open.pid, open.period);
         let (address, place) = match open.leaf {
             Some(leaf) => (leaf.address, self.place(pid, leaf, open.inlined)),
             None => (0, None),
         };
-        let execution = self.told.spaces.execution(pid);
-        self.told.count(event, execution, place, address, period);
+        let execution = self.imported.spaces.execution(pid);
+        self.imported.count(event, execution, place, address, period);
     }
 
     /// Returns the place of a call and stores its names.
@@ -271,32 +273,32 @@ impl<'a> Reader<'a> {
         }
         let found = if address >> 63 == 1 || image.starts_with("[kernel.") {
             Some(self.kernel_place(address, &image))
-        } else if let Some(place) = self.told.user_place(pid, address) {
+        } else if let Some(place) = self.imported.user_place(pid, address) {
             Some(place)
         } else if is_generated(&image) {
-            Some((self.told.intern(Target::Jit { process: pid, owner: pid }), address))
+            Some((self.imported.intern(Target::Jit { process: pid, owner: pid }), address))
         } else {
             self.by_name(&name, within, &image)
         };
         if let Some((target, offset)) = found {
             let start = within.and_then(|within| offset.checked_sub(within));
-            self.told.names.add(target, offset, start, frames);
+            self.imported.names.add(target, offset, start, frames);
             return found;
         }
         match (is_named, image.is_empty()) {
             (false, true) => None,
-            (true, true) => Some(self.told.numbered(NO_IMAGE, frames, within.unwrap_or(0))),
+            (true, true) => Some(self.imported.numbered(NO_IMAGE, frames, within.unwrap_or(0))),
             (true, false) => {
-                Some(self.told.numbered(&path_bytes(plain(&image)), frames, within.unwrap_or(0)))
+                Some(self.imported.numbered(&path_bytes(plain(&image)), frames, within.unwrap_or(0)))
             }
             // The image is known, but not the place in it.
-            (false, false) => Some(self.told.numbered(&path_bytes(plain(&image)), frames, address)),
+            (false, false) => Some(self.imported.numbered(&path_bytes(plain(&image)), frames, address)),
         }
     }
 
     /// Returns a place in the kernel; offsets are addresses if no mapping reports where the kernel's code begins.
     fn kernel_place(&mut self, address: u64, image: &str) -> (u32, u64) {
-        if let Some(place) = self.told.kernel_place(address) {
+        if let Some(place) = self.imported.kernel_place(address) {
             return place;
         }
         let target = match image {
@@ -305,7 +307,7 @@ impl<'a> Reader<'a> {
             "[vsyscall]" => Target::Recorded(ImageId::named("vsyscall"), ImageKind::Vdso, image.into()),
             image => Target::module(&dwell_attribution::module_name(image)),
         };
-        (self.told.intern(target), address)
+        (self.imported.intern(target), address)
     }
 
     fn by_name(&mut self, name: &str, within: Option<u64>, image: &str) -> Option<(u32, u64)> {
@@ -316,7 +318,7 @@ impl<'a> Reader<'a> {
         let (start, size_bytes) = *symbols.get(name)?;
         let offset = start.checked_add(within).filter(|_| within < size_bytes)?;
         self.by_name += 1;
-        Some((self.told.intern(Target::File(file)), offset))
+        Some((self.imported.intern(Target::File(file)), offset))
     }
 }
 
@@ -394,26 +396,26 @@ fn symbols(image: &Image) -> Symbols {
 }
 
 /// Reads a line of `--header`, such as `# hostname : vm`.
-fn description(told: &mut ImportedProfile, text: &str) {
+fn description(imported: &mut ImportedProfile, text: &str) {
     let Some((key, value)) = text.split_once(" : ") else { return };
     let value = value.trim().to_owned();
     let part = |at: usize| value.split(',').nth(at).map(str::to_owned);
     match key.trim() {
-        "hostname" => told.host = Some(value),
-        "os release" => told.release = Some(value),
-        "arch" => told.arch = Some(value),
-        "nrcpus online" => told.cpus = value.parse().unwrap_or(0),
-        "cmdline" => told.command = vec![value],
+        "hostname" => imported.host = Some(value),
+        "os release" => imported.release = Some(value),
+        "arch" => imported.arch = Some(value),
+        "nrcpus online" => imported.cpus = value.parse().unwrap_or(0),
+        "cmdline" => imported.command = vec![value],
         // The value is vendor, family, model and stepping: `AuthenticAMD,26,2,1`.
-        "cpudesc" => told.cpu = vec![value],
-        "cpuid" if told.cpu.len() == 1 => told.cpu.extend((0..4).map_while(part)),
+        "cpudesc" => imported.cpu = vec![value],
+        "cpuid" if imported.cpu.len() == 1 => imported.cpu.extend((0..4).map_while(part)),
         _ => {}
     }
 }
 
 /// Reads a mapping: `PERF_RECORD_MMAP2 pid/tid: [0xstart(0xlength) @ 0xoffset major:minor inode generation]: r-xp
 /// path`.
-fn mapping(told: &mut ImportedProfile, text: &str) -> Option<()> {
+fn mapping(imported: &mut ImportedProfile, text: &str) -> Option<()> {
     let hex = |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
     let (record, rest) = text.split_once(": [")?;
     let pid = pid_of(record.split_whitespace().nth(1)?.split('/').next()?.parse().ok()?);
@@ -424,7 +426,7 @@ fn mapping(told: &mut ImportedProfile, text: &str) -> Option<()> {
     let (protection, path) = rest.split_once(' ')?;
     if protection.contains('x') {
         let place = (hex(start)?, hex(length)?, hex(offset)?);
-        told.map(pid, pid == Pid::ENDED, place, &path_bytes(path.trim()), None);
+        imported.map(pid, pid == Pid::ENDED, place, &path_bytes(path.trim()), None);
     }
     Some(())
 }
