@@ -1,16 +1,16 @@
-// `npm run accuracy [-- OPTION…] [PROGRAM…]`: makes the captures that are not there yet, and judges the analysis by them.
+// `npm run accuracy [-- OPTION…] [PROGRAM…]`: makes the missing captures, and judges the analysis by all of them.
 //
-// --set NAME    native, native-default, absolute, inorder-aarch64, inorder-riscv64, random; may be repeated; without it all. random
-//               has no captures: it is the random programs with known frequencies and stalls that core/analysis's own tests simulate.
-//               absolute records with `dwell` itself and judges its answers (scripts/accuracy/absolute.mjs)
-// --way NAME    absolute: own-2, own-10, own-40, attach-10, daemon-30 (seconds of CPU time); may be repeated; without it all
+// --set NAME    native, native-default, absolute, inorder-aarch64, inorder-riscv64, random; may be repeated; default: all.
+//               `random` has no captures: the tests of core/analysis simulate random programs with known frequencies and
+//               stalls. `absolute` records with `dwell` itself and judges its answers (scripts/accuracy/absolute.mjs)
+// --way NAME    absolute: own-2, own-10, own-40, attach-10, daemon-30 (seconds of CPU time); may be repeated; default: all
 // --anew        absolute: repeat existing recordings
 // --role ROLE   judge (default), tune, kernel, all: the programs in the tables
-// --quick       a few programs, few samples, in a separate folder: to check that it works, not how well
-// --json        one object instead of tables
+// --quick       few programs and few samples, in a separate folder: checks that everything works, but gives no figures
+// --json        prints one object instead of tables
 //
-// Captures stay in target/accuracy/SET/PROGRAM (core/accuracy/FORMAT.md says what is in them); remove one to have it made
-// anew. All of native takes about half an hour on two cores, most of it under callgrind.
+// Captures are kept in target/accuracy/SET/PROGRAM (their contents: core/accuracy/FORMAT.md). To make a capture again, remove
+// it. The whole set `native` takes about half an hour on two cores, most of it under callgrind.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, readdirSync } from 'node:fs';

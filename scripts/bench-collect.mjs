@@ -1,6 +1,6 @@
-// `npm run bench:collect [-- ITEM…] [--seconds N] [--backends perf,bpf]`: what continuous collection costs, finds and keeps,
-// beside `perf record -a` and beside the bare interrupt, each pair in one run. Prints tables with the bar beside the figure;
-// leaves no files. Items: cost, handler, reader, lost, hits, unknown, disk, week.
+// `npm run bench:collect [-- ITEM…] [--seconds N] [--backends perf,bpf]`: measures what continuous collection costs, finds and
+// keeps, compared with `perf record -a` and with the bare interrupt, each pair in one run. Prints tables with the limit beside
+// each figure; leaves no files. Items: cost, handler, reader, lost, hits, unknown, disk, week.
 
 import { existsSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism, cpus, loadavg, release, setPriority } from 'node:os';
@@ -15,7 +15,7 @@ import { must, Stop } from './step.mjs';
 
 const scratch = scratchFolder();
 
-/** The requested backends that work here. */
+/** Returns the requested backends that work here. */
 async function backends(wanted) {
   const all = [];
   for (const backend of wanted) {

@@ -1,17 +1,22 @@
-// `npm run bench:feedback [-- OPTION…] [PROGRAM…]`: programs built again with what Dwell tells the compiler, and how fast they are.
+// `npm run bench:feedback [-- OPTION…] [PROGRAM…]`: builds programs again with Dwell's profiles for the compiler, and measures
+// how fast they are.
 //
 // --rounds N     how often each build of each program is timed (default 25; 0: build and sample only)
-// --seconds N    of CPU time that each program is sampled for (default 10)
-// --paths N      percent of it that threads may be followed for (dwell record --paths; default 5)
-// --bare         one build more: with executions from a recording without followed paths
-// --fresh        build and sample anew: sources, builds and profiles stay in target/feedback
+// --seconds N    seconds of CPU time for which each program is sampled (default 10)
+// --paths N      percent of that time in which threads may be followed (dwell record --paths; default 5)
+// --bare         adds a build with executions from a recording without followed paths
+// --fresh        builds and samples again; otherwise sources, builds and profiles in target/feedback are reused
 //
-// Four builds of each program, by clang-14 from Debian's packages, with the same flags but for the profile: `plain`; `samples`, the
-// profile made of raw samples, as AutoFDO does without LBR; `executions`, made of Dwell's estimates from the very same
-// recording; `counted`, with clang's own instrumentation
-// (-fprofile-instr-use), which is the ceiling. Each is trained and timed with the same input. Timed is CPU time of user
-// and kernel together, all builds of a program in turn, in another order in each round; a speedup is that of a round, the
-// table has its median and where that lies with 95% by resampling. Load elsewhere widens that, and favours nobody.
+// clang-14 of Debian makes four builds of each program, with the same flags except for the profile:
+//
+// - `plain` has no profile.
+// - `samples` uses raw samples, as AutoFDO does without LBR.
+// - `executions` uses Dwell's estimates from the same recording.
+// - `counted` uses clang's own instrumentation (-fprofile-instr-use), which is the upper limit.
+//
+// Each build is trained and timed with the same input. The measured time is CPU time in user mode and in the kernel. All builds
+// of a program run in turn, in another order in each round. A speedup is computed for each round; the table contains the median
+// and its 95% interval by resampling. Other load on the machine widens the interval, but favours no build.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -61,7 +66,7 @@ function checkTools() {
   if (missing.length > 0) throw new Stop(`missing; as root: apt-get install ${missing.join(' ')}`);
 }
 
-/** One program in all its builds. */
+/** A program and all its builds. */
 class Subject {
   constructor(program, options) {
     Object.assign(this, { program, options, name: program.name, folder: join(work, program.name) });
@@ -121,7 +126,7 @@ class Subject {
     this.#run([this.options.dwell, '--db', database, 'record', '-e', 'cpu-clock', '-F', String(rate_hz), ...more, '--', ...loop]);
   }
 
-  /** CPU seconds of one run. */
+  /** Returns the CPU seconds of one run. */
   time(way) {
     const command = ['-c', 'TIMEFORMAT="%3U %3S"; time "$@" > /dev/null', 'bash', this.binary(way), ...this.arguments];
     const { status, stderr } = spawnSync('bash', command, { encoding: 'utf8', cwd: work, maxBuffer: 1 << 26 });

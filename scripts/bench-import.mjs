@@ -1,7 +1,7 @@
-// `npm run bench:import [-- ITEM…] [--file perf.data] [--program COMMAND --procedure NAME]`: import, top and annotate beside perf
-// on the same file, alternating in one run; prints tables with the bars of the issues. Items: top, annotate, analysis, whole.
-// The recording (a million samples of compilers) and the program with 112 MB of debug information are made once and kept
-// below target/bench; --program names another one that runs for a moment by itself.
+// `npm run bench:import [-- ITEM…] [--file perf.data] [--program COMMAND --procedure NAME]`: compares import, top and annotate
+// with perf on the same file, alternating in one run. Prints tables with the limits. Items: top, annotate, analysis, whole. The
+// recording (a million samples of compilers) and the program with 112 MB of debug information are made once and kept below
+// target/bench. --program selects another program, which must run for a moment by itself.
 
 import { existsSync, mkdtempSync, rmSync, statSync } from 'node:fs';
 import { availableParallelism, cpus, loadavg, release, tmpdir } from 'node:os';
@@ -53,8 +53,8 @@ function listing({ program, procedure }) {
 }
 
 /**
- * The paper's suite was 17 programs of 26 MB with their samples. These are Debian programs of the same size, each run
- * briefly.
+ * Analyses a suite of Debian programs. The paper's suite had 17 programs of 26 MB; this one has the same size, and each program
+ * runs briefly.
  */
 function analysis() {
   const { file, long } = suite(scratch);

@@ -1,7 +1,7 @@
-// `npm run bench:soak [-- --minutes N] [--backend B] [--out FILE] [--budget PERCENT]`: a daemon with its default settings beside
-// builds (with --budget 0 at its full rate, whatever an interrupt takes on this machine today). Every
-// ten seconds a row: resident memory, disk, CPU, samples, lost, unknown. At the end the bar beside the figures, and what
-// perf.data would have taken, by its bytes per sample measured on the same load before.
+// `npm run bench:soak [-- --minutes N] [--backend B] [--out FILE] [--budget PERCENT]`: runs a daemon with its default settings
+// beside builds. With --budget 0 it samples at its full rate, whatever an interrupt costs on this machine. Prints a row every ten
+// seconds: resident memory, disk, CPU, samples, lost, unknown. At the end it prints the limits beside the figures, and the size
+// that perf.data would have had, from its bytes per sample, measured before on the same load.
 
 import { appendFileSync, rmSync, writeFileSync } from 'node:fs';
 import { loadavg } from 'node:os';
@@ -18,7 +18,7 @@ import { forBuilding } from './needs.mjs';
 const EVERY_MS = 10_000;
 const HOUR_MS = 3600_000;
 
-/** Bytes of perf.data for a sample, measured in this time. */
+/** Measures for this time how many bytes perf.data takes for a sample. */
 async function perfBytesPerSample(scratch, seconds) {
   const perf = new Perf(scratch);
   await perf.start(1000);
@@ -54,14 +54,14 @@ async function look(daemon, start) {
   };
 }
 
-/** Counts start again with each epoch, so those of ended epochs are added. */
+/** Returns the sum of a count over all epochs, because counts start from zero in each epoch. */
 function total(rows) {
   const ended = rows.filter((row, at) => at + 1 === rows.length || rows[at + 1].epoch !== row.epoch);
   const sum = (what) => ended.reduce((all, row) => all + row[what], 0);
   return { samples: sum('samples'), lost: sum('lost'), unknown: sum('unknown') };
 }
 
-/** `ended`: bytes on disk after the daemon ended the epoch and merged the segments of its last minutes. */
+/** Prints the figures. `ended` is the size on disk after the daemon ended the epoch and merged the last segments. */
 function report(rows, ended, perf, backend) {
   const [last, mb] = [rows.at(-1), (bytes) => (bytes / 1e6).toFixed(2)];
   const { samples, lost, unknown } = total(rows);

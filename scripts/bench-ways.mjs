@@ -1,7 +1,7 @@
-// `npm run bench:ways`: how well the table of samples aggregates with 4 and with 6 ways (DCPI, section 5.4), on a trace that
-// it records first: a C project's build. perf records, with addresses not randomized, so that the executables of
-// thousands of processes lie where they did before. Leaves no files, but the trace itself where it is asked for:
-// `-- --out FILE [--samples N]` (core/collect/src/sys/bpf/build.trace was recorded so).
+// `npm run bench:ways`: measures how well the table of samples aggregates with 4 and with 6 ways (DCPI, section 5.4). It first
+// records a trace of a C project's build with perf. Addresses are not randomized, so that the executables of thousands of
+// processes are at the same addresses. It leaves no files, except the trace with `-- --out FILE [--samples N]`
+// (core/collect/src/sys/bpf/build.trace was recorded in this way).
 
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -24,7 +24,7 @@ function must(program, args) {
   return stdout;
 }
 
-/** Samples of a load, each with the program that its process executes: struct dwell_trace_record. */
+/** Records samples of a load, each with the program that its process executes: struct dwell_trace_record. */
 function record(folder) {
   const data = join(folder, 'perf.data');
   const objects = join(folder, 'objects');
@@ -56,7 +56,7 @@ function traceRecord({ pc, pid, cpu }, { start, end, inode, device }) {
 /** Selects this many of them at equal distances. */
 const spread = (all, count) => Array.from({ length: count }, (_, i) => all[Math.floor((i * all.length) / count)]);
 
-/** Counts for one table: ways, base-2 logarithm of its buckets. */
+/** Replays a trace into a table with this many ways and 2^bits buckets. Returns its counts. */
 function replay(folder, trace, ways, bits) {
   const program = join(folder, `ways-${ways}`);
   must('gcc', ['-std=gnu11', '-O2', `-DDWELL_WAYS=${ways}`, '-o', program, join(top, 'kmod/test/ways.c'), join(top, 'kmod/sample_table.c')]);

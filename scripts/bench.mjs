@@ -1,5 +1,5 @@
-// `npm run bench [-- ITEM…]`: Dwell beside perf and beside nothing, each pair in one run; prints tables, leaves no files.
-// Items: overhead, size, answers, unknown, hints. Every figure is a median with the range it came from.
+// `npm run bench [-- ITEM…]`: compares Dwell with perf and with no profiler, each pair in one run. Prints tables, leaves no
+// files. Items: overhead, size, answers, unknown, hints. Every figure is a median with its range.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
@@ -83,7 +83,7 @@ const tallies = () => {
   }), { samples: 0, unknown: 0, lost: 0 });
 };
 
-/** Both tools record the same seconds of the machine, one inside the other. */
+/** Lets both tools record the same seconds of the machine, one inside the other. */
 const recordBoth = (work) => measure([dwell, ...dwellRecord, 'perf', ...perfRecord, ...work]);
 
 function perfSamples() {

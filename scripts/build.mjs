@@ -1,4 +1,4 @@
-// Builds everything that is handed to a user: dwell, the binding, the server, the extension with its .vsix, the workloads.
+// Builds everything that users get: dwell, the binding, the server, the extension with its .vsix, the workloads.
 
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { join, resolve } from 'node:path';
@@ -27,7 +27,7 @@ function latest(folder, end) {
   return found.toSorted((a, b) => statSync(a).mtimeMs - statSync(b).mtimeMs).at(-1);
 }
 
-/** The packed extension, if it was built. */
+/** Returns the packed extension, if it was built. */
 export const vsix = () => latest('vscode-extension', '.vsix');
 
 /** Makes cargo print its progress, `120/308`, on a terminal. */

@@ -1,5 +1,6 @@
-// What cargo is asked to build for users. One command for all, since cargo chooses the features of shared dependencies by the
-// packages that are built together: the binding by itself would compile them, and every crate of ours below it, once more.
+// The command by which cargo builds everything for users. It is one command, because cargo chooses the features of shared
+// dependencies by the packages that are built together: building the binding separately would compile them, and our crates that
+// it depends on, a second time.
 
-/** Arguments of cargo to build dwell and the binding, optimized or not. */
+/** Returns the arguments of cargo to build dwell and the binding, optimized or not. */
 export const building = ({ release = true } = {}) => ['build', '-p', 'dwell-cli', '-p', 'dwell-node', ...(release ? ['--release'] : [])];

@@ -1,7 +1,8 @@
-// What a test runner printed and how it ended → how many tests passed, failed and were skipped. Pure; nothing is run here.
+// Counts how many tests passed, failed and were skipped, from the output of a test runner and its exit status. Pure: it runs
+// nothing.
 //
-// Skips are counted by the lines `SKIPPED <name>: <reason>` as well as by the runner's own tally, whichever is more: a
-// Rust test that cannot run here says so and returns, which cargo takes for a pass, so it moves from one to the other.
+// Skipped tests are counted by lines `SKIPPED <name>: <reason>` or by the runner's own tally, whichever is more. A Rust test that
+// cannot run here prints such a line and returns, which cargo counts as passed, so it is moved from passed to skipped.
 
 /** @typedef {{ passed: number, failed: number, skipped: number, skips: string[] }} Counts */
 
@@ -53,7 +54,7 @@ const runners = {
 };
 
 /**
- * Counts the tests of one step. A step without a runner (a lint, a build) is itself one test.
+ * Counts the tests of one step. A step without a runner (a lint, a build) counts as one test.
  * @param {{ kinds: string[], output: string, status: number | null }} step `kinds`: which of the runners it has; `status`: null when it died of a signal
  * @returns {Counts}
  */
@@ -94,8 +95,10 @@ const reports = [
   { begin: /^Test \S+ (?:condition|backtrace):$/, end: /^\s+FAILED\b/ },
 ];
 
-/** What the runners of a step said of the tests that failed, at most `lines` of it a test: its end alone often is all about
- *  tests that passed. */
+/**
+ * Returns the output of a step's runners about failed tests, at most `lines` for each test. The end of the output alone is often
+ * only about tests that passed.
+ */
 export function failures(output, lines = 12) {
   const found = [];
   let open;
@@ -110,7 +113,7 @@ export function failures(output, lines = 12) {
   return found;
 }
 
-/** The last line of `npm test`. */
+/** Returns the last line of `npm test`. */
 export function closingLine(all) {
   const add = (key) => all.reduce((total, counts) => total + counts[key], 0);
   return `${add('passed')} passed, ${add('failed')} failed, ${add('skipped')} skipped`;

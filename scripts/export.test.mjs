@@ -1,6 +1,6 @@
-// What `dwell export` writes, read by speedscope in a real browser: its own format, and those of others that it reads too
-// (pprof, folded stacks, the text of perf script; callgrind's only without addresses); and by the Firefox Profiler, whose own code
-// for loading and adding up profiles is in its command line. Each opens, and every procedure has the samples it should.
+// Tests that other programs read the output of `dwell export`. speedscope, in a real browser, reads its own format and others
+// (pprof, folded stacks, the text of perf script; callgrind's only without addresses). The command line of the Firefox Profiler
+// contains its own code for loading and summing profiles. Each format must open, and every procedure must have its samples.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -18,12 +18,12 @@ const missing = [executablePath, app].find((file) => !existsSync(file));
 const skip = missing ? `no ${missing}` : false;
 const dwell = process.env.DWELL ?? [join(target, 'debug/dwell'), join(target, 'release/dwell')].find(existsSync);
 
-/** Samples of each procedure, one every 60,000 cycles. */
+/** Number of samples of each procedure, one every 60,000 cycles. */
 const samples = { hot: 900, warm: 300 };
 
 const scratch = mkdtempSync(join(tmpdir(), 'dwell-export-'));
 const program = join(scratch, 'program.so');
-/** Start of a procedure of the program. */
+/** Returns the start address of a procedure of the program. */
 const address = (name) => parseInt(symbols.find((words) => words[2] === name)[0], 16);
 let symbols;
 let browser;
@@ -45,7 +45,7 @@ function run(...words) {
   return execFileSync(dwell, ['--db', join(scratch, 'db'), ...words], { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] });
 }
 
-/** A program with these procedures, into each of which another one is inlined. */
+/** Compiles a program with these procedures; another one is inlined into each of them. */
 function compile() {
   const source = Object.keys(samples).map((name) => `int ${name}(int *p, int n) { int s = 0; for (int i = 0; i < n; i++) s = mix(s, p[i * 16] / (i + 1)); return s; }`);
   source.unshift('static inline __attribute__((always_inline)) int mix(int s, int x) { return s * 31 + x; }');
@@ -54,7 +54,7 @@ function compile() {
   symbols = execFileSync('nm', ['--defined-only', program], { encoding: 'utf8' }).trim().split('\n').map((line) => line.split(' '));
 }
 
-/** An epoch with these samples, on two instructions of each procedure. */
+/** Makes an epoch with these samples, on two instructions of each procedure. */
 function makeEpoch() {
   const rows = Object.entries(samples).flatMap(([name, count]) => {
     const one = Math.round(count / 3);

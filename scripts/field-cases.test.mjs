@@ -1,5 +1,5 @@
-// What users have run into, here or with other profilers: for each case a real program, dwell as they would run it, and the right
-// answer. `DWELL=FILE node --test scripts/field-cases.test.mjs` tries another binary.
+// Tests cases that users have run into, here or with other profilers: each has a real program, the commands of dwell that a user
+// would run, and the right answer. `DWELL=FILE node --test scripts/field-cases.test.mjs` tests another binary.
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -163,7 +163,7 @@ fieldCase('32-bit programs have their names', lacks('perf'), (one) => {
 
 const varint = (n) => (n < 128 ? [n] : [(n % 128) | 128, ...varint(Math.floor(n / 128))]);
 
-/** A field of a protocol buffer: a number, or bytes (a text, a message, packed numbers). */
+/** Returns a field of a protocol buffer: a number, or bytes (a text, a message, packed numbers). */
 function field(number, value) {
   if (typeof value === 'number') return [...varint(number * 8), ...varint(value)];
   const bytes = typeof value === 'string' ? [...Buffer.from(value)] : value.flat(Infinity);

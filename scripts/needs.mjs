@@ -1,4 +1,4 @@
-// Checks what must be on the machine. Missing packages are installed with apt if we are root, and otherwise named in
+// Checks which packages and tools are installed. Missing packages are installed with apt if we are root, and otherwise listed in
 // one line.
 
 import { spawnSync } from 'node:child_process';
@@ -77,7 +77,7 @@ async function npmPackages() {
   await must('npm packages', ['npm', 'ci', '--no-audit', '--no-fund']);
 }
 
-/** Everything that building needs. */
+/** Checks and installs everything that building needs. */
 export async function forBuilding() {
   const tools = checkTools();
   const names = missing(packages);
@@ -91,7 +91,7 @@ export async function forBuilding() {
   await npmPackages();
 }
 
-/** What the suites need in addition. Returns what is still missing: suites that need it skip themselves by name. */
+/** Checks and installs what the suites need in addition. Returns what is missing; suites that need it are skipped by name. */
 export async function forTesting() {
   const names = missing(testPackages);
   if (names.length > 0 && isRoot && existsSync('/usr/bin/apt-get')) await install(names);

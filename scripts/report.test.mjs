@@ -1,5 +1,5 @@
-// `dwell report --html` in a real browser: the page is whole without a network, hostile names stay text, its table sorts and
-// filters, links lead to instructions, and it is legible in both colour schemes.
+// Tests `dwell report --html` in a real browser: the page is complete without a network, hostile names stay text, the table
+// sorts and filters, links lead to instructions, and the page is legible in both colour schemes.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -108,7 +108,7 @@ test('links lead to instructions, even in a closed listing', { skip }, async () 
   await context.close();
 });
 
-/** Relative luminance according to WCAG 2. */
+/** Returns the relative luminance according to WCAG 2. */
 function luminance(rgb) {
   const [r, g, b] = rgb.match(/[\d.]+/g).map((c) => c / 255).map((c) => (c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4));
   return 0.2126 * r + 0.7152 * g + 0.0722 * b;

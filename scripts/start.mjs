@@ -1,5 +1,5 @@
-// `npm start [-- CMD…]`: builds everything, samples the machine while a workload (or CMD) runs, shows where its cycles
-// went, and says how to see the same in an editor.
+// `npm start [-- CMD…]`: builds everything, samples the machine while a workload (or CMD) runs, prints where its cycles were
+// spent, and explains how to see the same in an editor.
 
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';

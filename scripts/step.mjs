@@ -1,4 +1,5 @@
-// Runs one command at a time: its last line shown while it runs (on a terminal), all of it kept in a log.
+// Runs one command at a time. On a terminal it shows the last line of the output while the command runs; a log contains all of
+// it.
 
 import { spawn } from 'node:child_process';
 import { createWriteStream, mkdirSync } from 'node:fs';
@@ -24,7 +25,7 @@ function show(text) {
 }
 
 /**
- * Runs a command, and says in one line how it went.
+ * Runs a command, and prints its result in one line.
  * @param {string} name for people
  * @param {string[]} command
  * @param {{ env?: Record<string, string>, quiet?: boolean }} options

@@ -1,4 +1,4 @@
-// `npm test`: sets up what the suites need, runs all of them, goes on after a failure, and closes with one true line.
+// `npm test`: sets up what the suites need, runs all of them, continues after a failure, and ends with one line of totals.
 // `npm test -- NAME…` runs only the steps whose name contains one of the words.
 
 import { build, main } from './build.mjs';
@@ -43,7 +43,7 @@ async function runStep({ name, command, kinds = [] }) {
   return counts;
 }
 
-/** The build is a step of its own: its failure is one failed test, and tests that do not need it still run. */
+/** Builds everything as a separate step: its failure is one failed test, and tests that do not need it still run. */
 async function buildStep() {
   try {
     await build();

@@ -132,7 +132,7 @@ static pid_t work_under(char *const arguments[])
 	tap(wait_until_open(60), "the daemon opens /dev/dwell");
 	/* The daemon must read the state of the system before it samples. */
 	sleep(10);
-	tap(!end(start(work)), "work is done under the daemon");
+	tap(!end(start(work)), "a program runs while the daemon samples");
 	return daemon;
 }
 
@@ -152,7 +152,7 @@ static void work_in(const char *name)
 	sleep(2);
 	if (!error)
 		error = module_unload_of(name);
-	tap(!error, "%s comes, works and goes%s%s", name, error ? ": " : "", error ? strerror(error) : "");
+	tap(!error, "%s is loaded, works and is unloaded%s%s", name, error ? ": " : "", error ? strerror(error) : "");
 	printf("SPUN %s %.6f\n", name, end - start);
 }
 
@@ -162,9 +162,9 @@ static void run_daemon(void)
 			      "2000", "--budget", "0", NULL };
 	pid_t daemon = work_under(arguments);
 
-	tap(module_unload() == EAGAIN, "the module cannot be taken from under it");
+	tap(module_unload() == EAGAIN, "the module cannot be unloaded while the daemon uses it");
 	kill(daemon, SIGTERM);
-	tap(!end(daemon), "the daemon ends when it is told to");
+	tap(!end(daemon), "the daemon ends on request");
 	ask_all("daemon", "/tmp/daemon");
 }
 
@@ -178,7 +178,7 @@ static void kill_daemon(void)
 
 	sleep(3); /* It stores every second. */
 	/* A kill between storing samples and storing their totals leaves the totals behind. */
-	tap(!end(start(flush)), "a daemon stores when it is asked to");
+	tap(!end(start(flush)), "a daemon stores on request");
 	kill(daemon, SIGKILL);
 	end(daemon);
 	ask_all("killed", "/tmp/killed");
@@ -194,14 +194,14 @@ static void come_and_go(void)
 			      "2000", "--budget", "0", NULL };
 	pid_t daemon = start(arguments);
 
-	tap(wait_until_open(60), "a daemon that is to see modules opens /dev/dwell");
+	tap(wait_until_open(60), "the daemon of the test of modules opens /dev/dwell");
 	sleep(10);
 	work_in("dwell_spin");
 	sleep(8);
 	work_in("dwell_turn");
 	sleep(8);
 	kill(daemon, SIGTERM);
-	tap(!end(daemon), "it ends when it is told to");
+	tap(!end(daemon), "it ends on request");
 	ask("modules images", "/tmp/modules", "top", "--by", "image");
 }
 
@@ -221,14 +221,14 @@ static void set_the_clock(void)
 			      "200", "--budget", "0", NULL };
 	pid_t daemon = start(arguments);
 
-	tap(wait_until_open(60), "a second daemon opens /dev/dwell");
+	tap(wait_until_open(60), "the daemon of the test of the clock opens /dev/dwell");
 	sleep(5);
-	tap(step_clock(7200), "the clock is set forth");
+	tap(step_clock(7200), "the clock is set forward");
 	sleep(4);
 	tap(step_clock(-3600), "the clock is set back");
 	sleep(4);
 	kill(daemon, SIGTERM);
-	tap(!end(daemon), "the daemon survives that");
+	tap(!end(daemon), "the daemon continues and ends normally");
 	ask("clock epochs", "/tmp/clock", "epoch", "list", NULL);
 }
 
@@ -269,7 +269,7 @@ static void fall_silent(void)
 	pid_t daemon = start(arguments);
 	int device;
 
-	tap(wait_until_open(60), "a daemon that is to lose its events opens /dev/dwell");
+	tap(wait_until_open(60), "the daemon of the test of silent events opens /dev/dwell");
 	sleep(10);
 	be_busy(15);
 	device = device_of(daemon);
@@ -277,7 +277,7 @@ static void fall_silent(void)
 	close(device);
 	be_busy(60);
 	kill(daemon, SIGTERM);
-	tap(!end(daemon) && said("the events fell silent: they are opened again"), "it opens them again");
+	tap(!end(daemon) && said("the events no longer deliver samples; opening them again"), "it opens them again");
 	ask("silent epochs", "/tmp/silent", "epoch", "list", NULL);
 }
 
@@ -287,8 +287,8 @@ static void do_without(void)
 			      "/init", "nothing", NULL };
 	char *by_any[] = { "/dwell", "--db", "/tmp/any", "record", "-a", "--", "/init", "nothing", NULL };
 
-	tap(end(start(by_module)) > 0 && said("dwell.ko is not loaded"), "without the module dwell says so");
-	tap(!end(start(by_any)) && said("not kmod"), "or takes another backend and says why");
+	tap(end(start(by_module)) > 0 && said("load the kernel module dwell.ko"), "without the module dwell reports that it is missing");
+	tap(!end(start(by_any)) && said("kmod does not work"), "by default it uses another backend and says why");
 }
 
 void end_to_end_run(void)
@@ -303,6 +303,6 @@ void end_to_end_run(void)
 	come_and_go();
 	set_the_clock();
 	fall_silent();
-	tap(!module_unload(), "the module goes");
+	tap(!module_unload(), "the module is unloaded");
 	do_without();
 }

@@ -30,13 +30,13 @@ void test_gate(void)
 	tap(fd >= 0, "root opens /dev/dwell");
 	tap(open("/dev/dwell", O_RDWR) < 0 && errno == EBUSY, "a second open is refused: busy");
 	tap(!ioctl(fd, DWELL_VERSION, &version) && version.abi == DWELL_ABI_VERSION &&
-	    version.ways == DWELL_WAYS, "the version is the one we know");
-	tap(read(fd, bytes, sizeof(bytes)) < 0 && errno == ENODATA, "nothing to read before it is configured");
-	tap(ioctl(fd, DWELL_START) && errno == ENODATA, "nothing to start either");
+	    version.ways == DWELL_WAYS, "the version is the expected one");
+	tap(read(fd, bytes, sizeof(bytes)) < 0 && errno == ENODATA, "reading fails before it is configured");
+	tap(ioctl(fd, DWELL_START) && errno == ENODATA, "starting fails, too");
 	tap(ioctl(fd, _IO(0xD7, 99)) && errno == ENOTTY, "an unknown request is refused");
 	tap(configure_error(fd, &config) == EPROTO, "another version of the ABI is refused");
 	config.version = DWELL_ABI_VERSION;
-	tap(configure_error(fd, &config) == EINVAL, "no events are refused");
+	tap(configure_error(fd, &config) == EINVAL, "a configuration without events is refused");
 	config.event_count = 1;
 	config.bucket_bits = DWELL_BUCKET_BITS;
 	config.overflow_entries = 64;
@@ -44,21 +44,21 @@ void test_gate(void)
 	config.event[0].spread = config.event[0].period;
 	tap(configure_error(fd, &config) == EINVAL, "a spread as large as the period is refused");
 	config.event[0] = (struct dwell_event){ .type = 0xffff, .config = 1, .period = 1000 };
-	tap(configure_error(fd, &config) == EOPNOTSUPP, "an event that is no counter's is refused");
+	tap(configure_error(fd, &config) == EOPNOTSUPP, "an event that no counter has is refused");
 	config.event[0] = (struct dwell_event){
 		.type = PERF_TYPE_SOFTWARE, .config = PERF_COUNT_SW_PAGE_FAULTS, .period = 1,
 	};
-	tap(configure_error(fd, &config) == EOPNOTSUPP, "page faults, which are no interrupts, are refused");
+	tap(configure_error(fd, &config) == EOPNOTSUPP, "page faults are refused, because they cause no interrupts");
 	config.event[0] = (struct dwell_event){
 		.type = PERF_TYPE_HW_CACHE, .config = 0xffffff, .period = 1000,
 	};
 	error = configure_error(fd, &config);
-	tap(error == ENOENT || error == EINVAL, "an event that nobody has is refused: %s", strerror(error));
+	tap(error == ENOENT || error == EINVAL, "an unknown cache event is refused: %s", strerror(error));
 	config.event[0] = cpu_clock(1000);
-	tap(!configure_error(fd, &config), "and after that a good configuration is taken");
+	tap(!configure_error(fd, &config), "after that a valid configuration is accepted");
 	tap(configure_error(fd, &config) == EBUSY, "a second one is refused: busy");
 	tap(read(fd, bytes, 100) < 0 && errno == EINVAL, "a small buffer is refused");
-	tap(module_unload() == EAGAIN, "the module stays while it is open");
+	tap(module_unload() == EAGAIN, "the module cannot be unloaded while the device is open");
 	close(fd);
 	child = fork();
 	if (!child) {
@@ -67,5 +67,5 @@ void test_gate(void)
 		_exit(open("/dev/dwell", O_RDWR) < 0 && errno == EPERM ? 0 : 2);
 	}
 	waitpid(child, &status, 0);
-	tap(WIFEXITED(status) && !WEXITSTATUS(status), "who lacks CAP_PERFMON may not open it");
+	tap(WIFEXITED(status) && !WEXITSTATUS(status), "a process without CAP_PERFMON may not open it");
 }

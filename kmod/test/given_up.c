@@ -63,10 +63,10 @@ static void check_held(const struct reader *reader, int counters)
 
 	tap(reader_status(reader, DWELL_ALL_CPUS).given_up == 1 &&
 	    reader_status(reader, 0).given_up == 1,
-	    "given up: an event is, on the CPU whose %d counters others have", counters);
+	    "given up: the event is, on the CPU whose %d counters other events hold", counters);
 	tap(status.given_up == 1 && !status.samples &&
 	    status.given_up_ns * 10 > status.enabled_ns * 9,
-	    "given up: for how long is told (%llu of %llu ns, %llu samples)", status.given_up_ns,
+	    "given up: the duration is reported (%llu of %llu ns, %llu samples)", status.given_up_ns,
 	    status.enabled_ns, status.samples);
 	tap(!other.given_up && !other.given_up_ns && other.samples > 0,
 	    "given up: the other CPU is sampled (%llu samples)", other.samples);
@@ -83,7 +83,7 @@ void test_given_up(void)
 	/* This comes before our event is opened, because the first event gets the counter. */
 	count = hold_all_counters(0, counters);
 	if (counters[0] < 0 || reader_open(&reader, &cycles, 1, usual_shape)) {
-		tap_skip("no PMU in this machine", "an event that perf gives up is told");
+		tap_skip("no PMU in this machine", "an event that perf gives up is reported");
 		work_wait();
 		return;
 	}
@@ -96,7 +96,7 @@ void test_given_up(void)
 	reader_run(&reader, 0.1, 1);
 	started = event_status(&reader, 0);
 	tap(started.given_up == 1 && started.given_up_ns > before.given_up_ns,
-	    "given up: it stays so until it is started again");
+	    "given up: the event stays so until it is started again");
 	reader_start(&reader);
 	work_start(work_spin, 1, 0);
 	started = event_status(&reader, 0);
@@ -104,7 +104,7 @@ void test_given_up(void)
 	after = event_status(&reader, 0);
 	tap(!after.given_up && after.samples > 0 &&
 	    (after.given_up_ns - started.given_up_ns) * 10 < after.enabled_ns - started.enabled_ns,
-	    "given up: then it counts (%llu samples)", after.samples);
+	    "given up: after that it counts (%llu samples)", after.samples);
 	reader_stop(&reader);
 	work_wait();
 	reader_flush(&reader);

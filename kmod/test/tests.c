@@ -51,7 +51,7 @@ static void check_sums(const char *name, const struct reader *reader)
 	printf("# %s: %llu interrupts, %llu idle, %llu nested, %llu kernel, %llu throttled, %llu samples: %llu found, %llu evicted, %llu lost, %llu entries read\n",
 	       name, status.interrupts, status.idle, status.nested, status.kernel, status.throttled,
 	       table->samples, table->found, table->evicted, table->lost, reader->entries);
-	tap(table->samples > 50, "%s: something was sampled", name);
+	tap(table->samples > 50, "%s: there are samples", name);
 	tap(status.interrupts == elsewhere + table->samples && by_cpu == status.interrupts,
 	    "%s: interrupts = idle + nested + counted (%llu, %llu, %llu)", name, status.interrupts,
 	    elsewhere, table->samples);
@@ -60,7 +60,7 @@ static void check_sums(const char *name, const struct reader *reader)
 	tap(reader->samples + table->lost == table->samples && reader->samples == status.read_samples,
 	    "%s: samples = read + lost (%llu, %llu, %llu)", name, table->samples, reader->samples,
 	    table->lost);
-	tap(!reader->strange, "%s: no strange chunk (%llu)", name, reader->strange);
+	tap(!reader->strange, "%s: no unknown chunk (%llu)", name, reader->strange);
 }
 
 /* Stops sampling, reads the rest, checks the sums and closes. */
@@ -153,7 +153,7 @@ static void test_forks(void)
 	ours = reader_count(&reader, DWELL_EXECUTABLE, 0, DWELL_ADDRESS_MASK, 0);
 	tap(ours * 10 > reader.samples, "forks: short processes share entries by executable (%llu of %llu samples)",
 	    ours, reader.samples);
-	tap(reader_count(&reader, DWELL_KERNEL, 0, DWELL_ADDRESS_MASK, 0) > 0, "forks: the kernel's samples are there");
+	tap(reader_count(&reader, DWELL_KERNEL, 0, DWELL_ADDRESS_MASK, 0) > 0, "forks: there are samples in the kernel");
 	reader_close(&reader);
 }
 
@@ -184,7 +184,7 @@ static void test_small(void)
 	reader_run(&reader, 0.2, 0.1);
 	finish("small", &reader);
 	status = reader_status(&reader, DWELL_ALL_CPUS);
-	tap(status.table.lost > 0, "small: what found no room is counted (%llu)", status.table.lost);
+	tap(status.table.lost > 0, "small: samples without room are counted as lost (%llu)", status.table.lost);
 	reader_close(&reader);
 }
 
@@ -205,7 +205,7 @@ static void test_apart(void)
 		    entry_address(&reader.seen[at]) <= last)
 			apart.tag[0] = entry_tag(&reader.seen[at]);
 	tap(apart.tag[0] & DWELL_TAG_EXECUTABLE && !ioctl(reader.fd, DWELL_APART, &apart),
-	    "apart: an executable is named by its tag");
+	    "apart: an executable is selected by its tag");
 	/* This also reads samples that were counted before the request took effect. */
 	reader_flush(&reader);
 	before = reader_count(&reader, DWELL_EXECUTABLE, first, last, 0);
@@ -213,9 +213,9 @@ static void test_apart(void)
 	reader_run(&reader, 0.7, 0.2);
 	finish("apart", &reader);
 	after = reader_count(&reader, DWELL_EXECUTABLE, first, last, 0);
-	tap(after == before, "apart: no more entries by executable");
+	tap(after == before, "apart: there are no further entries by executable");
 	tap(reader_count(&reader, DWELL_PROCESS, (__u64)work_spin_start, (__u64)work_spin_end, child) > 10,
-	    "apart: entries of the process at addresses of its own");
+	    "apart: the process has entries at its own addresses");
 	reader_close(&reader);
 }
 
@@ -243,10 +243,10 @@ static void test_short_registers(__attribute__((unused)) const struct dwell_even
 	counted = reader_count(&reader, DWELL_EXECUTABLE, first, last, 0);
 	told = registers_count(&reader, work_short_start, work_short_end);
 	tap(counted > 20 && !told && reader_status(&reader, DWELL_ALL_CPUS).register_lost > 20,
-	    "registers: those of 32-bit code are not told (%llu of %llu)", told, counted);
+	    "registers: those of 32-bit code are not reported (%llu of %llu)", told, counted);
 	reader_close(&reader);
 #else
-	tap_skip("32-bit code is made for x86 only", "registers: those of 32-bit code are not told");
+	tap_skip("32-bit code is made for x86 only", "registers: those of 32-bit code are not reported");
 #endif
 }
 
@@ -261,7 +261,7 @@ static void test_registers(void)
 
 	ioctl(fd, DWELL_VERSION, &version);
 	close(fd);
-	tap(version.registers == DWELL_REGISTERS, "registers: there are as many as we know (%u)",
+	tap(version.registers == DWELL_REGISTERS, "registers: their number is the expected one (%u)",
 	    version.registers);
 	events[1].flags = DWELL_EVENT_REGISTERS;
 	reader = begin(events, 2, usual_shape);
@@ -279,7 +279,7 @@ static void test_registers(void)
 	tap(reader_status(&reader, DWELL_ALL_CPUS).register_samples == reader.register_samples,
 	    "registers: all samples with registers were read (%llu)", reader.register_samples);
 	in_loop = registers_count(&reader, work_magic_start, work_magic_end);
-	tap(in_loop > 20 && magic == in_loop, "registers: they are what the loop has in them (%llu of %llu)",
+	tap(in_loop > 20 && magic == in_loop, "registers: they have the values of the loop (%llu of %llu)",
 	    magic, in_loop);
 	reader_close(&reader);
 	test_short_registers(events);
@@ -307,7 +307,7 @@ static void test_period(void)
 	tap(rate[1] * 4 < rate[0], "period: a period 20 times as long gives fewer samples (%.0f, then %.0f a second)",
 	    rate[0] * 1e9, rate[1] * 1e9);
 	period.period = 0;
-	tap(ioctl(reader.fd, DWELL_PERIOD, &period) && errno == EINVAL, "period: none is refused");
+	tap(ioctl(reader.fd, DWELL_PERIOD, &period) && errno == EINVAL, "period: a period of 0 is refused");
 	reader_close(&reader);
 }
 
@@ -340,7 +340,7 @@ static void test_multiplexing(void)
 		else
 			turns += status.samples > 0 && status.running_ns > 0, partly += status.running_ns < status.enabled_ns;
 	}
-	tap(turns == count - 1 && partly == count - 1, "multiplexing: %u of %u others had a turn, %u not always", turns, count - 1, partly);
+	tap(turns == count - 1 && partly == count - 1, "multiplexing: %u of %u other events counted, %u of them only part of the time", turns, count - 1, partly);
 	reader_close(&reader);
 }
 
@@ -349,7 +349,7 @@ static void test_throttling(void)
 	struct dwell_event event = main_event;
 	struct reader reader;
 
-	tap(!limit_rate("1000"), "throttling: the kernel is told to throttle");
+	tap(!limit_rate("1000"), "throttling: the kernel's limit is lowered");
 	/* The module's own clock always counts and is not throttled. */
 	event.flags &= ~DWELL_EVENT_PINNED;
 	reader = begin(&event, 1, usual_shape);
@@ -372,12 +372,12 @@ static void test_hotplug(void)
 	work_start(work_pause, 2.5, 0);
 	reader_run(&reader, 0.3, 0.1);
 	for (round = 0; round < 2; round++) {
-		tap(!write_file("/sys/devices/system/cpu/cpu1/online", "0"), "hotplug: a CPU goes");
-		tap(reader_status(&reader, DWELL_ALL_CPUS).cpus == CPUS - 1, "hotplug: one less is sampled");
+		tap(!write_file("/sys/devices/system/cpu/cpu1/online", "0"), "hotplug: a CPU is taken offline");
+		tap(reader_status(&reader, DWELL_ALL_CPUS).cpus == CPUS - 1, "hotplug: one CPU fewer is sampled");
 		before = reader_status(&reader, 1).interrupts;
 		reader_run(&reader, 0.3, 0.1);
-		tap(reader_status(&reader, 1).interrupts == before, "hotplug: nothing comes from it any more");
-		tap(!write_file("/sys/devices/system/cpu/cpu1/online", "1"), "hotplug: it comes back");
+		tap(reader_status(&reader, 1).interrupts == before, "hotplug: it delivers no samples");
+		tap(!write_file("/sys/devices/system/cpu/cpu1/online", "1"), "hotplug: it is brought online again");
 		tap(reader_status(&reader, DWELL_ALL_CPUS).cpus == CPUS, "hotplug: all are sampled again");
 		reader_run(&reader, 0.6, 0.1);
 		after = reader_status(&reader, 1).interrupts;
@@ -420,7 +420,7 @@ static void test_sleep(void)
 		reader_run(&reader, 0.2, 0.1);
 		errno = 0;
 		error = write_file("/sys/power/state", "disk") ? errno : 0;
-		tap(error == ENOSPC || error == ENODEV, "sleep: the machine sleeps and finds no swap (%s)",
+		tap(error == ENOSPC || error == ENODEV, "sleep: hibernation begins and fails without swap space (%s)",
 		    strerror(error));
 		tap(reader_status(&reader, DWELL_ALL_CPUS).cpus == CPUS, "sleep: all CPUs are sampled again");
 		for (cpu = 0; cpu < CPUS; cpu++)
@@ -434,7 +434,7 @@ static void test_sleep(void)
 			    before[cpu], after);
 		}
 	}
-	tap(strstr(kernel_log(), "Creating image"), "sleep: all was stopped, and an image made");
+	tap(strstr(kernel_log(), "Creating image"), "sleep: all devices were stopped, and an image was made");
 	finish("sleep", &reader);
 	reader_close(&reader);
 }
@@ -474,7 +474,7 @@ static void test_unloading(void)
 		work_wait();
 	}
 	tap(refused == round, "unloading: refused while it samples (%d of %d)", refused, round);
-	tap(!errors, "unloading: after its reader was killed under load it goes and comes (%d errors)", errors);
+	tap(!errors, "unloading: after its reader was killed under load it is unloaded and loaded again (%d errors)", errors);
 	reader = begin(&main_event, 1, usual_shape);
 	work_start(work_spin, 0.5, 0);
 	reader_run(&reader, 0.5, 0.2);
@@ -500,7 +500,7 @@ static void test_nmis(void)
 	reader_run(&reader, 2, 0.05);
 	finish("NMIs", &reader);
 	status = reader_status(&reader, DWELL_ALL_CPUS);
-	tap(reader_count(&reader, DWELL_EXECUTABLE, 0, DWELL_ADDRESS_MASK, 0) > 0, "NMIs: %llu came within a handler", status.nested);
+	tap(reader_count(&reader, DWELL_EXECUTABLE, 0, DWELL_ADDRESS_MASK, 0) > 0, "NMIs: %llu interrupted a handler", status.nested);
 	reader_close(&reader);
 }
 
@@ -516,11 +516,11 @@ static void test_log(void)
 
 		if (!found)
 			continue;
-		tap(false, "the kernel's log has nothing to complain of: %s", bad[at]);
+		tap(false, "the kernel's log contains no complaint: %s", bad[at]);
 		printf("%.3000s\n", found);
 		return;
 	}
-	tap(*log, "the kernel's log has nothing to complain of");
+	tap(*log, "the kernel's log contains no complaint");
 }
 
 void tests_run(void)
@@ -550,6 +550,6 @@ void tests_run(void)
 		all[at].run();
 		printf("# %s took %.1f s\n", all[at].name, now_seconds() - start);
 	}
-	tap(!module_unload(), "the module goes");
+	tap(!module_unload(), "the module is unloaded");
 	test_log();
 }

@@ -1,8 +1,9 @@
-// The absolute table: real programs that `dwell` records with its defaults, judged by callgrind's counts of the same work.
+// The absolute table: `dwell` records real programs with its defaults, and callgrind's counts of the same work judge them.
 //
-// Enters: which programs, ways and roles. Leaves: scores, tables. Everything that takes long is kept below target/accuracy/absolute: PROGRAM.json is the
-// truth, PROGRAM/WAY.dwell a recording; remove one to have it made again, or give `--anew`. Answers are read again
-// each time, so that a change of the analysis is judged by the same recordings.
+// Enters: which programs, ways and roles. Leaves: scores, tables. Everything that takes long is kept below
+// target/accuracy/absolute: PROGRAM.json contains the truth, PROGRAM/WAY.dwell is a recording. To make a file again, remove
+// it, or use `--anew`. Answers are computed again each time, so that a change of the analysis is judged by the same
+// recordings.
 
 import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';

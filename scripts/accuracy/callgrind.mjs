@@ -1,8 +1,9 @@
-// callgrind's output → how often each instruction of one program ran, and how often control went from one to another.
+// Parses callgrind's output: how often each instruction of a program was executed, and how often control went from one to
+// another.
 //
-// Enters: the text that `callgrind --dump-instr=yes --collect-jumps=yes --skip-plt=no` writes (the format is in
-// callgrind's manual, "Callgrind Format Specification"), line by line. Addresses in it are those of each object's own headers,
-// save in objects that it calls `???`. Leaves: plain maps by address. Never here: files, programs. O(lines).
+// Enters: the text that `callgrind --dump-instr=yes --collect-jumps=yes --skip-plt=no` writes, line by line (format: callgrind's
+// manual, "Callgrind Format Specification"). Its addresses are those of each object's own headers, except in objects that it
+// calls `???`. Leaves: plain maps by address. Never here: files, programs. Cost: O(lines).
 
 /**
  * @typedef {{ executions: Map<number, number>, transfers: Map<number, Map<number, number>> }} Profile

@@ -1,11 +1,11 @@
-// A program → its instructions, as llvm-objdump prints them. Enters: an ELF file. Leaves: instructions by address.
+// Disassembles a program with llvm-objdump. Enters: an ELF file. Leaves: instructions by address.
 
 import { spawnSync } from 'node:child_process';
 import { Stop } from '../step.mjs';
 
 /**
  * @typedef {{ address: number, next: number, text: string, kind: 'plain' | 'conditional' | 'jump' | 'call' | 'return', repeats: boolean }} Instruction
- * `next`: where the bytes after it begin; `repeats`: callgrind counts each turn of it (`rep`)
+ * `next`: the address after it; `repeats`: callgrind counts each repetition of it (`rep`)
  */
 
 const x86Kinds = [

@@ -1,5 +1,5 @@
-// Executions → samples of retired instructions, as a counter that never skids would take them: a Poisson number at each
-// instruction, seeded. Simulated, and said to be in the capture's `meta.json`.
+// Simulates samples of retired instructions from executions, as a counter without skid would take them: a Poisson number at each
+// instruction, from a seed. `meta.json` of the capture says that they are simulated.
 
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';

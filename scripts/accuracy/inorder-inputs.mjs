@@ -1,4 +1,5 @@
-// Inputs of the programs on the simulated core: small enough for a few hundred million instructions, the same on every machine.
+// Makes the inputs of the programs on the simulated core. They are small enough for a few hundred million instructions, and the
+// same on every machine.
 
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,7 +10,7 @@ const letters = 'eeeetttaaooiinnsshhrrddlucmfwypvbgk';
 const word = (random) => Array.from({ length: 1 + Math.floor(random() * 9) }, () => pick(random, letters)).join('');
 const wordsOf = (random, count) => Array.from({ length: count }, () => word(random));
 
-/** Lines of words, a few of which are frequent. */
+/** Returns lines of words; a few of the words are frequent. */
 function text(random, bytes) {
   const dictionary = wordsOf(random, 3000);
   const lines = [];
@@ -65,7 +66,7 @@ function markdown(random, bytes) {
   return `${out.join('\n\n')}\n`;
 }
 
-/** Random clauses of three literals, with as many per variable as make the formula hard. */
+/** Returns random clauses of three literals. Their number per variable makes the formula hard. */
 function formula(random, variables) {
   const literal = () => (random() < 0.5 ? -1 : 1) * (1 + Math.floor(random() * variables));
   const clauses = Array.from({ length: Math.floor(variables * 4.2) }, () => `${literal()} ${literal()} ${literal()} 0`);

@@ -1,11 +1,14 @@
-// The programs that run on the simulated in-order core: where each comes from, how it is built and run.
+// The programs that run on the simulated in-order core: the source of each, and how it is built and run.
 //
-// `build` runs in the unpacked source of `package`, or beside the program's own file; $CC and $CXX are the cross compilers with
-// the flags that all share, $OUT the program, $HERE the folder of our own files, $STUBS a folder of headers that a build would
-// have made. `run` follows the program's name; {in} is the folder of inputs, {here} as $HERE. All are linked statically and
-// at fixed addresses, so the C library belongs to the program and is judged too. Programs of role `tune` may choose settings,
-// those of role `judge` not; no code but the C and C++ libraries' is in both. `period`, in cycles, where the usual one would
-// take far more or fewer than 50,000 samples (times `--more`).
+// `build` is a shell command. It runs in the unpacked source of `package`, or in the folder of our own files. Its variables:
+// $CC and $CXX are the cross compilers with the common flags, $OUT is the program to make, $HERE the folder of our own files,
+// $STUBS a folder of headers that the package's configuration would have made. `run` contains the arguments of the program; in
+// it {in} is the folder of inputs and {here} the same as $HERE. All programs are linked statically at fixed addresses, so the C
+// library belongs to the program and is judged, too.
+//
+// Programs of role `tune` may be used to choose settings, those of role `judge` may not. They share no code except the C and
+// C++ libraries. `period`, in cycles, is given if the usual period would take far more or fewer than 50,000 samples (times
+// `--more`).
 
 const own = (name, role, file = `${name}.c`, period = undefined) => ({
   name, role, period, language: file.endsWith('.cpp') ? 'c++' : 'c',

@@ -1,13 +1,14 @@
-// Captures of programs on a simulated in-order core: samples and truth from the same run.
+// Makes captures of programs on a simulated in-order core: samples and truth come from the same run.
 //
 // Enters: rows of `inorder-programs.mjs`. Leaves: captures (core/accuracy/FORMAT.md) in OUT/inorder-aarch64 and OUT/inorder-riscv64.
-// The simulator is a plugin of QEMU's user mode (core/accuracy/simulator), so a program runs unchanged, at some 40 million
-// instructions a second.
+// The simulator is a plugin of QEMU's user mode (core/accuracy/simulator), so programs run unchanged, at about 40 million
+// instructions per second.
 //
 //     node scripts/accuracy/inorder.mjs [--out DIRECTORY] [--arch aarch64|riscv64]… [--more TIMES] [PART-OF-A-NAME…]
 //
-// --more 1: a tenth of the samples of the usual 10, some 50,000 instead of 500,000 for most programs. Samples of a minute on a
-// real core lie between; `judge` thins them to a tenth and a fiftieth to show what fewer would give.
+// --more is 10 by default, which gives about 500,000 samples for most programs; with --more 1 there are about 50,000. A minute on
+// a real core gives a number in between. `judge` also thins the samples to a tenth and a fiftieth, to show the effect of fewer
+// samples.
 
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
@@ -30,8 +31,8 @@ export const architectures = Object.keys(cpus);
 /** A period that gives about 50,000 samples for most programs, divided by `more`. */
 const usual_period_cycles = 5003;
 /**
- * 500,000 samples, as docs/measured.md's figures and the paper's had many. The analysis' settings were chosen before; the totals of
- * the judging programs had been seen at a tenth of it.
+ * Gives 500,000 samples, like the figures in docs/measured.md and in the paper. The settings of the analysis were chosen before
+ * that; the totals of the programs of role `judge` had been seen with a tenth of the samples.
  */
 const usual_more = 10;
 const flags = '-O2 -g -w -static -fno-pie -no-pie';

@@ -1,4 +1,5 @@
-// The simulated in-order core against cycles computed by hand and culprits named beforehand, and its captures against themselves.
+// Tests the simulated in-order core: its cycles against ones computed by hand, its culprits against ones named beforehand, and
+// its captures for consistency.
 
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
@@ -49,7 +50,7 @@ function checkCulprits({ file }, arch, { binary, stalls }) {
   }
 }
 
-/** Time in the kernel that a comment names, and causes of stalls that this core does not have. */
+/** Checks the time in a kernel that its comment states, and causes of stalls that this core does not have. */
 function checkOthers({ file }, arch, { binary, folder, stalls }) {
   const entered = rows(folder, 'events.tsv').filter(([event]) => event === 'kernel-time');
   for (const { address, cause, word } of otherExpectations(file, binary, arch)) {
@@ -60,7 +61,7 @@ function checkOthers({ file }, arch, { binary, folder, stalls }) {
   }
 }
 
-/** Control enters an instruction as often as it is executed: from the previous one, or by a transfer. */
+/** Checks that control enters each instruction as often as it is executed: from the previous one, or by a transfer. */
 function checkFlow({ folder, executions, binary }, arch) {
   const text = execFileSync(`${arch}-linux-gnu-objdump`, ['-f', '-d', '--no-show-raw-insn', binary], { encoding: 'utf8', maxBuffer: 2 ** 28 });
   const instructions = [...text.matchAll(/^\s*([0-9a-f]+):\s+(\S+)/gm)].map(([, address, name]) => ({ address: parseInt(address, 16), name }));

@@ -1,4 +1,4 @@
-// The inputs of the programs, each made by a seeded generator: the same bytes on every machine.
+// Makes the inputs of the programs. Each comes from a seeded generator, so its bytes are the same on every machine.
 
 import { existsSync, mkdirSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ export function words(random, size) {
   return Array.from({ length: size }, word);
 }
 
-/** English-like lines: words of skewed frequency, some numbers, some repeated sentences. */
+/** Returns lines that resemble English: words of skewed frequency, some numbers, some repeated sentences. */
 export function text(random, bytes) {
   const dictionary = words(random, 8000);
   const sentences = [];
@@ -30,7 +30,7 @@ export function text(random, bytes) {
   return `${out.join('\n')}\n`.slice(0, bytes);
 }
 
-/** Binary data: records of small fields with slowly growing counters, and noise. */
+/** Returns binary data: records of small fields with slowly growing counters, and noise. */
 export function records(random, bytes) {
   const out = Buffer.alloc(bytes);
   for (let at = 0, number = 0; at + 32 <= bytes; at += 32, number++) {

@@ -1,7 +1,7 @@
-// The assembly kernels, one for each cause of a stall: which there are, and what their comments expect.
+// Lists the assembly kernels, one for each cause of a stall, and reads the expectations in their comments.
 //
 // Enters: core/accuracy/kernels/ARCH/*.S and the linked program's line table. Leaves: rows for programs to build, and
-// expectations as addresses. The comments' grammar is in core/accuracy/kernels/README.md.
+// expectations as addresses. core/accuracy/kernels/README.md describes the grammar of the comments.
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { spawnSync } from 'node:child_process';
@@ -52,7 +52,7 @@ export function commented(file, word, binary, arch) {
 export const otherExpectations = (file, binary, arch) =>
   ['kernel', 'never'].flatMap((word) => commented(file, word, binary, arch).map(({ address, says }) => ({ address, cause: says, word })));
 
-/** Expected stalls of a kernel: address, cause and address of the culprit. */
+/** Returns the expected stalls of a kernel: address, cause and address of the culprit. */
 export const expectations = (file, binary, arch) =>
   commented(file, 'culprit', binary, arch).map(({ address, says }) => {
     const [cause, back] = says.split(' ');

@@ -1,7 +1,8 @@
-// A capture → what llvm-mca says of its hot blocks: cycles of one turn in the steady state, as a naive estimator has them.
+// Runs llvm-mca on the hot blocks of a capture: cycles of one iteration in the steady state, as a simple estimator for
+// comparison.
 //
-// Enters: a capture's program, samples, truth and machine. Leaves: `mca.tsv` beside them. The truth only tells where
-// blocks begin. `node scripts/accuracy/mca.mjs CAPTURE…` does it for captures from elsewhere.
+// Enters: a capture's program, samples, truth and machine. Leaves: `mca.tsv` beside them. The truth is only used to find where
+// blocks begin. `node scripts/accuracy/mca.mjs CAPTURE…` does this for captures from elsewhere.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
@@ -13,7 +14,7 @@ import { readCounts, readJson, writeTable } from './tables.mjs';
 
 /** The hottest blocks are measured, up to this share of the samples. */
 const share_of_samples = 0.995;
-/** Turns after which the pipeline of a block is full, and turns until which it is measured. */
+/** Number of iterations after which the pipeline of a block is full, and number of iterations until the end of measuring. */
 const turns = [100, 300];
 
 /** llvm-mca's names for our machine models. Other models use the nearest core. */
@@ -72,7 +73,7 @@ function hottest(all, samples) {
 const assembled = ({ text }) => text.replace(/0x[0-9a-f]+$/, 'elsewhere');
 
 /**
- * Returns the cycles of this many turns of each block, by its first address. Instructions that llvm-mca does not know
+ * Returns the cycles of this many iterations of each block, by its first address. Instructions that llvm-mca does not know
  * count as free.
  */
 function totalCycles(regions, options, iterations) {

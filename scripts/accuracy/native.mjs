@@ -1,7 +1,7 @@
-// Captures of programs on this machine: samples as `dwell record` takes them, truth as callgrind counts it.
+// Makes captures of programs on this machine: `dwell record` takes the samples, and callgrind counts the truth.
 //
-// Enters: a row of `programs.mjs`. Leaves: a capture (core/accuracy/FORMAT.md). The same program with the same input is
-// run under both; only its own image counts, since libraries choose other variants of their functions under valgrind.
+// Enters: a row of `programs.mjs`. Leaves: a capture (core/accuracy/FORMAT.md). Both run the same program with the same input.
+// Only the program's own image counts, because libraries choose other variants of their functions under valgrind.
 
 import { spawnSync } from 'node:child_process';
 import { copyFileSync, existsSync, mkdirSync, readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -35,10 +35,10 @@ const stepped_percent = 40;
 const recordings_max = 20;
 /** Largest share of executions without a transfer: entries from libraries, longjmp. */
 const imbalance_max = 0.001;
-/** As many samples as 10 s on two processors at 5 kHz give. With 30,000, most of each error would be sampling noise. */
+/** Number of samples, as 10 s on two processors at 5 kHz give. With 30,000, most of each error would be sampling noise. */
 const simulated_samples = 100_000;
 
-/** What is done with one program, and in which folder. */
+/** The steps for one program, and its folder. */
 class Job {
   constructor(program, { folder, work, inputs, dwell, evaluator, samples, bursts, windows }) {
     Object.assign(this, { program, folder, work, inputs, dwell, evaluator, samples, bursts, windows });

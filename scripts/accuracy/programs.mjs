@@ -1,11 +1,13 @@
-// The programs whose estimates are judged on this machine: where each comes from, how it is built and run.
+// The programs whose estimates are judged on this machine: the source of each, and how it is built and run.
 //
-// One of `debian` (a source package), `crate` (see programs/rust) and `fixture` (a workload of test-fixtures/programs) names
-// the source. `build` runs in it: $CC is the compiler with the flags that all share, $OUT the program, $STUBS a folder
-// of headers that a configuration would have made, $HERE that of our drivers beside this file. `run` is what
-// follows the program's name: {in} is the folder of inputs, {here} that of the drivers. Programs of role `tune` may
-// choose settings, those of role `judge` may not, `kernel` ones stall for one known
-// reason; `quick` ones are enough to see that all works.
+// The source is one of `debian` (a source package), `crate` (see programs/rust) and `fixture` (a workload of
+// test-fixtures/programs). `build` is a shell command that runs in the source. Its variables: $CC is the compiler with the
+// common flags, $OUT the program to make, $STUBS a folder of headers that the configuration would have made, $HERE the folder
+// of our drivers beside this file. `run` contains the arguments of the program; in it {in} is the folder of inputs and {here}
+// that of the drivers.
+//
+// Programs of role `tune` may be used to choose settings, those of role `judge` may not; those of role `kernel` stall for one
+// known reason. The programs with `quick` suffice to check that everything works.
 
 const gcc = 'gcc';
 const gxx = 'g++';
@@ -119,7 +121,7 @@ static inline ssize_t fixed_random(void *bytes, size_t size, unsigned flags) { m
   'lua5.4-deb-multiarch.h': '#define DEB_HOST_MULTIARCH "x86_64-linux-gnu"\n',
 };
 
-/** How a program is compiled, without its own options. */
+/** Returns the flags to compile a program with, without its own options. */
 export function flags({ compiler, pie }) {
   if (compiler === 'rustc') return 'rustc -O -g';
   return `${compiler} -O2 -g -w ${pie ? '-fpie -pie -fno-plt' : '-fno-pie -no-pie'} -Wl,--build-id`;

@@ -1,6 +1,6 @@
-// Seeded randomness: the same numbers on every machine, so that inputs and simulated samples can be made again.
+// Seeded random numbers. They are the same on every machine, so that inputs and simulated samples can be reproduced.
 
-/** Numbers in [0, 1) from a seed (mulberry32). */
+/** Returns a function that returns numbers in [0, 1), from a seed (mulberry32). */
 export function randomFrom(seed) {
   let state = seed >>> 0;
   return () => {

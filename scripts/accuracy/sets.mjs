@@ -13,7 +13,7 @@ import { programs } from './programs.mjs';
 
 /** Debian packages, each with one of its programs. */
 const native = { valgrind: 'valgrind', gcc: 'gcc', 'g++': 'g++', 'clang-14': 'clang-14', binutils: 'strip', 'dpkg-dev': 'dpkg-source', make: 'make' };
-/** What measuring blocks needs, in every set. */
+/** Packages that measuring blocks needs, in every set. */
 const blocks = { 'llvm-19': 'llvm-mca-19' };
 
 const onPath = (program) => process.env.PATH.split(':').some((folder) => existsSync(join(folder, program)));
@@ -67,7 +67,7 @@ const inOrder = (arch) => ({
 const soonSimulated = ['sort', 'search', 'hashjoin', 'graph'];
 
 /**
- * `missing`: Debian packages that making it needs and this machine has not.
+ * `missing`: Debian packages that the set needs and that are not installed.
  * @type {Record<string, { missing: () => string[], programs: () => { name: string, quick?: boolean }[], make: Function }>}
  */
 export const sets = {

@@ -1,5 +1,5 @@
-// Sources of the programs that are measured: Debian's own by `apt-get source`, crates by cargo. The machine's lists and sources are
-// left as they are: this keeps lists of its own, which need no root.
+// Fetches the sources of the measured programs: Debian's by `apt-get source`, crates by cargo. The machine's own package lists
+// are not changed: this module keeps separate lists, which need no root.
 
 import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname, join } from 'node:path';
@@ -33,7 +33,7 @@ async function aptOptions(folder) {
 }
 
 /**
- * The unpacked source of a Debian package below `folder`, patched as Debian has it.
+ * Returns the unpacked source of a Debian package below `folder`, with Debian's patches.
  * @returns {Promise<{ path: string, source: string }>}
  */
 export async function debianSource(name, folder) {
@@ -51,7 +51,7 @@ export async function debianSource(name, folder) {
   return { path: join(home, found.name), source: `Debian ${name} ${dsc.slice(dsc.indexOf('_') + 1, -'.dsc'.length)}` };
 }
 
-/** The source of a crate, as cargo stores it for the project at `project`. */
+/** Returns the source of a crate, as cargo stores it for the project at `project`. */
 export async function crateSource(name, project) {
   const { output } = await must(`source of ${name}`, ['cargo', 'metadata', '--format-version', '1', '--locked', '--all-features', '-q', '--manifest-path', join(project, 'Cargo.toml')], { quiet: true });
   const { manifest_path, version } = JSON.parse(output.slice(output.indexOf('{'))).packages.find((found) => found.name === name);

@@ -1,4 +1,4 @@
-// The tables of a capture (core/accuracy/FORMAT.md): rows to text, in the order of their addresses.
+// Writes and reads the tables of a capture (core/accuracy/FORMAT.md): rows of text, in the order of their addresses.
 
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

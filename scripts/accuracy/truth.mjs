@@ -1,7 +1,8 @@
-// callgrind's profile and the program's instructions → the truth of a capture, and whether it is consistent.
+// Computes the truth of a capture from callgrind's profile and the program's instructions, and checks whether it is
+// consistent.
 //
-// Enters: what `callgrind.mjs` and `disassembly.mjs` read, in the image's own addresses. Leaves: executions of each
-// instruction, transfers of each branch, jump and call. O(instructions + transfers).
+// Enters: the results of `callgrind.mjs` and `disassembly.mjs`, in the image's own addresses. Leaves: executions of each
+// instruction, transfers of each branch, jump and call. Cost: O(instructions + transfers).
 
 /**
  * @typedef {import('./disassembly.mjs').Instruction} Instruction
@@ -9,8 +10,8 @@
  */
 
 /**
- * The truth. Of a conditional branch callgrind says how often it was taken; that it fell through is the rest. A `rep`
- * instruction, whose turns callgrind counts, ran as often as control came to it.
+ * Returns the truth. callgrind counts how often a conditional branch was taken; in the other executions it fell through.
+ * callgrind counts the repetitions of a `rep` instruction, so its executions are how often control came to it.
  * @param {import('./callgrind.mjs').Profile} profile
  * @param {Map<number, Instruction>} instructions
  * @returns {Truth}
@@ -53,8 +54,8 @@ function inflow({ executions, edges }, instructions) {
 }
 
 /**
- * Where executions and what enters differ. Procedures' entries, which other images call, and what signals and longjmp
- * do are no error: a small share is expected.
+ * Finds instructions that control enters less or more often than they are executed. A small share is expected: entries of
+ * procedures that other images call, and the effects of signals and longjmp, are no errors.
  * @param {Truth} truth
  * @returns {{ share: number, worst: { address: number, executions: number, entered: number }[] }} share of all executions
  */

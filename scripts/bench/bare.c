@@ -1,6 +1,6 @@
-// A consumer that does nothing: an event on every CPU, and a BPF program that returns at once. `bare HZ`; each line on standard
-// input turns it on ("1") or off ("0") and is answered by a line. Meanwhile the kernel takes statistics of all BPF programs:
-// what another one takes above this is its own.
+// A consumer of samples that does nothing: an event on every CPU, and a BPF program that returns at once. Usage: `bare HZ`. Each
+// line on standard input turns it on ("1") or off ("0") and is answered by a line. While it runs, the kernel keeps statistics of
+// all BPF programs: time that another program takes beyond this one is its own cost.
 
 #define _GNU_SOURCE
 #include <linux/bpf.h>

@@ -1,5 +1,5 @@
-// A victim: does the same work over and over, some half a millisecond at a time, until its standard input ends. Each time it
-// asks for memory once, which is how turns (turns.c) are counted.
+// A victim: repeats the same work, about half a millisecond each time, until its standard input ends. Each time it allocates
+// memory once, by which turns are counted (turns.c).
 
 #include <poll.h>
 #include <stdint.h>

@@ -11,7 +11,7 @@ import { Stop } from '../step.mjs';
 import { countPerfData } from './perf-data.mjs';
 import { bytesBelow, cpuMs, helper, residentBytes, sleep, Talker } from './helpers.mjs';
 
-/** The measured program: what was built here, or another one to compare with. */
+/** The measured program: the one that was built here, or another one for comparison. */
 export const dwell = process.env.DWELL ?? built;
 
 /** An event whose consumer does nothing. */
@@ -138,7 +138,7 @@ export class Dwell {
   }
 
   /**
-   * Samples of the newest epoch in images of generated code, `jit:…`, which belong to an application but to no file.
+   * Returns the samples of the newest epoch in images of generated code, `jit:…`, which belong to an application but to no file.
    */
   inJit() {
     const { id, events } = this.newest();
@@ -176,7 +176,7 @@ export async function unavailable(scratch, backend) {
   }
 }
 
-/** Resources that a collector used between two measurements: CPU ms and bytes per second. */
+/** Returns a function that measures the resources of a collector since its last call: CPU ms and bytes per second. */
 export function meter(collector) {
   const look = () => ({ at: performance.now(), cpu: cpuMs(collector.pid), bytes: collector.bytes });
   const before = look();

@@ -1,10 +1,13 @@
-// What sampling costs its victims, above nothing and above the bare interrupt. Nothing, the bare interrupt and the collectors take
-// turns of some milliseconds of the victim's work (turns.c): a machine that is shared wanders by percents within seconds, and ways
-// that take their turns within a few milliseconds wander together. Of each turn only the end counts, when the way has been on for
-// some samples: one that has not been on for ten milliseconds finds nothing of its own in any cache, and pays for its first two or
-// three samples what one that is always on does not. What starts with a process and ends with it, mappings and executions told
-// beside the samples, is compared from process to process. What stays as it is while a collector runs, where its memory lies say,
-// is part of the error: all start anew several times, and the intervals are of these parts.
+// Measures what sampling costs its victims, compared with no sampling and with the bare interrupt.
+//
+// The compared *ways* (no sampling, the bare interrupt, each collector) take turns of some milliseconds of the victim's work
+// (turns.c). The speed of a shared machine varies by percents within seconds, but ways whose turns are a few milliseconds apart
+// see the same speed. Only the end of each turn counts, when the way has been on for some samples: a way that was off for ten
+// milliseconds has nothing in the caches, so its first two or three samples cost more than those of a way that is always on.
+//
+// Work at the start and the end of processes (reports of mappings and executions) is compared from process to process.
+// Conditions that do not change while a collector runs, such as the location of its memory, are part of the error. So all
+// collectors are started several times, and the intervals are over these *parts*.
 
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
@@ -16,24 +19,24 @@ import { Stop } from '../step.mjs';
 
 const GCC = ['gcc', '-O2', '-g', '-c', '-w', '-o', '/dev/null'];
 /**
- * Calls of malloc in a piece of a turn of gcc's compiler proper: about half a millisecond, like a piece of a computing
- * victim.
+ * Number of calls of malloc in a piece of a turn of gcc's compiler proper: about half a millisecond, like a piece of a
+ * computing victim.
  */
 const PIECE_CALLS = 400;
-/** Pieces of a turn, and how many at its beginning are not counted. */
+/** Number of pieces of a turn, and how many at its beginning are not counted. */
 const PIECES = 6;
 const COLD_PIECES = 2;
 /** Number of rounds of turns that form one run of a computing victim. */
 const RUN_ROUNDS = 10;
 /**
- * Pieces beyond these percentiles of all are taken to be there: most were disturbed by something else. What makes all pieces longer
- * moves the mean by the share between them only, which is made up for.
+ * Times of pieces beyond these percentiles are replaced by the percentile, because most such pieces were disturbed by something
+ * else. If all pieces become longer, the mean moves only by the share between the percentiles, which is corrected for.
  */
 const CLIPPED = [0.02, 0.98];
 /** Number of restarts, and how many of them must give results. */
 const PARTS = 12;
 const PARTS_MIN = 5;
-/** Shares of the time; the rest is used to start programs. */
+/** Shares of the time for the kinds of victims; the rest is used to start programs. */
 const COMPUTING = 0.25;
 const COMPILING = 0.7;
 /** Fewest runs of the same work from which its usual time can be determined. */
@@ -62,8 +65,8 @@ function runsIn(log) {
 }
 
 /**
- * How much time the pieces took that count, by part and way. Over what each usually takes, the median of all runs of the same work,
- * whatever way was on; and over how much more than usual its round took. Nothing of runs that went another way.
+ * The relative time of the counted pieces, by part and way. The time of a piece is divided by its usual time, which is the median
+ * over all runs of the same work with any way, and by the slowdown of its round. Runs with another course of work are left out.
  */
 class Levels {
   constructor(ways) {
@@ -111,7 +114,7 @@ async function computing({ scratch, seconds, count, ...where }) {
   return runs.map((pieces) => ({ work: '', pieces }));
 }
 
-/** On every CPU, repeatedly for some time: `run` with a number that counts up. */
+/** Calls `run` repeatedly for some time on every CPU, with a number that counts up. */
 const everywhere = (seconds, run) => {
   const end = performance.now() + seconds * 1000;
   return Promise.all(

@@ -1,5 +1,5 @@
-// What the collector's own end does: CPU time of the reader, losses at a high rate, how much the kernel aggregates, what stays
-// unknown, bytes on disk.
+// Measures the user-space side of collectors: CPU time of the reader, losses at a high rate, how much the kernel aggregates,
+// unknown samples, bytes on disk.
 
 import { mkdtempSync, readdirSync, readFileSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
@@ -12,9 +12,9 @@ import { build, computing, Endless, forking, mixed, runLoad } from './loads.mjs'
 const folder = (scratch) => mkdtempSync(join(scratch, 'load-'));
 
 /**
- * Runs the collectors one after the other beside the same endless load; what each used per second, round by round, and what
- * storing took for each second of all that. `--seconds 300` is the daemon's default interval, after which more of the samples are
- * equal: then storing takes less of each second.
+ * Runs the collectors one after the other beside the same endless load. Returns what each used per second in each round, and the
+ * time that storing took for each second. With `--seconds 300`, the daemon's default interval, more samples have equal keys, so
+ * storing takes a smaller part of each second.
  */
 async function uses({ ways, script, hz, seconds, rounds = 3 }) {
   const load = new Endless(script);
@@ -63,7 +63,7 @@ export async function reader({ scratch, dwells, hz, seconds }) {
   }
 }
 
-/** The kernel's own statistics of the program on samples: nanoseconds and runs so far. */
+/** Returns the kernel's own statistics of the program on samples: nanoseconds and runs so far. */
 function handled(pid) {
   const files = readdirSync(`/proc/${pid}/fdinfo`).map((fd) => readFileSync(`/proc/${pid}/fdinfo/${fd}`, 'utf8'));
   const of = (text, field) => Number(text.match(new RegExp(`^${field}:\\s*(\\d+)`, 'm'))?.[1] ?? 0);
@@ -86,8 +86,9 @@ async function handling(way, seconds) {
 }
 
 /**
- * Time in the BPF program for each sample, by the kernel's own statistics; and in one that returns at once, which is what
- * taking the statistics takes. The difference is what collecting costs above the bare interrupt, without the noise of two runs.
+ * Measures the time in the BPF program for each sample by the kernel's own statistics, and that of a program that returns at
+ * once, which is the cost of the statistics themselves. The difference is the cost of collecting beyond the bare interrupt,
+ * without the noise of two separate runs.
  */
 export async function handler({ scratch, dwells, hz, seconds, rounds = 5 }) {
   const rows = [];
@@ -135,7 +136,7 @@ export async function lost({ scratch, dwells, seconds }) {
   table(`lost at ${hz} Hz on each CPU, ${seconds} s for each`, [['load', '', 'samples', 'lost', 'bar'], ...rows]);
 }
 
-/** Share of the samples that the kernel added to an existing entry, so that they need not be passed on separately. */
+/** Measures the share of the samples that the kernel added to an existing entry, so that they are not passed on separately. */
 export async function hits({ scratch, dwells, hz, seconds }) {
   const load = new Endless(build(folder(scratch)));
   const rows = [];

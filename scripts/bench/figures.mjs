@@ -10,8 +10,8 @@ export const spread = (values, digits, unit) =>
   `${median(values).toFixed(digits)} ${unit} (${Math.min(...values).toFixed(digits)}–${Math.max(...values).toFixed(digits)})`;
 
 /**
- * The middle, and where it lies with 95% by resampling: of values, or of groups of values that were disturbed together.
- * Seeded: the same values give the same interval.
+ * Returns the median (or another `middle`) and its 95% interval by resampling, of values, or of groups of values that were
+ * disturbed together. The resampling is seeded, so the same values give the same interval.
  */
 export function interval(values, middle = median) {
   let state = 1;
@@ -26,7 +26,7 @@ export function interval(values, middle = median) {
 export const percent = ({ middle, low, high }, digits = 2) =>
   `${middle.toFixed(digits)} % (${low.toFixed(digits)}–${high.toFixed(digits)})`;
 
-/** The limit beside the figure that must keep it. */
+/** Returns a limit with a mark that shows whether the figure keeps it. */
 export const atMost = (value, limit, unit) => `${value <= limit ? '✓' : '✗'} ≤ ${limit} ${unit}`;
 export const atLeast = (value, limit, unit) => `${value >= limit ? '✓' : '✗'} ≥ ${limit} ${unit}`;
 

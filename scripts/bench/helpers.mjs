@@ -1,4 +1,4 @@
-// Processes that the benches talk to line by line, the C helpers among them, and what a process has used so far.
+// Processes that the benches talk to line by line, including the C helpers, and the resources that a process has used.
 
 import { spawn, spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, statSync } from 'node:fs';
@@ -21,10 +21,10 @@ function compiled(name, program, options) {
   return program;
 }
 
-/** A C program that helps to measure. */
+/** Builds a C program that helps to measure. */
 export const helper = (name) => compiled(name, join(target, 'bench', name), []);
 
-/** A library that is preloaded into the measured program. */
+/** Builds a library that is preloaded into the measured program. */
 export const library = (name) => compiled(name, join(target, 'bench', `${name}.so`), ['-shared', '-fPIC']);
 
 /** Ids of processes that must not outlive this one; negative for a whole group. */
@@ -92,14 +92,14 @@ export class Talker {
     else this.#lines.push(line);
   }
 
-  /** The next line. */
+  /** Waits for the next line and returns it. */
   line() {
     if (this.#lines.length > 0) return Promise.resolve(this.#lines.shift());
     if (this.#hasDied) return Promise.reject(this.#died());
     return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
   }
 
-  /** All lines that have not been read yet. */
+  /** Returns all lines that have not been read yet. */
   takeLines() {
     return this.#lines.splice(0);
   }
@@ -116,7 +116,7 @@ export class Talker {
   }
 }
 
-/** CPU time of all threads of a process, in ms. */
+/** Returns the CPU time of all threads of a process, in ms. */
 export function cpuMs(pid) {
   let sum = 0;
   for (const thread of readdirSync(`/proc/${pid}/task`)) {
@@ -125,7 +125,7 @@ export function cpuMs(pid) {
   return sum / 1e6;
 }
 
-/** Resident bytes of a process: all, and by kind. */
+/** Returns the resident bytes of a process: all, and by kind. */
 export function residentBytes(pid) {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8');
   const field = (name) => Number(status.match(new RegExp(`^${name}:\\s+(\\d+)`, 'm'))?.[1] ?? 0) * 1024;

@@ -11,8 +11,9 @@ const folder = join(target, 'bench');
 export const samplesMin = 1_000_000;
 
 /**
- * Seconds, seconds of CPU and peak MiB of a command; its output too. perf stat has nanoseconds from the command's start to its
- * end, where time has hundredths of a second, and what this process takes to start another one is not in them.
+ * Returns seconds, CPU seconds, peak MiB and the output of a command. perf stat measures nanoseconds from the start of the
+ * command to its end, while time has hundredths of a second, and the time that this process takes to start another one is not
+ * included.
  */
 export function measure(command, scratch) {
   const [times, peaks] = [join(scratch, 'times'), join(scratch, 'peaks')];
@@ -33,7 +34,7 @@ export function samplesOf(file) {
   return Number(stdout.match(/SAMPLE events:\s+(\d+)/)?.[1] ?? 0);
 }
 
-/** A recording of compilers on every CPU with a million samples, made once and kept below target/. */
+/** Returns a recording of compilers on every CPU with a million samples. It is made once and kept below target/. */
 export function recording() {
   const file = join(folder, 'compilers.data');
   if (existsSync(file)) return file;
@@ -51,7 +52,7 @@ export function recording() {
   return file;
 }
 
-/** The program with more than 100 MB of debug information, made once and kept below target/. */
+/** Returns the program with more than 100 MB of debug information. It is made once and kept below target/. */
 export function largeProgram() {
   const made = join(folder, 'large');
   const program = join(made, 'large');
@@ -62,7 +63,7 @@ export function largeProgram() {
   return makeLargeProgram(made).program;
 }
 
-/** One function of more than 5,000 instructions, and a short one. */
+/** Returns a source with one function of more than 5,000 instructions and a short one. */
 function longSource() {
   const steps = Array.from({ length: 700 }, (_, n) => `    if (x & ${1 << (n % 20)})\n      x = x * ${2 * n + 3} + p[(x + ${n}) & 1023];\n    else\n      x ^= p[(x >> 3) & 1023] + ${n};`);
   return `__attribute__((noinline)) unsigned long lengthy(const unsigned long *p, unsigned long x, long n) {\n  while (n-- > 0) {\n${steps.join('\n')}\n  }\n  return x;\n}\n
@@ -70,7 +71,7 @@ __attribute__((noinline)) unsigned long short_one(const unsigned long *p, unsign
 int main(void) {\n  unsigned long p[1024] = {1, 7, 9};\n  return (int)(lengthy(p, 3, 200000) + short_one(p, 3, 100000000)) & 1;\n}\n`;
 }
 
-/** A recording of a suite of programs (Debian's compiler, interpreters and tools), and a long procedure. */
+/** Records a suite of programs (Debian's compiler, interpreters and tools) and a long procedure. */
 export function suite(scratch) {
   const path = (name) => join(scratch, name);
   writeFileSync(path('long.c'), longSource());

@@ -1,5 +1,5 @@
-// A program with more than 100 MB of debug information: one translation unit of gcc's, rich in types, inlined calls and locals,
-// linked 80 times under other names, beside a short one that is hot. What the benches of annotate and of the server look at.
+// Makes a program with more than 100 MB of debug information, for the benches of annotate and of the server: one translation
+// unit of gcc with many types, inlined calls and locals, linked 80 times under different names, and a short hot one.
 
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';

@@ -1,9 +1,10 @@
-// What this machine's caches, memory, translation and divider take, in cycles, for its model (core/analysis/machines).
+// Measures the latencies of this machine's caches, memory, address translation and divider in cycles, for its model
+// (core/analysis/machines).
 //
 //     gcc -O2 scripts/bench/latencies.c -o /tmp/latencies && taskset -c 1 /tmp/latencies
 //
-// Enters: nothing. Leaves: a line for each figure, the least of some runs. x86-64; a cycle is what one of dependent
-// additions takes, so that the clock need not be known.
+// Enters: nothing. Leaves: a line for each figure, the minimum of some runs. x86-64 only. A cycle is the time of one in a chain
+// of dependent additions, so the clock rate need not be known.
 
 #define _GNU_SOURCE
 #include <stdint.h>

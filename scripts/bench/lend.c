@@ -1,5 +1,5 @@
-// Runs a command on one CPU that may turn others' events on and off: `lend CPU HZ PID... -- COMMAND...`. The ways (turns.h) are
-// nothing, the bare interrupt (an event that nobody consumes), and each process with the events that it has on this CPU.
+// Runs a command on one CPU that may turn events of other processes on and off: `lend CPU HZ PID... -- COMMAND...`. The ways
+// (turns.h) are: no events, the bare interrupt (an event without a consumer), and the events of each process on this CPU.
 
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -48,7 +48,7 @@ static int is_of(int cpu, int event)
 	return is_same;
 }
 
-/* Adds the events of a process on a CPU, turned off. */
+/* Adds the events of a process on a CPU, and turns them off. */
 static int borrow(int cpu, int pid)
 {
 	int process = syscall(SYS_pidfd_open, pid, 0), found = 0;

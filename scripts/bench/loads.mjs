@@ -1,4 +1,4 @@
-// Loads of the machine while it is sampled: the build of a C project, a mix of languages, plain computation.
+// Loads for the machine while it is sampled: the build of a C project, a mix of languages, plain computation.
 
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, readdirSync, statSync } from 'node:fs';
@@ -7,7 +7,7 @@ import { join } from 'node:path';
 import { Stop, top } from '../step.mjs';
 import { endsWithUs } from './helpers.mjs';
 
-/** A C project that exists on every machine that has built Dwell: zstd, from cargo's store. */
+/** Returns a C project that exists on every machine that has built Dwell: zstd, from cargo's store. */
 export function cProject() {
   const { stdout } = spawnSync('cargo', ['metadata', '--format-version', '1', '--locked'], { cwd: top, encoding: 'utf8', maxBuffer: 1 << 28 });
   const zstd = JSON.parse(stdout).packages.find(({ name }) => name === 'zstd-sys');
@@ -15,7 +15,7 @@ export function cProject() {
   return join(zstd.manifest_path, '../zstd/lib');
 }
 
-/** Its medium-sized files: gcc takes a few tenths of a second for each. */
+/** Returns the medium-sized files of the project. gcc takes a few tenths of a second for each. */
 export function middleSources() {
   const folder = cProject();
   const files = readdirSync(folder, { recursive: true }).filter((name) => name.endsWith('.c')).map((name) => join(folder, name));

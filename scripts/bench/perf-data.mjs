@@ -1,21 +1,21 @@
-// What a file of perf's holds, by its records: perf itself orders and resolves all of it first, which for a minute at 20,000 Hz
-// takes longer than recording it did, and aborts on some build IDs. Enters: perf.data, uncompressed. Leaves: samples, losses as told,
-// and who executed what.
+// Reads the records of a perf.data file. perf itself sorts and resolves all records first, which takes longer than recording for
+// a minute at 20,000 Hz, and it aborts on some build IDs. Enters: perf.data, uncompressed. Leaves: samples, reported losses, and
+// the program that each process executed.
 
 import { closeSync, openSync, readSync } from 'node:fs';
 
-/** linux/perf_event.h, and struct perf_file_header in tools/perf/util/header.h. */
+/** Types of records (linux/perf_event.h). The layout of the file is in tools/perf/util/header.h (struct perf_file_header). */
 const [LOST, COMM, SAMPLE, MMAP2, LOST_SAMPLES] = [2, 3, 9, 10, 13];
 const [MAGIC, ATTRIBUTES_AT, DATA_AT, DATA_BYTES_AT, HEADER_BYTES] = ['PERFILE2', 24, 40, 48, 104];
 const SAMPLE_TYPE_AT = 24;
-/** IP, TID, TIME, CPU, PERIOD: the fields that -F and --sample-cpu record for one event. */
+/** The sample type with IP, TID, TIME, CPU and PERIOD: the fields that -F and --sample-cpu record for one event. */
 const SAMPLE_TYPE = 0x187n;
 const COMM_EXEC = 1 << 13;
 const PROT_EXEC = 4;
 const RECORD_HEADER_BYTES = 8;
 const CHUNK_BYTES = 1 << 20;
 
-/** Position of the records in the file. */
+/** Returns the position of the records in the file. */
 function dataOf(file) {
   const header = Buffer.alloc(HEADER_BYTES);
   readSync(file, header, 0, HEADER_BYTES, 0);
@@ -57,7 +57,7 @@ export function countPerfData(path) {
   return counted;
 }
 
-/** Samples, executions, and executable mappings of files with their inodes, in order of time. */
+/** Returns samples, executions, and executable mappings of files with their inodes, in order of time. */
 export function readPerfData(path) {
   checkSampleType(path);
   const records = [];

@@ -1,6 +1,6 @@
-// Runs a command as often as it is told to: `runner CMD...`, one run for each line on standard input, "WAY ARGUMENT": with that
-// way on (turns.h; -1: as it is), and with a last argument. Answers each with the CPU time that the command and its children took,
-// in ns.
+// Runs a command once for each line on standard input: `runner CMD...`. A line is "WAY ARGUMENT": the command runs with this way
+// turned on (turns.h; -1: no change), and with ARGUMENT as its last argument. Each line is answered by the CPU time of the command
+// and its children, in ns.
 
 #include <stdio.h>
 #include <string.h>

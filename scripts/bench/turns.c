@@ -1,7 +1,8 @@
-// Preloaded into a program, has ways (turns.h) take turns while it works, some milliseconds each, in another order each round, so
-// that what is compared is close in time. A turn is TURNS_PIECES pieces of TURNS_CALLS calls of malloc, and so the same work in
-// every run of a program that is given the same. Only in the program TURNS_NAME; when it ends, a line is appended to the file
-// TURNS_LOG: for each piece the way's number and the CPU time that the thread took for it, in ns.
+// A library that is preloaded into a program and lets ways (turns.h) take turns while the program works. A turn takes some
+// milliseconds, and each round has another order, so that the compared turns are close in time. A turn consists of TURNS_PIECES
+// pieces of TURNS_CALLS calls of malloc, so it is the same work in every run of a program with the same input. The library acts
+// only in the program TURNS_NAME. When that ends, a line is appended to the file TURNS_LOG: for each piece the number of the way
+// and the CPU time that the thread took for it, in ns.
 
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,5 +1,5 @@
-// Taking turns: the events of several collectors, of which one collector's run at a time. Their descriptors come from `lend`, by
-// the environment: TURNS_WAYS is a list of ways, each a list of descriptors ("7,8;9;": two events, one, none).
+// Ways that take turns: only one collector's events are turned on at a time. The descriptors of the events come from `lend` in
+// the environment: TURNS_WAYS is a list of ways, each a list of descriptors ("7,8;9;" means ways with two events, one, and none).
 
 #ifndef TURNS_H
 #define TURNS_H

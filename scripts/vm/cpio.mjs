@@ -1,4 +1,5 @@
-// A cpio archive ("newc"), as the kernel takes it for its first file system. Enters: paths and contents. Leaves: bytes. Pure.
+// Makes a cpio archive ("newc"), which the kernel unpacks as its first file system. Enters: paths and contents. Leaves: bytes.
+// Pure.
 
 const hex = (number) => number.toString(16).padStart(8, '0');
 const padding = (length) => Buffer.alloc((4 - (length % 4)) % 4);

@@ -1,4 +1,5 @@
-// What dwell answered in the machine (kmod/test/end_to_end.c), compared. Enters: the console. Leaves: checks, by name.
+// Checks the answers of dwell in the virtual machine (kmod/test/end_to_end.c). Enters: the console's text. Leaves: checks, by
+// name.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, rmSync, statSync } from 'node:fs';
@@ -16,20 +17,20 @@ const builds = {
   },
 };
 
-/** Files that a program of this machine needs to run, by their path there. */
+/** Returns the files that a program of this machine needs to run, by their path in the virtual machine. */
 function ownLibraries(program) {
   const told = spawnSync('ldd', [program], { encoding: 'utf8' }).stdout.matchAll(/^\s*(?:\S+ => )?(\/\S+) \(/gm);
   return Object.fromEntries([...told].map(([, path]) => [path, path]));
 }
 
-/** The same for an arm64 program, from Debian's cross compiler. */
+/** Returns the same for an arm64 program, from Debian's cross compiler. */
 function crossLibraries(program) {
   const told = spawnSync('aarch64-linux-gnu-readelf', ['-d', program], { encoding: 'utf8' }).stdout.matchAll(/\(NEEDED\).*\[(.*)\]/g);
   const names = new Set([...told].map(([, name]) => name).concat('ld-linux-aarch64.so.1'));
   return Object.fromEntries([...names].map((name) => [`/lib/${name}`, `/usr/aarch64-linux-gnu/lib/${name}`]));
 }
 
-/** dwell without debug information, and the files that it needs, as files of the machine. */
+/** Returns dwell without debug information, and the files that it needs, as files of the virtual machine. */
 export function dwellFiles(arch) {
   const { folder, strip, how, libraries } = builds[arch];
   const built = ['debug', 'release'].map((profile) => join(folder, profile, 'dwell')).filter(existsSync);
@@ -63,16 +64,16 @@ const RATE_HZ = 2000;
 /** Fewest register samples: the work takes about two seconds, with 100 (BPF) or more per second. */
 const DIRECTIONS = 50;
 /**
- * What work() in kmod/test/guest.c takes at least: 60 million rounds of 4 instructions, of 8 ns each (-icount shift=3).
- * Its short processes come on top.
+ * Least number of samples of work() in kmod/test/guest.c: 60 million rounds of 4 instructions of 8 ns each (-icount shift=3).
+ * The short processes that it starts are not included.
  */
 const SPIN_SAMPLES = Math.round(60e6 * 4 * 8e-9 * RATE_HZ);
 
 const imageSamples = (rows) => Object.fromEntries(rows.map((row) => [basename(row.image), row.samples[CLOCK] ?? 0]));
 
 /**
- * One database: the counts of its only epoch, the samples of each image, and those of the work including its time in
- * the kernel.
+ * Returns the figures of one database: the counts of its only epoch, the samples of each image, and those of the work including
+ * its time in the kernel.
  */
 function counts(text, name) {
   const epoch = answer(text, `${name} epochs`)?.epochs?.[0];
@@ -112,8 +113,7 @@ function checkCounts(name, backend, epoch) {
 }
 
 /**
- * Modules that had been loaded and unloaded before the kernel's tables were read: each has its samples under its own
- * name.
+ * Checks modules that were loaded and unloaded before the kernel's tables were read: each has its samples under its own name.
  */
 function checkModules(text) {
   const byImage = imageSamples(answer(text, 'modules images')?.rows ?? []);
@@ -124,7 +124,7 @@ function checkModules(text) {
   });
 }
 
-/** Two steps of the clock: three epochs (listed by their start), none of which ends before it starts. */
+/** Checks that two steps of the clock give three epochs (listed by their start), and that none ends before it starts. */
 function checkClock(text) {
   const epochs = answer(text, 'clock epochs')?.epochs ?? [];
   const starts = epochs.map(({ start }) => Date.parse(start) / 1000);
@@ -137,8 +137,8 @@ function checkClock(text) {
 }
 
 /**
- * Events that stopped and were reopened: one epoch before and one after, both by the module, with a hundred samples per
- * second.
+ * Checks events that stopped and were reopened: there is one epoch before and one after, both by the module, with a hundred
+ * samples per second.
  */
 function checkSilence(text) {
   const epochs = answer(text, 'silent epochs')?.epochs ?? [];

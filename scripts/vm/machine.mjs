@@ -1,4 +1,4 @@
-// Builds the module and the guest for a kernel, and boots both in QEMU. Leaves: what the guest said on its console.
+// Builds the module and the guest for a kernel, and boots both in QEMU. Leaves: the text that the guest printed on its console.
 
 import { spawn, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
@@ -50,8 +50,8 @@ async function make(kernel, from, kind, { sparse, options = [] }) {
 }
 
 /**
- * dwell.ko.
- * @returns {Promise<{ file: string, output: string }>} `output`: everything that any tool said; none is expected
+ * Builds dwell.ko.
+ * @returns {Promise<{ file: string, output: string }>} `output`: messages of all tools; none is expected
  */
 export async function buildModule(kernel, { nmi = false, sparse = false } = {}) {
   const { folder, output } = await make(kernel, sources, nmi ? '-nmi' : '', { sparse, options: nmi ? ['DWELL_TEST_NMI=y'] : [] });
@@ -61,8 +61,8 @@ export async function buildModule(kernel, { nmi = false, sparse = false } = {}) 
 }
 
 /**
- * Installs the module by DKMS into folders of our own and removes it again, as the README says.
- * @returns {Promise<{ wrong: string | null, output: string }>} `wrong`: what did not happen
+ * Installs the module by DKMS into folders of our own and removes it again, as the README describes.
+ * @returns {Promise<{ wrong: string | null, output: string }>} `wrong`: the step that failed
  */
 export async function tryDkms(kernel, script) {
   const readme = readFileSync(join(sources, 'README.md'), 'utf8');
@@ -83,14 +83,14 @@ export async function tryDkms(kernel, script) {
   return { wrong: removed.status === 0 && !installed() ? null : 'it is not removed', output: removed.output };
 }
 
-/** The modules that are loaded and unloaded while dwell runs, as files of the machine. */
+/** Builds the modules that are loaded and unloaded while dwell runs, as files of the virtual machine. */
 export async function spinFiles(kernel) {
   const { folder, output } = await make(kernel, join(sources, 'test/spin'), '-spin', { sparse: false });
   if (output) throw new Stop(`the modules of kmod/test/spin for ${kernel.name}: ${output}`);
   return Object.fromEntries(['dwell_spin.ko', 'dwell_turn.ko'].map((name) => [name, readFileSync(join(folder, name))]));
 }
 
-/** The program that tests the module, as first process of the machine. It is static, so it needs no other file. */
+/** Builds the program that tests the module, the first process of the virtual machine. It is static, so it needs no other file. */
 export async function buildGuest(arch) {
   const file = join(room, `guest-${arch}`);
   const { status, output } = await command(machines[arch].gcc, ['-static', '-std=gnu11', '-O2', '-Wall', '-Wextra', '-Werror', '-o', file, ...guestSources]);
@@ -101,8 +101,8 @@ export async function buildGuest(arch) {
 /**
  * Boots a kernel with the guest as its first process.
  * @param {{ kernel: object, module: string, guest: string, options?: string, files?: Record<string, Buffer | null>, cpus?: number, memory?: number, icount?: string | null, limitSeconds?: number }} what
- * `icount`: virtual time goes by instructions, so that the load of this machine changes nothing in that one. In real
- * time (null) a starved machine finds no working timer at boot and panics, or its kernel complains of stalls
+ * `icount`: virtual time advances by instructions, so that the load of this machine does not affect the virtual one. In real
+ * time (null), a virtual machine without enough CPU time finds no working timer at boot and panics, or its kernel reports stalls
  */
 export async function boot({ kernel, module, guest, options = '', files = {}, cpus = 2, memory = 512, icount = 'shift=3,sleep=off', limitSeconds = 400 }) {
   const machine = machines[kernel.arch];

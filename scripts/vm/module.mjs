@@ -1,5 +1,5 @@
-// The kernel module's tests: its source by checkpatch, its build by every warning and sparse, and itself in virtual machines.
-// Prints TAP; what cannot be had here is a line `SKIPPED <name>: <reason>`.
+// Tests the kernel module: its source by checkpatch, its build with all warnings and sparse, and the module itself in virtual
+// machines. Prints TAP; a test that cannot run here prints a line `SKIPPED <name>: <reason>`.
 
 import { spawnSync } from 'node:child_process';
 import { readdirSync, writeFileSync } from 'node:fs';
@@ -54,9 +54,9 @@ async function install() {
 }
 
 /**
- * An emulator that is starved of CPU time sometimes hangs in its firmware or ends early, without a word of the guest's
- * kernel; seen once each in the ten machines of a loaded run. A defect of the module comes back.
- * Not without end: a kernel that never boots must not use up the time of everything else.
+ * Number of attempts to boot. An emulator without enough CPU time sometimes hangs in its firmware or ends early, before the
+ * guest's kernel prints anything; each was seen once in the ten machines of a loaded run. A defect of the module occurs again.
+ * The number is limited, because a kernel that never boots must not use up the time of all other tests.
  */
 const BOOTS_MAX = 3;
 const BOOT_AGAIN_UNTIL = Date.now() + 8 * 60_000;
@@ -91,8 +91,8 @@ function shared(name, make) {
 const kind = ({ nmi, bench, dwell }) => (nmi ? ' with NMIs' : '') + (bench ? ' bench' : '') + (dwell ? ' with dwell' : '');
 
 /**
- * One kernel: build, boot, test. `nmi`: the build whose CPUs send each other NMIs. `bench`: how many instructions a
- * sample takes, in a machine where one takes one ns. `dwell`: dwell itself, reading from the module.
+ * Builds, boots and tests with one kernel. `nmi`: use the build whose CPUs send each other NMIs. `bench`: measure how many
+ * instructions a sample takes, in a machine where an instruction takes one ns. `dwell`: run dwell itself with the module.
  */
 async function machine({ version, arch, nmi = false, bench = false, dwell = false, only = '', options: own = '' }) {
   const name = `${version} ${arch}${kind({ nmi, bench, dwell })}`;

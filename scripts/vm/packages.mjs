@@ -1,6 +1,6 @@
-// Debian's kernels, headers and checkpatch, unpacked below target/vm: fetched once, without any change to this system.
+// Fetches Debian's kernels, headers and checkpatch once, and unpacks them below target/vm, without any change to this system.
 //
-// apt works on a state of its own there, so that it may know arm64 although dpkg here does not. Nothing is installed.
+// apt uses a separate state there, so that it can know arm64 even if dpkg on this machine does not. Nothing is installed.
 
 import { spawnSync } from 'node:child_process';
 import { existsSync, lstatSync, mkdirSync, readdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -64,7 +64,7 @@ function mend(headers, common) {
 }
 
 /**
- * A kernel to boot, and the headers to build for it.
+ * Returns a kernel to boot, and the headers to build for it.
  * @returns {{ name: string, arch: string, release: string, image: string, headers: string }}
  */
 export function kernel(version, arch) {
@@ -86,7 +86,7 @@ export function kernel(version, arch) {
   return { name: `${version} ${arch}`, arch, release: basename(image).replace('vmlinuz-', ''), image, headers };
 }
 
-/** Debian's dkms, a script that accepts each of its folders as an argument. */
+/** Returns Debian's dkms, a script that accepts each of its folders as an argument. */
 export function dkms() {
   const folder = join(room, 'dkms');
   if (!existsSync(folder)) {
@@ -96,7 +96,7 @@ export function dkms() {
   return join(folder, 'usr/sbin/dkms');
 }
 
-/** checkpatch.pl, which Debian ships only in the kernel's source. */
+/** Returns checkpatch.pl, which Debian ships only in the kernel's source. */
 export function checkpatch() {
   const folder = join(room, 'checkpatch');
   const script = join(folder, 'scripts/checkpatch.pl');

@@ -100,7 +100,7 @@ pub fn status(db: &Path, args: &StatusArgs, json: bool) -> anyhow::Result<()> {
     }
     let stop = Stop::on_signals()?;
     let redraw = !json && std::io::stdout().is_terminal();
-    while !stop.is_asked() {
+    while !stop.is_requested() {
         let status = dwell_collect::status(&database);
         if redraw {
             print("\x1b[H\x1b[2J")?; // Moves the cursor to the top and clears the screen.
@@ -114,7 +114,9 @@ pub fn status(db: &Path, args: &StatusArgs, json: bool) -> anyhow::Result<()> {
             Err(error) => return Err(error.into()),
         }
         let naps = args.interval * 10;
-        (0..naps).take_while(|_| !stop.is_asked()).for_each(|_| thread::sleep(Duration::from_millis(100)));
+        (0..naps)
+            .take_while(|_| !stop.is_requested())
+            .for_each(|_| thread::sleep(Duration::from_millis(100)));
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 #!/bin/sh
-# Builds the BPF objects that are kept beside their source, one for each architecture:
+# Builds the BPF objects, one for each architecture. They are committed beside their source.
 #   core/collect/bpf/build.sh [FOLDER]
-# Needs Debian's clang-14 and llvm-14; another compiler makes another program. A test
-# (core/collect/src/sys/bpf/tests.rs) builds them again where clang-14 is, and compares the programs.
+# Needs Debian's clang-14 and llvm-14, because another compiler generates another program. Where
+# clang-14 is installed, a test (core/collect/src/sys/bpf/tests.rs) builds the objects again and
+# compares the programs.
 set -eu
 cd "$(dirname "$0")"
 for architecture in x86_64 aarch64; do

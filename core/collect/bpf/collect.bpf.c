@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * Dwell's BPF backend: counts samples in the kernel, by the table that all backends share.
+ * Dwell's BPF backend: counts samples in the kernel, in the table that all backends share.
  *
- * Enters: overflows of perf events, of which each has the program of its number attached. Leaves:
- * entries in arrays that the collector has mapped, and now and then the registers of a sample.
- * Never here: hash maps, locks, build ids, anything that waits. A program may run in an NMI; the
- * kernel lets none interrupt another one on its CPU.
+ * Enters: overflows of perf events; the program with the event's number is attached to each event.
+ * Leaves: entries in arrays that the collector has mapped, and occasionally the registers of a
+ * sample. Never here: hash maps, locks, build IDs, anything that waits. A program may run in an NMI;
+ * the kernel never lets a program interrupt another one on the same CPU.
  *
- * There are two sides, each with a table and two overflow buffers for each CPU. The collector turns
- * to the other side by one store, waits until every program that may have seen the old one has
- * ended (a grace period of RCU, inside of which programs run), and then owns the old side.
+ * There are two sides. Each has a table and two overflow buffers for each CPU. The collector
+ * switches to the other side by one store. It then waits until every program that may have read the
+ * old side has ended: programs run in an RCU read-side section, so one grace period is enough. From
+ * then on the collector owns the old side.
  */
 #include <linux/types.h>
 
@@ -20,7 +21,8 @@
 #define __uint(name, value) int(*name)[value]
 #define __type(name, type) type *name
 
-enum { /* of enum bpf_map_type and the flags of maps, fixed ABI of the kernel */
+/* Values of enum bpf_map_type and flags of maps and ring buffers. They are ABI of the kernel. */
+enum {
 	BPF_MAP_TYPE_ARRAY = 2,
 	BPF_MAP_TYPE_RINGBUF = 27,
 	BPF_F_MMAPABLE = 1 << 10,
@@ -30,7 +32,7 @@ enum { /* of enum bpf_map_type and the flags of maps, fixed ABI of the kernel */
 	BPF_RB_RING_SIZE = 1,
 };
 
-/* Helpers of the kernel by number, fixed ABI as well. */
+/* The kernel's helper functions. Their numbers are ABI, too. */
 static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
 static __u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static __u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
@@ -39,8 +41,10 @@ static __u64 (*bpf_ringbuf_query)(void *ring, __u64 flags) = (void *)134;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 static void *(*bpf_task_pt_regs)(struct task_struct *task) = (void *)175;
 
-/* The few fields of the kernel's structures that are read; the loader moves them to where this
- * kernel has them (CO-RE). */
+/*
+ * The fields of kernel structures that the programs read. The loader relocates each access to the
+ * field's offset in the running kernel (CO-RE).
+ */
 #define CORE __attribute__((preserve_access_index))
 struct super_block {
 	__u32 s_dev;
@@ -68,8 +72,8 @@ struct task_struct {
 #define PF_KTHREAD 0x00200000
 
 /*
- * What a program on a perf event is given: the registers of whatever was interrupted. The kernel
- * keeps those with which a task entered it in the same order.
+ * The argument of a program on a perf event: the registers of the interrupted code. The kernel
+ * saves the registers with which a task entered the kernel in the same layout.
  */
 #if defined(DWELL_X86_64)
 struct context {
@@ -79,9 +83,9 @@ struct context {
 #define PC(context) ((context)->ip)
 #define IS_USER(context) ((context)->cs & 3)
 #define IS_USER_64(context) ((context)->cs == 0x33)
-/* The kernel's own type has two bytes there, and the verifier allows no more. */
+/* The kernel's own field has two bytes, and the verifier allows no wider access. */
 #define ENTERED_64(context) (*(const __u16 *)&(context)->cs == 0x33)
-/* -1 of what is no system call. */
+/* The number of the system call; -1 if the task entered the kernel in another way. */
 #define SYSTEM_CALL(context) ((__s32)(context)->orig_ax)
 #define IS_EXECUTION(number) ((number) == 59 || (number) == 322)
 #elif defined(DWELL_AARCH64)
@@ -97,13 +101,13 @@ struct context {
 #define SYSTEM_CALL(context) ((context)->system_call)
 #define IS_EXECUTION(number) ((number) == 221 || (number) == 281)
 #else
-#error "say for which architecture"
+#error "define DWELL_X86_64 or DWELL_AARCH64"
 #endif
 
-/* Set by the loader. */
+/* The loader sets these constants. */
 volatile const __u32 dwell_bucket_bits = DWELL_BUCKET_BITS;
 volatile const __u32 dwell_capacity = 1024;
-/* Whether bpf_task_pt_regs() may be called, which is there since Linux 5.15. */
+/* Whether the programs may call bpf_task_pt_regs(), which exists since Linux 5.15. */
 volatile const __u32 dwell_charges_entered = 1;
 
 struct {
@@ -114,7 +118,7 @@ struct {
 	__type(value, struct dwell_control);
 } control SEC(".maps");
 
-/* By CPU and side. */
+/* The state of each CPU, indexed by CPU and side. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -123,7 +127,7 @@ struct {
 	__type(value, struct dwell_head);
 } heads SEC(".maps");
 
-/* By slot and side: a table's buckets. */
+/* The buckets of all tables, indexed by slot and side. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -132,7 +136,7 @@ struct {
 	__type(value, struct dwell_bucket);
 } buckets SEC(".maps");
 
-/* By slot and side: two buffers of entries. */
+/* Two overflow buffers of entries for each slot and side. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -141,7 +145,7 @@ struct {
 	__type(value, struct dwell_entry);
 } overflow SEC(".maps");
 
-/* Registers, and words that an overflow buffer is full. */
+/* Notices to the collector: a sample's registers, a full overflow buffer, an execution. */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
@@ -152,7 +156,7 @@ static __always_inline __u32 event_of(const struct dwell_entry *entry)
 	return entry->place >> DWELL_COUNT_BITS & (DWELL_EVENTS_MAX - 1);
 }
 
-/* Samples that find no room. */
+/* Counts samples that were lost because no buffer had room for them. */
 static __always_inline void lose(struct dwell_head *head, const struct dwell_entry *entry,
 				 __u64 samples)
 {
@@ -164,6 +168,10 @@ static __always_inline void lose(struct dwell_head *head, const struct dwell_ent
 		head->lost[event & (DWELL_BPF_EVENTS - 1)] += samples;
 }
 
+/*
+ * Moves an entry that left a table to an overflow buffer. Notifies the collector when that fills the
+ * buffer.
+ */
 static __always_inline void spill(struct dwell_head *head, __u32 table,
 				  const struct dwell_entry *entry)
 {
@@ -187,7 +195,7 @@ static __always_inline void spill(struct dwell_head *head, __u32 table,
 	}
 }
 
-/* Where a place's bucket is among all. */
+/* Finds the bucket of an entry. */
 static __always_inline struct dwell_bucket *bucket_of(const struct dwell_head *head, __u32 side,
 						      const struct dwell_entry *located)
 {
@@ -198,8 +206,9 @@ static __always_inline struct dwell_bucket *bucket_of(const struct dwell_head *h
 }
 
 /*
- * Counts a sample in the table of a CPU's slot; whether its place had an entry. A function of its
- * own, as put() is: what a usual sample does not need stays out of its code, which is in no cache.
+ * Counts a sample in the table of a CPU's slot. Returns 1 if its place already had an entry. Like
+ * put(), this is a separate function: most samples do not run it, and their code should be short,
+ * because it is in no cache when a sample arrives.
  */
 static __attribute__((noinline)) int add(struct dwell_head *head, __u32 side,
 					 const struct dwell_entry *located)
@@ -207,7 +216,7 @@ static __attribute__((noinline)) int add(struct dwell_head *head, __u32 side,
 	struct dwell_bucket *bucket = bucket_of(head, side, located);
 	struct dwell_entry spilled;
 
-	if (!bucket) { /* A CPU without a table: the loader gives every CPU that it samples one. */
+	if (!bucket) { /* Never happens: the loader makes a table for every CPU that it samples. */
 		lose(head, located, 1);
 		return 0;
 	}
@@ -226,9 +235,9 @@ static __attribute__((noinline)) int add(struct dwell_head *head, __u32 side,
 }
 
 /*
- * Puts what waits into the table. Most likely a bucket is in no cache and its page in no TLB, which
- * takes longer than all else here (some 300 ns in a virtual machine). So all buckets are touched
- * first: that waits for none of them, and the processor looks for many at once.
+ * Puts the waiting entries into the table. A bucket is usually in no cache, and its page in no TLB;
+ * fetching it takes longer than everything else here (about 300 ns in a virtual machine). So all
+ * buckets are read first: the reads do not depend on each other, and the processor overlaps them.
  */
 static __attribute__((noinline)) int put(struct dwell_head *head, __u32 side)
 {
@@ -252,7 +261,7 @@ static __attribute__((noinline)) int put(struct dwell_head *head, __u32 side)
 	return 0;
 }
 
-/* Has an entry wait with the others until they are many. */
+/* Adds an entry to the waiting ones. Puts all of them into the table when the array is full. */
 static __always_inline void wait(struct dwell_head *head, __u32 side,
 				 const struct dwell_entry *located)
 {
@@ -265,6 +274,7 @@ static __always_inline void wait(struct dwell_head *head, __u32 side,
 		put(head, side);
 }
 
+/* Whether the collector wants the processes of this executable to be counted separately. */
 static __always_inline int is_apart(const struct dwell_control *settings, __u64 tag)
 {
 	__u32 at;
@@ -278,7 +288,7 @@ static __always_inline int is_apart(const struct dwell_control *settings, __u64 
 	return 0;
 }
 
-/* Names what a task executes; 0 without an executable. */
+/* The tag of the executable that an address space runs; 0 without an executable. */
 static __always_inline __u64 tag_of(struct mm_struct *mm)
 {
 	struct file *file;
@@ -294,13 +304,13 @@ static __always_inline __u64 tag_of(struct mm_struct *mm)
 }
 
 /*
- * Fills in what the current task's executable tells: as it was told before, if it is the same process
- * that executes the same program. Compilers leave nothing of the kernel's structures in a cache, and
- * the way to the inode is four structures, each found by the one before.
+ * Fills in the tag and the code range of the current task's executable. Takes them from the latest
+ * sample if the same process still runs the same program: compilers and other large programs evict
+ * the kernel's structures from the caches, and the inode is found through four of them in turn.
  *
- * What a process executes changes only when it executes another program, which its tasks count. A
- * struct mm_struct that was freed can come back to another process by a fork; so the process is
- * compared too. Remembered is what was seen in user mode, where no execution is under way.
+ * The executable of a process changes only at an exec, which the task counts in self_exec_id. A fork
+ * can reuse a freed struct mm_struct for another process, so the process is compared, too. Only
+ * samples in user mode are remembered, because no exec is under way there.
  */
 static __always_inline void look_at_executable(const struct dwell_control *settings,
 					       struct dwell_head *head,
@@ -333,8 +343,11 @@ static __always_inline void look_at_executable(const struct dwell_control *setti
 		sample->flags |= DWELL_SAMPLE_APART;
 }
 
-/* Whether it is time to hand out registers, which tell which way branches go. */
-static __always_inline int wants_registers(const struct dwell_control *settings,
+/*
+ * Whether this sample's registers are due to be passed to the collector, which computes from them
+ * which way branches go.
+ */
+static __always_inline int registers_are_due(const struct dwell_control *settings,
 					   struct dwell_head *head, const struct context *context,
 					   __u32 event)
 {
@@ -349,7 +362,7 @@ static __always_inline int wants_registers(const struct dwell_control *settings,
 	return 1;
 }
 
-/* In the order in which perf dumps them. */
+/* Copies the registers in the order in which perf dumps them. */
 static __always_inline void copy_registers(__u64 *out, const struct context *context)
 {
 #if defined(DWELL_X86_64)
@@ -381,8 +394,9 @@ static __always_inline void copy_registers(__u64 *out, const struct context *con
 }
 
 /*
- * AArch64's registers are more than half of the stack that programs have: in a frame of their own,
- * which is not there while put() and add() have theirs.
+ * Sends the registers of a sample to the collector. AArch64's registers take more than half of a
+ * BPF program's stack, so they have a frame of their own there, which does not exist at the same
+ * time as the frames of put() and add().
  */
 #if defined(DWELL_X86_64)
 static __always_inline
@@ -406,7 +420,8 @@ int notice_registers(struct dwell_head *head, const struct context *context, __u
 	return 0;
 }
 
-static __always_inline void tell_registers(const struct dwell_control *settings,
+/* Sends the registers of a sample and starts counting down to the next sample whose are sent. */
+static __always_inline void send_registers(const struct dwell_control *settings,
 					   struct dwell_head *head, const struct context *context,
 					   __u32 pid, __u32 tid, __u32 event)
 {
@@ -415,9 +430,9 @@ static __always_inline void tell_registers(const struct dwell_control *settings,
 }
 
 /*
- * The user's instruction that the current task entered the kernel from: by a system call or a fault,
- * or that was interrupted. 0 where there is none: of a thread of the kernel, of 32-bit code; and of a
- * task that executes a program, whose registers are those of the program that it was.
+ * The address of the user's instruction at which the current task entered the kernel: a system call,
+ * an instruction that faulted, or one that was interrupted. Returns 0 for a kernel thread, for 32-bit
+ * code, and for a task in execve, whose registers belong to the program before.
  */
 static __always_inline __u64 entered_from(struct task_struct *task)
 {
@@ -431,7 +446,7 @@ static __always_inline __u64 entered_from(struct task_struct *task)
 		return 0;
 	pc = PC(user);
 #if defined(DWELL_X86_64)
-	/* `syscall' leaves its successor in rcx and the flags in r11, see branch.rs. */
+	/* `syscall' leaves the address of its successor in rcx and the flags in r11 (see branch.rs). */
 	if (user->cx == pc && user->r11 == user->flags)
 		pc -= 2;
 #endif
@@ -439,8 +454,9 @@ static __always_inline __u64 entered_from(struct task_struct *task)
 }
 
 /*
- * Counts a sample in the kernel once more, where the user's code entered it. Of a place by process it
- * is not known yet whether it is mapped: the collector leaves out what is not.
+ * Counts a kernel sample a second time, at the instruction where the user's code entered the kernel.
+ * For an entry that is counted by process it is not yet known whether its address is mapped; the
+ * collector drops entries that are not.
  */
 static __attribute__((noinline)) int charge_entered(struct dwell_head *head, __u32 side,
 						    struct dwell_sample *sample)
@@ -457,6 +473,7 @@ static __attribute__((noinline)) int charge_entered(struct dwell_head *head, __u
 	return 0;
 }
 
+/* Counts one sample of an event: the body of all programs on perf events. */
 static __attribute__((noinline)) int count(struct context *context, __u32 event)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
@@ -469,7 +486,8 @@ static __attribute__((noinline)) int count(struct context *context, __u32 event)
 
 	if (!settings)
 		return 0;
-	/* The task is asked first, all at once: while that is on its way, so is what follows. */
+	/* The fields of the task are loaded first and together, so that cache misses overlap with
+	 * each other and with the code below. */
 	asm volatile("" : "+r"(executions), "+r"(pid));
 	cpu = bpf_get_smp_processor_id();
 	side = settings->side & 1;
@@ -486,12 +504,12 @@ static __attribute__((noinline)) int count(struct context *context, __u32 event)
 	look_at_executable(settings, head, mm, executions, &sample);
 	located = dwell_locate(&sample);
 	head->samples[event & (DWELL_BPF_EVENTS - 1)]++;
-	if (!wants_registers(settings, head, context, event))
+	if (!registers_are_due(settings, head, context, event))
 		wait(head, side, &located);
-	/* Where a sample falls only once, nobody asks for directions, and reading the code there would
-	 * be the dearest part of them. */
+	/* Registers are sent only if the place had a sample before: branch directions of a place with
+	 * one sample are not useful, and reading its code would be their most expensive part. */
 	else if (add(head, side, &located))
-		tell_registers(settings, head, context, pid, task->pid, event);
+		send_registers(settings, head, context, pid, task->pid, event);
 	if (dwell_charges_entered && sample.flags & DWELL_SAMPLE_KERNEL &&
 	    settings->entered_events >> event & 1) {
 		struct dwell_sample entered = sample;
@@ -501,7 +519,7 @@ static __attribute__((noinline)) int count(struct context *context, __u32 event)
 	return 0;
 }
 
-/* A program is told nothing of its event, so there is one for each. */
+/* A program cannot find out which event it runs for, so there is one program for each event. */
 #define PROGRAM(number) \
 	SEC("perf_event") \
 	int event##number(struct context *context) \
@@ -518,7 +536,8 @@ PROGRAM(5)
 PROGRAM(6)
 PROGRAM(7)
 
-/* CPUs that came later have no head here, so that one counts for all. */
+/* Counts an execution that could not be reported. CPUs that came online later have no head, so the
+ * first head counts for all CPUs. */
 static __always_inline void lose_execution(void)
 {
 	__u32 first = 0;
@@ -528,7 +547,8 @@ static __always_inline void lose_execution(void)
 		__sync_fetch_and_add(&head->executions_lost, 1);
 }
 
-/* A process has executed a program: tells which, so that nobody need guess whose entries are. */
+/* Reports that a process has executed a program, and which one, so that the collector can attribute
+ * the process's entries to the right program. */
 SEC("tp_btf/sched_process_exec")
 int executed(__u64 *arguments)
 {
@@ -542,7 +562,8 @@ int executed(__u64 *arguments)
 	__u64 half;
 	int crowded;
 
-	/* The collector looks now and then; a storm of executions must not fill the ring before. */
+	/* The collector polls the ring only occasionally. Wake it up when the ring is half full, so
+	 * that many executions in a short time do not overflow it. */
 	half = bpf_ringbuf_query(&notices, BPF_RB_RING_SIZE) / 2;
 	crowded = bpf_ringbuf_query(&notices, BPF_RB_AVAIL_DATA) > half;
 	if (bpf_ringbuf_output(&notices, &notice, sizeof(notice),
@@ -551,7 +572,7 @@ int executed(__u64 *arguments)
 	return 0;
 }
 
-/* For tests: counts a recorded sample (struct dwell_replay), without anything of the kernel's. */
+/* For tests: counts a recorded sample (struct dwell_replay) without reading kernel structures. */
 SEC("raw_tp")
 int replay(struct dwell_replay *given)
 {
@@ -585,5 +606,5 @@ int replay(struct dwell_replay *given)
 	return 0;
 }
 
-/* Some helpers are for programs under the GPL only; the choice above allows that. */
+/* The kernel reserves some helpers for programs under the GPL; the license above includes it. */
 char dwell_license[] SEC("license") = "Dual MIT/GPL";

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT */
 /*
- * What the BPF program and the collector say to each other, beside the table itself. Mirrored in
- * core/collect/src/sys/bpf/abi.rs; a test there holds the two together.
+ * The structures that the BPF programs and the collector share, apart from the table itself. They
+ * are mirrored in core/collect/src/sys/bpf/abi.rs; a test there compares sizes and offsets.
  */
 #ifndef DWELL_COLLECT_BPF_H
 #define DWELL_COLLECT_BPF_H
 
 #define DWELL_APART_MAX 16
-/* As many as there are programs. */
+/* The number of events, which is the number of programs. */
 #define DWELL_BPF_EVENTS 8
-/* Instead of an event's index: time in the kernel once more, where the user's code entered it. */
+/* In place of an event's index: a kernel sample, counted where the user's code entered the kernel. */
 #define DWELL_EVENT_ENTERED 15
-/* Entries that wait until they are put into the table together. */
+/* The number of entries that wait and are then put into the table together. */
 #define DWELL_WAITING 32
 
 /**
- * struct dwell_control - what the collector sets
- * @side: which of the two sides the programs write to
- * @registers_every: after so many samples in user mode hand out the registers of the next one that
- *	finds its entry; 0: of none
- * @registers_events: bit by event, of which events
- * @apart_count: how many of @apart are set
- * @entered_events: bit by event, samples of which events in the kernel are counted once more where
- *	the user's code entered it
- * @unused: fills the word
- * @apart: tags of executables whose processes are kept apart
+ * struct dwell_control - settings that the collector writes and the programs read
+ * @side: the side that the programs write to, 0 or 1
+ * @registers_every: after this many samples in user mode, the registers of the next sample whose
+ *	place has an entry are sent; 0 to send none
+ * @registers_events: the events whose registers are sent, one bit each
+ * @apart_count: the number of elements of @apart that are set
+ * @entered_events: the events whose kernel samples are counted a second time, where the user's code
+ *	entered the kernel, one bit each
+ * @unused: padding
+ * @apart: tags of executables whose processes are counted separately
  */
 struct dwell_control {
 	__u32 side;
@@ -37,13 +37,13 @@ struct dwell_control {
 };
 
 /**
- * struct dwell_executable - what a process executes
- * @mm: its struct mm_struct
- * @tag: of the executable; 0 without one
- * @start_code: of @mm
- * @end_code: of @mm
+ * struct dwell_executable - the executable of a process
+ * @mm: the address of the process's struct mm_struct
+ * @tag: the tag of the executable; 0 without one
+ * @start_code: start_code of @mm
+ * @end_code: end_code of @mm
  * @pid: the process
- * @executions: task->self_exec_id, the low bits
+ * @executions: the low bits of task->self_exec_id
  */
 struct dwell_executable {
 	__u64 mm;
@@ -55,22 +55,23 @@ struct dwell_executable {
 };
 
 /**
- * struct dwell_head - a CPU's state on one side; most samples need its first cache line and a
- *	place in @waiting alone
- * @slot: of the CPU, by which its tables and buffers are found
- * @until_registers: samples until registers are handed out
- * @waiting_count: how many of @waiting are set
- * @touched: of no meaning, see put()
- * @latest: where the latest sample in user mode was
- * @samples: samples that were to be counted, by event
- * @lost: of these, the lost ones by event
+ * struct dwell_head - a CPU's state on one side; most samples need only its first cache line and
+ *	one element of @waiting
+ * @slot: the CPU's slot, the index of its tables and buffers
+ * @until_registers: the number of samples until registers are sent
+ * @waiting_count: the number of elements of @waiting that are set
+ * @touched: has no meaning, see put()
+ * @latest: the executable of the latest sample in user mode
+ * @samples: the samples that the programs took, by event
+ * @lost: the number of @samples that were lost, by event
  * @found: samples whose place had an entry
  * @idle: samples in the idle task, which enter no table
- * @registers_lost: registers that there was no room for
- * @spill: which overflow buffer is which
- * @executions_lost: executions that there was no room to tell of: all CPUs', in the first head of all
- * @entered_lost: samples in the kernel that found no room to be counted once more
- * @unused: fills cache lines, so that no CPU shares one with another
+ * @registers_lost: registers that could not be sent because the ring was full
+ * @spill: the states of the two overflow buffers
+ * @executions_lost: executions of all CPUs that could not be reported; set only in the first of all
+ *	heads
+ * @entered_lost: kernel samples whose second count was lost because no buffer had room
+ * @unused: pads to cache lines, so that no CPU shares one with another
  * @waiting: entries of single samples that are not yet in the table
  */
 struct dwell_head {
@@ -114,12 +115,12 @@ struct dwell_full_notice {
 /**
  * struct dwell_registers_notice - the registers of a sample in user mode
  * @kind: DWELL_NOTICE_REGISTERS
- * @event: which
- * @time_ns: CLOCK_MONOTONIC
+ * @event: the event's index
+ * @time_ns: the time of CLOCK_MONOTONIC
  * @pc: the program counter
- * @pid: process
- * @tid: thread
- * @registers: as perf dumps them: ax bx cx dx si di bp sp flags r8 … r15; x0 … x30 sp on AArch64
+ * @pid: the process
+ * @tid: the thread
+ * @registers: in perf's order: ax bx cx dx si di bp sp flags r8 … r15; x0 … x30 sp on AArch64
  */
 struct dwell_registers_notice {
 	__u32 kind;
@@ -134,9 +135,9 @@ struct dwell_registers_notice {
 /**
  * struct dwell_exec_notice - a process has executed a program
  * @kind: DWELL_NOTICE_EXEC
- * @pid: process
- * @time_ns: CLOCK_MONOTONIC
- * @tag: the executable's, 0 without one
+ * @pid: the process
+ * @time_ns: the time of CLOCK_MONOTONIC
+ * @tag: the tag of the executable; 0 without one
  */
 struct dwell_exec_notice {
 	__u32 kind;
@@ -147,18 +148,18 @@ struct dwell_exec_notice {
 
 /**
  * struct dwell_replay - a recorded sample, for tests
- * @pc: program counter
- * @start_code: of the executable
- * @end_code: of the executable
- * @inode: of the executable
- * @device: of the executable
- * @generation: of the executable
+ * @pc: the program counter
+ * @start_code: the start of the executable's code
+ * @end_code: the end of the executable's code
+ * @inode: the inode number of the executable
+ * @device: the device of the executable's inode
+ * @generation: the generation of the executable's inode
  * @has_executable: 0 for kernel threads
- * @pid: process
- * @event: which
- * @flags: DWELL_SAMPLE_…
- * @cpu: whose table
- * @is_last: nothing waits after this one
+ * @pid: the process
+ * @event: the event's index
+ * @flags: a combination of DWELL_SAMPLE_…
+ * @cpu: the CPU whose table counts the sample
+ * @is_last: whether to put all waiting entries into the table after this sample
  */
 struct dwell_replay {
 	__u64 pc;

@@ -5,8 +5,8 @@
 //! writes are kept in copies ([`memory`]), so that it has done nothing when it continues.
 //!
 //! Control flow, the stack and string instructions are interpreted here; all other instructions are executed by the processor
-//! on a separate set of registers ([`crate::sys::native`]). Cost: some 0.1 µs for each instruction that was met before, a few µs for
-//! a new one. A single step by ptrace takes 11 to 50 µs, during which the thread stands still.
+//! on a separate set of registers ([`crate::sys::native`]). An instruction that was executed before costs about 0.1 µs, a new
+//! one a few µs. A single step by ptrace takes 11 to 50 µs, during which the thread stands still.
 
 mod instruction;
 pub mod memory;
@@ -24,7 +24,7 @@ use crate::{
 
 /// Number of prepared instructions that are kept.
 const INSTRUCTIONS_MAX: usize = 32 << 10;
-/// The clock is read once in so many steps.
+/// Number of steps after which the clock is read again.
 const CLOCK_EVERY: usize = 64;
 
 /// Why emulation ended.

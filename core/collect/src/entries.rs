@@ -62,7 +62,7 @@ pub struct Batch {
 /// An entry as the kernel stores it: a word with its key, and a word with place, event and count.
 pub type EntryWords = [u64; 2];
 
-/// Number of entries that are handed out in one call.
+/// Number of entries that are passed to the caller at once.
 const PIECE: usize = 512;
 
 /// The layout of `struct dwell_entry` (kmod/sample_table.h), from the highest bits: kind, tag, process; address, event,
@@ -74,8 +74,8 @@ const EVENT_BITS: u32 = 4;
 const ADDRESS_BITS: u32 = 48;
 /// A bit that is set in the tag of every executable.
 const TAG_EXECUTABLE: u64 = 1 << (TAG_BITS - 1);
-/// Stands in the field of the event: DWELL_EVENT_ENTERED (core/collect/bpf/collect.bpf.h). No backend with tables samples so
-/// many events.
+/// The value of the event's field for a kernel sample that is counted where user code entered the kernel
+/// (DWELL_EVENT_ENTERED in core/collect/bpf/collect.bpf.h). No backend with tables samples so many events.
 const EVENT_ENTERED: u8 = 15;
 const KIND_PROCESS: u64 = 1;
 const KIND_EXECUTABLE: u64 = 2;
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_entries() {
+    fn words_are_decoded_to_entries() {
         let place = 0x0000_7fff_1234_5678 << 16 | 5 << 12 | 4095;
         let read = |kind, tag| Entry::from_words([key(kind, tag, 77), place]);
         let of =
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_have_all_entries_and_each_process_together() {
+    fn pieces_contain_all_entries_grouped_by_process() {
         let in_process = |pid: u64| [key(KIND_PROCESS, 0, pid), 0x1000 << 16 | 1];
         let in_kernel = |pid: u64| [key(KIND_KERNEL, 0, pid), 0x1000 << 16 | 1];
         let (mut pids, mut pieces) = (Vec::new(), 0);

@@ -1,4 +1,4 @@
-//! Why a collection failed, each as one line: what, why and, where there is something, what to do.
+//! Why a collection failed. Each error is one line that says what failed, why and, where it helps, what to do.
 
 use std::{io, path::PathBuf};
 
@@ -9,68 +9,68 @@ use crate::source::Backend;
 /// Why a collection could not start or could not end well.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
-    /// No such event here.
-    #[error("no event '{name}': {why}; known here: {}", known.join(", "))]
+    /// The event does not exist on this machine.
+    #[error("cannot sample event '{name}': {why}; known events: {}", known.join(", "))]
     NoSuchEvent {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// Why not.
+        /// The reason why it cannot be sampled.
         why: String,
-        /// What could be asked for.
+        /// The names of events that can be requested.
         known: Vec<&'static str>,
     },
-    /// A frequency or period out of range.
+    /// The requested frequency or period is out of range.
     #[error("cannot sample {asked}: expected {expected}")]
     BadRate {
-        /// What was asked for.
+        /// The requested rate, with the event if it matters.
         asked: String,
-        /// What is possible.
+        /// The range of rates that are possible.
         expected: String,
     },
-    /// The kernel allows no sampling of the whole machine.
+    /// The kernel does not permit sampling of the whole machine.
     #[error("cannot sample the whole machine: {why}")]
     SystemDenied {
         /// The reason for the refusal, and the remedy.
         why: String,
     },
-    /// The kernel allows no sampling at all.
+    /// The kernel does not permit sampling of this target.
     #[error("cannot sample {what}: {why}")]
     Denied {
-        /// `process 7`, `the command`.
+        /// The target, such as `process 7` or `the command`.
         what: String,
         /// The reason for the refusal, and the remedy.
         why: String,
     },
-    /// A backend does not work here.
+    /// The backend does not work on this machine.
     #[error("cannot collect with backend {backend}: {why}")]
     Backend {
-        /// Which.
+        /// The backend.
         backend: Backend,
-        /// What it lacks, and what to do.
+        /// What the backend lacks, and what to do.
         why: String,
     },
-    /// No such process.
+    /// The process does not exist.
     #[error("cannot sample process {0}: no such process")]
     NoSuchProcess(Pid),
     /// The command cannot be started.
     #[error("cannot run '{command}': {source}")]
     Command {
-        /// Its first word.
+        /// The first word of the command.
         command: String,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
-    /// An empty command.
+    /// The command is empty.
     #[error("no command was given")]
     NoCommand,
     /// The kernel refused an event for another reason.
     #[error("cannot open event {event} on CPU {cpu}: {source}")]
     Open {
-        /// Which.
+        /// The name of the event.
         event: String,
-        /// Where.
+        /// The CPU on which it was to be opened.
         cpu: CpuId,
-        /// Why.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// No ring buffer could be mapped.
@@ -81,42 +81,42 @@ pub enum CollectError {
     Ring {
         /// The smallest size that was tried.
         bytes: usize,
-        /// Why.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The database refused.
+    /// The database returned an error.
     #[error(transparent)]
     Database(#[from] DatabaseError),
-    /// The end could not be stored; what was stored before is there.
+    /// The last samples could not be stored. Samples that were stored before remain.
     #[error("{samples} samples of epoch {epoch} could not be stored: {source}")]
     NotStored {
-        /// How many.
+        /// The number of samples that are lost.
         samples: u64,
-        /// Of which epoch.
+        /// The epoch that they belong to.
         epoch: dwell_profile::EpochId,
-        /// Why.
+        /// The error of the database.
         source: DatabaseError,
     },
-    /// Nobody collects into the database.
+    /// No daemon collects into the database.
     #[error("no daemon collects into {}; start one with `dwell daemon`", .0.display())]
     NoDaemon(PathBuf),
     /// The daemon does not answer as expected.
     #[error("the daemon on {} {why}", socket.display())]
     Daemon {
-        /// Its socket.
+        /// The path of its socket.
         socket: PathBuf,
-        /// What it did or did not.
+        /// What went wrong, beginning with a verb.
         why: String,
     },
-    /// No threads can be single-stepped.
+    /// Path bursts cannot be recorded on this machine.
     #[error("cannot record path bursts: {0}")]
     Bursts(io::Error),
-    /// The system refused something else.
+    /// The system refused another action.
     #[error("cannot {action}: {source}")]
     System {
-        /// What was tried.
+        /// The action, as it follows "cannot".
         action: &'static str,
-        /// Why.
+        /// The error of the system.
         source: io::Error,
     },
 }

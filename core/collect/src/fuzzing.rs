@@ -1,6 +1,7 @@
-//! Everything that takes bytes from outside, on one input, for fuzzing and for the replay of what fuzzing found.
+//! Runs every parser of outside bytes on one input, for fuzzing and for replaying inputs that fuzzing found.
 //!
-//! Enters: any bytes. Leaves: nothing; a panic is a bug, so is a sum that does not come out. Never here: I/O.
+//! Enters: any bytes. Leaves: nothing. A panic is a bug, and so is a sum of samples that differs from the input. Never here:
+//! I/O.
 
 use std::iter;
 
@@ -31,7 +32,7 @@ use crate::{
     sys::bpf::Notice,
 };
 
-/// A machine of which nothing but the records is known.
+/// A machine about which only the records are known.
 struct NoHost;
 
 impl ImageFiles for NoHost {
@@ -80,14 +81,14 @@ impl Host for NoHost {
     }
 }
 
-/// Bytes as a stream of the kernel's records, all the way to counts: every sample is counted.
+/// Parses bytes as a stream of the kernel's records and counts them. Checks that every sample is counted.
 pub fn records(mut stream: &[u8]) {
     let mut merger = Merger::default();
     let mut samples = 0;
     while let Some(Ok((record, rest))) = split_record(stream) {
-        assert!(rest.len() < stream.len(), "a record that takes no bytes would go on for ever");
+        assert!(rest.len() < stream.len(), "a record without bytes would repeat forever");
         stream = rest;
-        // Some event's samples carry branches.
+        // The samples of some events carry branches.
         if let Ok(record) = parse_record_of(record, |id| id % 2 == 0)
             && let Some(item) = OwnedRecord::from_body(Some(EventIndex(0)), record.body)
         {
@@ -101,8 +102,8 @@ pub fn records(mut stream: &[u8]) {
     finish(collector, samples);
 }
 
-/// Converts records as a ring has them, of events whose samples carry branches, to evidence of executions; `pid` is a
-/// process that runs.
+/// Converts the records of a ring, from events whose samples carry branches, to evidence of executions. `pid` is a running
+/// process.
 pub fn branch_stacks(pid: Pid, mut ring: &[u8]) -> Vec<ExecutionEvidence> {
     let mut collector =
         Collector::new(LinuxHost::new(), vec![Event::CYCLES], InstanceLimits::in_a_run(Vec::new()));
@@ -118,7 +119,7 @@ pub fn branch_stacks(pid: Pid, mut ring: &[u8]) -> Vec<ExecutionEvidence> {
     collector.take().evidence
 }
 
-/// Bytes as records, then as what the kernel aggregated beside them: every sample is counted.
+/// Parses bytes as side-band records and aggregated entries, in turn. Checks that every sample is counted.
 pub fn entries(bytes: &[u8]) {
     let mut collector = Collector::new(NoHost, vec![Event::CPU_CLOCK], InstanceLimits::in_a_run(Vec::new()));
     collector.keep_spaces();
@@ -151,7 +152,8 @@ pub fn entries(bytes: &[u8]) {
     finish(collector, samples);
 }
 
-/// Bytes as a notice of the BPF program, and as what a read of `/dev/dwell` returned, on to counts: every sample is counted.
+/// Parses bytes as a notice of the BPF program and as the result of a read of `/dev/dwell`, and counts both. Checks that every
+/// sample is counted.
 pub fn aggregates(bytes: &[u8]) {
     let events = iter::once(Event::CYCLES).chain((1..16).map(|at| Event::named(&format!("event-{at}"))));
     let mut collector = Collector::new(NoHost, events.collect(), InstanceLimits::in_a_run(Vec::new()));
@@ -162,7 +164,7 @@ pub fn aggregates(bytes: &[u8]) {
     }
     let (mut unread, mut samples, mut until_ns) = (bytes, 0, 0);
     while let Some((chunk, rest)) = chunks::split(unread) {
-        assert!(rest.len() < unread.len(), "a chunk that takes no bytes would go on for ever");
+        assert!(rest.len() < unread.len(), "a chunk without bytes would repeat forever");
         unread = rest;
         match chunk {
             Chunk::Entries { until_ns: to_ns, records } => {
@@ -187,7 +189,7 @@ pub fn aggregates(bytes: &[u8]) {
     finish(collector, samples);
 }
 
-/// A side-band record that a kernel might write.
+/// Returns a side-band record that a kernel might write.
 fn side(kind: u8, pid: Pid, start: u64, id: u64) -> OwnedRecord {
     use crate::source::owned_record::SideBandRecord;
     use dwell_attribution::OwnedTag;
@@ -209,15 +211,15 @@ fn finish(mut collector: Collector<NoHost>, samples: u64) {
     let batch = collector.take();
     let counts = batch.rows.counts();
     let stored = counts.iter().filter(|(key, _)| !key.event.is_derived());
-    assert_eq!(stored.map(|(_, count)| count).sum::<u64>(), samples, "samples in are samples counted");
+    assert_eq!(stored.map(|(_, count)| count).sum::<u64>(), samples, "every sample is counted");
     assert_eq!(collector.counts.tallies().iter().map(|tally| tally.samples).sum::<u64>(), samples);
     collector.reap(u64::MAX);
 }
 
-/// Bytes as each of the texts of /proc, as a perf map and as an executable's head.
+/// Parses bytes as each text of /proc, as a perf map and as the headers of an executable.
 pub fn proc_texts(bytes: &[u8]) {
     let mappings = procfs::parse_maps(bytes, None);
-    // What is cut off anywhere tells the same lines before.
+    // A text that is cut after a line has the same mappings up to there.
     let cut = bytes.iter().rposition(|b| *b == b'\n').unwrap_or(0);
     assert!(mappings.starts_with(&procfs::parse_maps(&bytes[..cut], None)));
     code_names_in(bytes);
@@ -241,7 +243,7 @@ pub fn proc_texts(bytes: &[u8]) {
     }
 }
 
-/// Bytes as a perf map and as a jitdump.
+/// Parses bytes as a perf map and as a jitdump.
 pub fn code_names_in(bytes: &[u8]) {
     let addresses = [0, 0x1000, 0x7f00_0000_0000, u64::MAX];
     for window in [NamesWindow::default(), NamesWindow { since: 9, until: Some(90) }] {
@@ -252,11 +254,11 @@ pub fn code_names_in(bytes: &[u8]) {
     }
 }
 
-/// Bytes as what a client says to the daemon.
+/// Parses bytes as a client's request to the daemon. Checks that a valid request survives serialization.
 pub fn request(bytes: &[u8]) {
     let line = String::from_utf8_lossy(bytes);
     if let Ok(request) = serde_json::from_str::<Request>(&line) {
-        let said = serde_json::to_string(&request).expect("texts alone");
-        assert_eq!(serde_json::from_str::<Request>(&said).expect("what we say ourselves"), request);
+        let text = serde_json::to_string(&request).expect("a request consists of texts and numbers");
+        assert_eq!(serde_json::from_str::<Request>(&text).expect("our own JSON is valid"), request);
     }
 }

@@ -101,7 +101,7 @@ impl Rights {
             format!("give dwell {capability} (a container: `--cap-add {name}`)")
         } else if self.no_new_privileges {
             format!(
-                "start dwell as root or with {capability} (its no_new_privs keeps sudo and file capabilities from it)"
+                "start dwell as root or with {capability} (no_new_privs is set for it, so sudo and file capabilities have no effect)"
             )
         } else {
             format!("run as root or give dwell {capability}")
@@ -116,7 +116,7 @@ impl Rights {
     }
 }
 
-const FILTERED: &str = "a seccomp filter, as containers have, forbids perf_event_open";
+const FILTERED: &str = "a seccomp filter, as containers use it, forbids perf_event_open";
 const ALLOW_CALL: &str = "allow that call: in a container `--cap-add PERFMON`, or `--security-opt seccomp=PROFILE` with a profile \
                           that allows it; in a systemd unit `SystemCallFilter=perf_event_open`";
 
@@ -142,7 +142,7 @@ pub fn explain(error: &io::Error, wanted: Wanted, rights: &Rights) -> String {
         && !rights.has(CAP_SYS_PTRACE)
     {
         let lacks = lacks(rights, "CAP_PERFMON and CAP_SYS_PTRACE");
-        reasons.push(format!("process {pid} is of user {owner}, and {lacks}"));
+        reasons.push(format!("process {pid} belongs to user {owner}, and {lacks}"));
         let as_owner = if owner == 0 { String::new() } else { format!("run as user {owner}, or ") };
         remedies.push(format!("{as_owner}{}", rights.how_to_get("CAP_PERFMON")));
     }
@@ -170,7 +170,7 @@ fn behind_the_checks(error: &io::Error, wanted: Wanted, rights: &Rights) -> (Str
     }
     if Errno::from_io_error(error) == Some(Errno::NOSYS) {
         let reason = "this kernel has no perf events".to_owned();
-        return (reason, "take one that was built with CONFIG_PERF_EVENTS".to_owned());
+        return (reason, "use a kernel that was built with CONFIG_PERF_EVENTS".to_owned());
     }
     if let Some(lockdown) = &rights.lockdown {
         let remedy = "start the kernel without lockdown=confidentiality".to_owned();
@@ -182,9 +182,9 @@ fn behind_the_checks(error: &io::Error, wanted: Wanted, rights: &Rights) -> (Str
         return (reason, rights.how_to_get("CAP_PERFMON"));
     }
     let reason = format!(
-        "{error}, although the rights of dwell suffice: a security module (SELinux, AppArmor) may forbid it"
+        "{error}, although dwell has sufficient rights: a security module (SELinux, AppArmor) may forbid it"
     );
-    (reason, "look at the kernel's log or the audit log".to_owned())
+    (reason, "look at the log of the kernel and the audit log".to_owned())
 }
 
 /// Returns whether a uid_map is that of the initial namespace.
@@ -219,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_named_and_nothing_that_holds_is_advised() {
+    fn a_seccomp_filter_is_named_and_advice_is_not_yet_followed() {
         let filtered = |rights| Rights { is_filtered: true, ..rights };
         check(
             Errno::PERM,
             Wanted::Command,
             filtered(rights(0, ROOT, 2)),
             expect![
-                "a seccomp filter, as containers have, forbids perf_event_open; allow that call: in a container `--cap-add PERFMON`, or `--security-opt seccomp=PROFILE` with a profile that allows it; in a systemd unit `SystemCallFilter=perf_event_open`"
+                "a seccomp filter, as containers use it, forbids perf_event_open; allow that call: in a container `--cap-add PERFMON`, or `--security-opt seccomp=PROFILE` with a profile that allows it; in a systemd unit `SystemCallFilter=perf_event_open`"
             ],
         );
         check(
@@ -234,7 +234,7 @@ mod tests {
             Wanted::Machine,
             filtered(rights(0, CONTAINER, 2)),
             expect![
-                "a seccomp filter, as containers have, forbids perf_event_open; perf_event_paranoid is 2 and dwell lacks CAP_PERFMON; allow that call: in a container `--cap-add PERFMON`, or `--security-opt seccomp=PROFILE` with a profile that allows it; in a systemd unit `SystemCallFilter=perf_event_open`; give dwell CAP_PERFMON (a container: `--cap-add PERFMON`), or `sysctl kernel.perf_event_paranoid=0`"
+                "a seccomp filter, as containers use it, forbids perf_event_open; perf_event_paranoid is 2 and dwell lacks CAP_PERFMON; allow that call: in a container `--cap-add PERFMON`, or `--security-opt seccomp=PROFILE` with a profile that allows it; in a systemd unit `SystemCallFilter=perf_event_open`; give dwell CAP_PERFMON (a container: `--cap-add PERFMON`), or `sysctl kernel.perf_event_paranoid=0`"
             ],
         );
     }
@@ -254,7 +254,7 @@ mod tests {
             Wanted::Command,
             Rights { no_new_privileges: true, ..rights(1000, 0, 4) },
             expect![
-                "perf_event_paranoid is 4 and dwell lacks CAP_PERFMON; start dwell as root or with CAP_PERFMON (its no_new_privs keeps sudo and file capabilities from it), or `sysctl kernel.perf_event_paranoid=2`"
+                "perf_event_paranoid is 4 and dwell lacks CAP_PERFMON; start dwell as root or with CAP_PERFMON (no_new_privs is set for it, so sudo and file capabilities have no effect), or `sysctl kernel.perf_event_paranoid=2`"
             ],
         );
         check(
@@ -268,14 +268,14 @@ mod tests {
     }
 
     #[test]
-    fn another_users_process_takes_rights_whatever_paranoid_is() {
+    fn another_users_process_needs_capabilities_at_any_paranoid_level() {
         let of = |owner, rights| Rights { target_user: Some(owner), ..rights };
         check(
             Errno::ACCESS,
             Wanted::Process(Pid(1)),
             of(0, rights(65534, 0, 2)),
             expect![
-                "process 1 is of user 0, and dwell lacks CAP_PERFMON and CAP_SYS_PTRACE; run as root or give dwell CAP_PERFMON"
+                "process 1 belongs to user 0, and dwell lacks CAP_PERFMON and CAP_SYS_PTRACE; run as root or give dwell CAP_PERFMON"
             ],
         );
         check(
@@ -283,7 +283,7 @@ mod tests {
             Wanted::Process(Pid(7)),
             of(33, rights(1000, 0, -1)),
             expect![
-                "process 7 is of user 33, and dwell lacks CAP_PERFMON and CAP_SYS_PTRACE; run as user 33, or run as root or give dwell CAP_PERFMON"
+                "process 7 belongs to user 33, and dwell lacks CAP_PERFMON and CAP_SYS_PTRACE; run as user 33, or run as root or give dwell CAP_PERFMON"
             ],
         );
         check(
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_forbids_it_to_those_who_may_is_looked_for_elsewhere() {
+    fn refusals_despite_sufficient_rights_have_other_causes() {
         check(
             Errno::PERM,
             Wanted::Machine,
@@ -311,7 +311,7 @@ mod tests {
             Wanted::Machine,
             rights(0, ROOT, 4),
             expect![
-                "Operation not permitted (os error 1), although the rights of dwell suffice: a security module (SELinux, AppArmor) may forbid it; look at the kernel's log or the audit log"
+                "Operation not permitted (os error 1), although dwell has sufficient rights: a security module (SELinux, AppArmor) may forbid it; look at the log of the kernel and the audit log"
             ],
         );
     }

@@ -1,7 +1,7 @@
 //! What the decoders of x86-64 code share.
 //!
 //! Enters: decoded instructions, register values. Leaves: the address of a memory operand, the flags after an operation, the
-//! registers that an instruction writes. Never here: what a decoder wants to know of the code, I/O, state.
+//! registers that an instruction writes. Never here: which properties of the code a decoder needs, I/O, state.
 //!
 //! General registers are identified by their hardware number: 0 rax, 1 rcx, 2 rdx, 3 rbx, 4 rsp, 5 rbp, 6 rsi, 7 rdi, 8 r8 … 15 r15.
 

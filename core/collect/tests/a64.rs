@@ -1,5 +1,5 @@
-//! AArch64 branch directions from registers, against the architecture as QEMU knows it: random straight-line code runs
-//! there, and every branch that the interpreter decides must have gone that way.
+//! Tests AArch64 branch directions from registers against QEMU: random straight-line code runs there, and every branch that
+//! the interpreter decides must have gone that way.
 
 use std::{
     fmt::Write,
@@ -12,7 +12,7 @@ use dwell_collect::branch::a64::NextBranch;
 const SNIPPETS: usize = 4000;
 const REGISTERS: usize = 8;
 
-/// xorshift64*: small, seeded, and good enough to draw code.
+/// A seeded generator of random numbers (xorshift64*).
 struct Random(u64);
 
 impl Random {
@@ -27,7 +27,7 @@ impl Random {
         self.below(1 << count)
     }
 
-    /// One of the registers in use, now and then the zero register.
+    /// Returns one of the registers in use, or occasionally the zero register.
     fn register(&mut self) -> u32 {
         if self.below(8) == 0 { 31 } else { self.below(REGISTERS as u32) }
     }
@@ -60,7 +60,7 @@ fn snippet(random: &mut Random) -> Snippet {
     Snippet { registers, words }
 }
 
-/// An instruction without an effect beyond registers and flags.
+/// Returns an instruction that affects registers and flags only.
 fn instruction(random: &mut Random) -> u32 {
     let wide = random.bits(1);
     let (sf, rd, rn, rm) = (wide << 31, random.register(), random.register() << 5, random.register() << 16);
@@ -68,7 +68,7 @@ fn instruction(random: &mut Random) -> u32 {
     let bits = if wide == 1 { 64 } else { 32 };
     let (op, s, amount) = (random.bits(1) << 30, random.bits(1) << 29, random.below(bits) << 10);
     match random.below(13) {
-        // The stack pointer stays: 31 is replaced where it would mean that.
+        // The stack pointer must not change, so 31 is replaced where it would mean the stack pointer.
         0 => sf | op | s | 0x1100_0000 | random.bits(13) << 10 | general(rn >> 5) << 5 | general(rd),
         1 => {
             let ones = random.below(bits - 1) << 10;
@@ -101,7 +101,7 @@ fn instruction(random: &mut Random) -> u32 {
             sf | op | 0x3a40_0000 | rm | random.below(14) << 12 | form | rn | random.bits(4)
         }
         _ => {
-            // madd, udiv, clz, adcs, extr: not modelled; what they write is unknown from then on.
+            // madd, udiv, clz, adcs and extr are not modelled; the registers that they write are unknown from then on.
             let extract = sf | wide << 22 | 0x1380_0000 | rm | amount | rn | rd;
             let others = [
                 0x1b00_0000 | rm | rn | rd,
@@ -115,7 +115,7 @@ fn instruction(random: &mut Random) -> u32 {
     }
 }
 
-/// Runs each and writes a byte of 1 for each branch that was taken.
+/// Returns a program that runs each snippet and writes a byte of 1 for each branch that was taken.
 fn program(snippets: &[Snippet]) -> String {
     let mut text = String::from(".global _start\n_start:\nldr x20, =values\nldr x21, =taken\n");
     for snippet in snippets {
@@ -136,11 +136,11 @@ fn is_there(program: &str) -> bool {
 }
 
 #[test]
-fn branches_go_where_they_were_said_to() {
+fn predicted_branch_directions_are_right() {
     const GCC: &str = "aarch64-linux-gnu-gcc";
     const QEMU: &str = "qemu-aarch64";
     if let Some(missing) = [GCC, QEMU].iter().find(|p| !is_there(p)) {
-        eprintln!("SKIPPED branches_go_where_they_were_said_to: no {missing} here");
+        eprintln!("SKIPPED predicted_branch_directions_are_right: no {missing} here");
         return;
     }
     let mut random = Random(0x0dd_ba11);
@@ -166,7 +166,7 @@ fn branches_go_where_they_were_said_to() {
 }
 
 #[test]
-fn whatever_the_bytes_are() {
+fn any_bytes_are_decoded_without_a_panic() {
     let mut random = Random(77);
     for _ in 0..100_000 {
         let code: Vec<u8> = (0..random.below(100)).map(|_| random.bits(8) as u8).collect();
@@ -174,9 +174,9 @@ fn whatever_the_bytes_are() {
     }
 }
 
-/// Flags are not in the sample, and what is loaded is not either.
+/// A sample contains neither flags nor loaded values.
 #[test]
-fn what_the_sample_lacks_is_unknown() {
+fn values_missing_in_the_sample_are_unknown() {
     let decides = |words: &[u32]| {
         let code: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         NextBranch::decode(&code).is_some()

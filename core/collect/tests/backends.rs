@@ -1,4 +1,4 @@
-//! Backends side by side on this machine: the same workload at the same time must give the same counts.
+//! Compares backends on this machine: the same workload at the same time must give the same counts.
 
 use std::{
     collections::BTreeMap,
@@ -17,10 +17,10 @@ use dwell_profile::{Database, Event, ImageId};
 
 const SPIN: &str = "DWELL_TEST_SPIN_MS";
 const SPIN_MS: u64 = 3000;
-/// The application's name: nobody else's.
+/// Name of the spinning application, which no other program has.
 const PROGRAM: &str = "dwell-spins-here";
 
-/// Not a test of its own: spins when asked to.
+/// Helper of other tests, not a test: spins if the environment requests it.
 #[test]
 fn spin() {
     let Some(ms) = std::env::var(SPIN).ok().and_then(|v| v.parse().ok()) else { return };
@@ -36,10 +36,11 @@ fn spin() {
 
 const READ: &str = "DWELL_TEST_READ_MS";
 const READ_MS: u64 = 2000;
-/// The application's name: nobody else's.
+/// Name of the reading application, which no other program has.
 const READER: &str = "dwell-reads-here";
 
-/// Not a test of its own: has the kernel fill a buffer with zeros when asked to, by one system call of libc's.
+/// Helper of other tests, not a test: if the environment requests it, makes the kernel fill a buffer with zeros, by one
+/// system call of libc.
 #[test]
 fn read() {
     let Some(ms) = std::env::var(READ).ok().and_then(|v| v.parse().ok()) else { return };
@@ -51,7 +52,7 @@ fn read() {
     }
 }
 
-/// Records the whole machine until `stop`; tells when it has begun, or ended without.
+/// Records the whole machine until `stop`. Signals when it has begun, or has ended without beginning.
 fn sample(
     database: Database,
     backend: BackendChoice,
@@ -62,7 +63,7 @@ fn sample(
     options.backend = backend;
     options.rate = Rate::Frequency(1000);
     options.events = vec![Event::CPU_CLOCK];
-    options.flush_every = Duration::from_millis(500); // Several batches.
+    options.flush_every = Duration::from_millis(500); // This makes several batches.
     let writer = database.writer()?;
     record(options, &writer, &stop, &mut |progress| {
         if matches!(progress, Progress::Started(_)) {
@@ -71,7 +72,7 @@ fn sample(
     })
 }
 
-/// The program's samples by image, and those of derived events.
+/// Returns the samples of the program by image, and the number of those of derived events.
 fn of_program(database: &Database, recorded: &Recorded) -> (BTreeMap<String, u64>, u64) {
     let (mut images, mut derived) = (BTreeMap::new(), 0);
     for (key, count) in &database.read(&recorded.epoch.id).unwrap().counts {
@@ -87,8 +88,8 @@ fn of_program(database: &Database, recorded: &Recorded) -> (BTreeMap<String, u64
     (images, derived)
 }
 
-/// The machine recorded through BPF and rings at the same time while a copy of this test runs as `program` one of its
-/// tests, `spin` or `read`. `None`, which is said, where this machine does not let us.
+/// Records the machine through BPF and rings at the same time while a copy of this test runs one of its helpers, `spin` or
+/// `read`, as `program`. Returns `None` and prints a message if this machine does not permit it.
 fn by_both(
     test: &str,
     folder: &Path,
@@ -96,7 +97,7 @@ fn by_both(
     (does, variable, ms): (&str, &str, u64),
 ) -> Option<[(Database, Recorded); 2]> {
     let program = folder.join(program);
-    // Copied by another process: a fork of ours could hold our copy open for writing, and nobody could execute it.
+    // Another process copies the file: a fork of ours could hold our copy open for writing, so that it could not be executed.
     assert!(
         Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&program).status().unwrap().success()
     );
@@ -146,13 +147,14 @@ fn bpf_and_rings_agree_on_a_workload() {
     let (by_bpf, by_perf) =
         (bpf.1.0.get(&own).copied().unwrap_or(0), perf.1.0.get(&own).copied().unwrap_or(0));
     assert!(by_bpf * 2 > SPIN_MS && by_perf * 2 > SPIN_MS, "{bpf:?} {perf:?}");
-    // Each draws its periods by itself, from ±12.5% around the same mean, on a CPU all 250 and 500 ms, in mirrored pairs:
-    // in so long the odd ends of pairs let them differ by 7% at most.
+    // Each backend draws its own periods, from ±12.5% around the same mean, on each CPU every 250 or 500 ms, in symmetric pairs.
+    // In this time incomplete pairs cause a difference of 7% at most.
     assert!(by_bpf.abs_diff(by_perf) <= by_perf / 12 + 30, "{by_bpf} by BPF, {by_perf} by rings");
     assert!(cfg!(not(target_arch = "x86_64")) || bpf.1.1 > 50, "branch directions: {}", bpf.1.1);
 }
 
-/// Where the reader's time in the kernel is charged most, with how much of all, and how much the kernel had.
+/// Returns the place that most of the reader's kernel time is charged to, with its count, the total, and the samples in the
+/// kernel.
 fn charged(database: &Database, recorded: &Recorded) -> ((String, u64), u64, u64, u64) {
     let (mut places, mut in_kernel) = (BTreeMap::<_, u64>::new(), 0);
     for (key, count) in &database.read(&recorded.epoch.id).unwrap().counts {
@@ -183,11 +185,11 @@ fn bpf_and_rings_charge_the_kernels_time_to_the_same_instruction() {
         assert!(*there * 10 > READ_MS && there * 10 >= all * 9, "{bpf:?} {perf:?}");
         assert!(all <= in_kernel && all * 20 >= in_kernel * 19, "{bpf:?} {perf:?}");
     }
-    assert!(bpf.1.abs_diff(perf.1) <= perf.1 / 12 + 30, "{bpf:?} {perf:?}"); // As of the other workload.
+    assert!(bpf.1.abs_diff(perf.1) <= perf.1 / 12 + 30, "{bpf:?} {perf:?}"); // The bound is that of the other workload.
 }
 
 #[test]
-fn a_backend_that_does_not_work_is_told() {
+fn the_reason_why_a_backend_does_not_work_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::open(folder.path().join("db")).unwrap();
     let forced = |backend, target| {
@@ -195,11 +197,14 @@ fn a_backend_that_does_not_work_is_told() {
         record(options, &database.writer().unwrap(), &Stop::new(), &mut |_| ()).unwrap_err().to_string()
     };
     let command = || Target::Command(vec!["true".into()]);
-    let told = forced(BackendChoice::Bpf, command());
-    assert!(told.starts_with("cannot collect with backend bpf: ") && told.contains("use perf"), "{told}");
+    let message = forced(BackendChoice::Bpf, command());
+    assert!(
+        message.starts_with("cannot collect with backend bpf: ") && message.contains("use perf"),
+        "{message}"
+    );
     if !fs::exists("/dev/dwell").unwrap() {
-        let told = forced(BackendChoice::Kmod, Target::System);
-        assert!(told.starts_with("cannot collect with backend kmod: "), "{told}");
+        let message = forced(BackendChoice::Kmod, Target::System);
+        assert!(message.starts_with("cannot collect with backend kmod: "), "{message}");
     }
     assert_eq!(database.epochs().unwrap().epochs, []);
 }

@@ -1,4 +1,4 @@
-//! Branch directions from registers, against arithmetic and against the disassembler.
+//! Tests branch directions from registers against arithmetic and against the disassembler.
 
 use dwell_collect::branch::{CODE_BYTES, x86::NextBranch};
 use dwell_image::{Flow, Image, Instruction, Operand};
@@ -9,19 +9,19 @@ const FLAGS: usize = 9;
 const R8: usize = 10;
 const R15: usize = 17;
 
-/// The registers of a sample on x86-64, in the kernel's order.
+/// Returns the registers of a sample on x86-64, in the kernel's order.
 fn registers(values: &[(usize, u64)]) -> [u64; 18] {
     let mut all = [0x5555_5555_5555_5555; 18];
     values.iter().for_each(|(at, value)| all[*at] = *value);
     all
 }
 
-/// The branch that the code begins with, or that is fused with the comparison that it begins with.
+/// Returns the branch at the start of the code, or the one fused with a comparison there.
 fn at_branch(code: &[u8]) -> Option<NextBranch> {
     NextBranch::decode(code).filter(NextBranch::is_at_branch)
 }
 
-/// What `cmp left, right` makes of each of the sixteen conditions, by the comparisons that they are there for.
+/// Returns whether a condition holds after `cmp left, right`, by the comparison that the condition is meant for.
 fn by_arithmetic(condition: u8, left: i32, right: i32) -> bool {
     let difference = left.wrapping_sub(right);
     let holds = match condition >> 1 {
@@ -45,7 +45,7 @@ fn all_sixteen_conditions_agree_with_arithmetic() {
         let code = [0x39, 0xc8, 0x70 | condition, 5, 0x90]; // cmp eax, ecx; jcc
         let branch = at_branch(&code).unwrap();
         assert_eq!(branch.distance(), 2);
-        // The upper halves must not matter.
+        // The upper halves of the registers must not matter.
         let sample = registers(&[(RAX, left as u32 as u64 | 7 << 32), (RCX, right as u32 as u64 | 9 << 32)]);
         let expected = by_arithmetic(condition, left, right);
         assert_eq!(branch.taken(&sample), expected, "condition {condition:x} after cmp {left}, {right}");
@@ -101,7 +101,7 @@ fn forms_and_widths() {
 fn straight_line_code_is_interpreted() {
     let ahead =
         |code: &[u8], values: &[(usize, u64)]| NextBranch::decode(code).map(|b| b.taken(&registers(values)));
-    // Each begins with an instruction before the comparison.
+    // Each code begins with an instruction before the comparison.
     let check = |code: &[u8], values: &[(usize, u64)], taken: bool, text: &str| {
         assert_eq!(ahead(code, values), Some(taken), "{text}");
     };
@@ -150,7 +150,7 @@ fn straight_line_code_is_interpreted() {
 }
 
 #[test]
-fn what_is_not_in_the_sample_decides_nothing() {
+fn values_missing_in_the_sample_decide_no_branch() {
     let decided = |code: &[u8]| NextBranch::decode(code).is_some();
     assert!(!decided(&[0x8b, 0x03, 0x85, 0xc0, 0x74, 5]), "mov eax, [rbx]; test eax, eax; je");
     assert!(!decided(&[0x39, 0x08, 0x74, 5]), "cmp [rax], ecx; je");
@@ -164,9 +164,9 @@ fn what_is_not_in_the_sample_decides_nothing() {
     );
 }
 
-/// Every prefix of random bytes decodes or does not; it never panics.
+/// Decoding a prefix of random bytes may fail, but never panics.
 #[test]
-fn any_bytes_decode_or_do_not() {
+fn any_bytes_are_decoded_without_a_panic() {
     let mut state = 0x1997_5eed_u64;
     for _ in 0..200_000 {
         let mut code = [0; CODE_BYTES];
@@ -179,7 +179,7 @@ fn any_bytes_decode_or_do_not() {
     }
 }
 
-/// Where the disassembler sees a decidable branch, so must the decoder, and nowhere else: all code of this program.
+/// Over all code of this program, the decoder finds a decidable branch exactly where the disassembler does.
 #[test]
 fn branches_agree_with_the_disassembler() {
     if std::env::consts::ARCH != "x86_64" {
@@ -191,7 +191,7 @@ fn branches_agree_with_the_disassembler() {
     for procedure in image.procedures().iter().take(4000) {
         let code = image.instructions(procedure.address, procedure.size_bytes);
         for (at, instruction) in code.iter().enumerate() {
-            let mut bytes = [0; 16]; // The longest comparison, and a long branch.
+            let mut bytes = [0; 16]; // This is the longest comparison and a long branch.
             if !image.read(instruction.address, &mut bytes) {
                 continue;
             }
@@ -219,12 +219,12 @@ fn expected_distance(instruction: &Instruction, next: Option<&Instruction>) -> O
     decides.then_some(instruction.length)
 }
 
-/// Where a sample before a branch decides it, the disassembler must reach a conditional branch by straight-line code
-/// and direct jumps as well: our lengths agree with its.
+/// If a sample before a branch decides it, the disassembler must also reach a conditional branch by straight-line code and
+/// direct jumps. So the decoder's instruction lengths agree with those of the disassembler.
 #[test]
-fn branches_ahead_are_where_the_disassembler_has_them() {
+fn branches_are_at_the_addresses_of_the_disassembler() {
     if std::env::consts::ARCH != "x86_64" {
-        println!("SKIPPED branches_ahead_are_where_the_disassembler_has_them: this code is not x86-64");
+        println!("SKIPPED branches_are_at_the_addresses_of_the_disassembler: this code is not x86-64");
         return;
     }
     let image = Image::open(std::env::current_exe().unwrap()).unwrap();

@@ -1,6 +1,6 @@
-//! Breakpoint counts for real: whoever is counted ends as it would have, and ratios of what was counted are right.
+//! Tests breakpoint counts of a real program: counting does not change its result, and the ratios of the counts are right.
 //!
-//! The program that is sampled is this test itself, told by its environment to spin.
+//! The sampled program is this test itself, which spins if its environment requests it.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -11,7 +11,7 @@ use dwell_profile::{Database, ExecutionEvidence};
 
 const SPIN: &str = "DWELL_TEST_WINDOWS_MS";
 
-/// Not a test of its own: spins when asked to.
+/// Helper of other tests, not a test: spins if the environment requests it.
 #[test]
 fn spin() {
     let Some(ms) = std::env::var(SPIN).ok().and_then(|v| v.parse().ok()) else { return };
@@ -32,8 +32,8 @@ fn spin() {
 }
 
 #[test]
-fn a_command_is_counted_and_ends_as_it_would_have() {
-    let name = "a_command_is_counted_and_ends_as_it_would_have";
+fn breakpoints_do_not_change_the_end_of_a_command() {
+    let name = "breakpoints_do_not_change_the_end_of_a_command";
     let own = std::env::current_exe().unwrap();
     let assignment = format!("{SPIN}=700");
     let words = ["env", &assignment, own.to_str().unwrap(), "--exact", "spin", "--nocapture"];
@@ -52,10 +52,10 @@ fn a_command_is_counted_and_ends_as_it_would_have() {
         recorded => recorded.unwrap(),
     };
     assert_eq!(recorded.exit.and_then(|e| e.code()), Some(7));
-    let told = recorded.epoch.breakpoints.as_ref().expect("a record of what was counted");
-    assert_eq!(told.budget_percent, 30.0);
-    if told.windows == 0 {
-        return println!("SKIPPED {name}: no window was counted: {:?}", told.refused);
+    let record = recorded.epoch.breakpoints.as_ref().expect("a record of what was counted");
+    assert_eq!(record.budget_percent, 30.0);
+    if record.windows == 0 {
+        return println!("SKIPPED {name}: no window was counted: {:?}", record.refused);
     }
     let read = database.read(&recorded.epoch.id).unwrap();
     assert_eq!(read.warnings, []);
@@ -64,11 +64,11 @@ fn a_command_is_counted_and_ends_as_it_would_have() {
         other => panic!("{other:?}"),
     };
     let windows: Vec<Vec<u64>> = read.evidence.iter().map(counts).collect();
-    assert_eq!(windows.len() as u64, told.windows);
-    assert_eq!(windows.iter().flatten().sum::<u64>(), told.executions);
+    assert_eq!(windows.len() as u64, record.windows);
+    assert_eq!(windows.iter().flatten().sum::<u64>(), record.executions);
     assert!(windows.iter().all(|w| w.len() <= 4));
-    assert!(told.execution_ns > 0.0);
-    // A batch may exceed the budget, as little as it is, before the next one waits for it.
+    assert!(record.execution_ns > 0.0);
+    // One batch may exceed the small budget before the next one has to wait.
     let batch_ns = 60e6;
-    assert!(told.cost_ns as f64 <= 0.3 * told.cpu_ns as f64 + batch_ns, "{told:?}");
+    assert!(record.cost_ns as f64 <= 0.3 * record.cpu_ns as f64 + batch_ns, "{record:?}");
 }

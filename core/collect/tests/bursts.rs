@@ -1,6 +1,6 @@
-//! Path bursts for real: whoever is stepped ends as it would have, and what was seen is stored.
+//! Tests path bursts of a real program: stepping does not change its result, and the bursts are stored.
 //!
-//! The program that is sampled is this test itself, told by its environment to spin.
+//! The sampled program is this test itself, which spins if its environment requests it.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -11,7 +11,7 @@ use dwell_profile::{Database, ExecutionEvidence, ImageId};
 
 const SPIN: &str = "DWELL_TEST_PATHS_MS";
 
-/// Not a test of its own: three threads spin when asked to.
+/// Helper of other tests, not a test: three threads spin if the environment requests it.
 #[test]
 fn spin() {
     let Some(ms) = std::env::var(SPIN).ok().and_then(|v| v.parse().ok()) else { return };
@@ -21,7 +21,7 @@ fn spin() {
     std::process::exit(7);
 }
 
-/// Of the process's time, all threads together.
+/// Spins until all threads of the process have together used this much CPU time.
 fn spin_for(time: Duration) {
     let mut x = 1_u64;
     loop {
@@ -45,7 +45,7 @@ fn spinning(ms: u32) -> Target {
     Target::Command(words.iter().map(Into::into).collect())
 }
 
-/// A recording and its bursts; `None` where this machine does not let us.
+/// Returns a recording and its bursts, or `None` if this machine does not permit it.
 fn recorded(
     name: &str,
     target: Target,
@@ -74,8 +74,8 @@ fn recorded(
 }
 
 #[test]
-fn a_command_of_several_threads_is_stepped_and_ends_as_it_would_have() {
-    let name = "a_command_of_several_threads_is_stepped_and_ends_as_it_would_have";
+fn stepping_does_not_change_the_end_of_a_command_with_threads() {
+    let name = "stepping_does_not_change_the_end_of_a_command_with_threads";
     let Some((recorded, bursts, _folder)) = recorded(name, spinning(1500), &Stop::new()) else { return };
     assert_eq!(recorded.exit.and_then(|e| e.code()), Some(7));
     let tally = recorded.epoch.bursts.unwrap();
@@ -86,7 +86,7 @@ fn a_command_of_several_threads_is_stepped_and_ends_as_it_would_have() {
     assert!((tally.stepping_ns as f64) < allowed_ns, "{tally:?}");
     let is_burst = |b: &ExecutionEvidence| matches!(b, ExecutionEvidence::PathBurst { .. });
     assert!(bursts.iter().all(is_burst), "{bursts:?}");
-    // It spins in a loop whose back edge and conditional branch run at each turn.
+    // The program spins in a loop whose back edge and conditional branch run at each iteration.
     let own = ImageId::of_build(&dwell_image::build_id_of_file(std::env::current_exe().unwrap()).unwrap());
     let within = |b: &ExecutionEvidence| {
         b.transfers().iter().filter(|t| t.from.image == own && t.to.image == own).count()
@@ -111,7 +111,7 @@ fn an_interrupt_during_bursts_ends_the_command() {
 }
 
 #[test]
-fn without_being_asked_nobody_is_stepped() {
+fn no_thread_is_stepped_without_a_request() {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::open(folder.path().join("db")).unwrap();
     let options = RecordOptions::new(spinning(50));

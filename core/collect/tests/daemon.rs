@@ -1,4 +1,5 @@
-//! The daemon, live: its budget, its epochs, what it removes. Where the machine forbids sampling it, each test says so.
+//! Tests a live daemon: its budget, its epochs, and which epochs it removes. If the machine does not permit sampling, each
+//! test says so.
 
 use std::{
     sync::Arc,
@@ -11,7 +12,7 @@ use dwell_collect::{
 };
 use dwell_profile::{Database, Epoch};
 
-/// A machine that is busy with other things is patient with.
+/// The longest time to wait for a state, because the machine may be busy with other work.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Running {
@@ -23,7 +24,7 @@ struct Running {
 }
 
 impl Running {
-    /// `None` where the machine allows no sampling, which is said.
+    /// Starts a daemon. Returns `None` and prints a message if the machine does not permit sampling.
     fn start(name: &str, options: DaemonOptions) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path().join("db")).unwrap();
@@ -48,7 +49,7 @@ impl Running {
         status(&self.database).unwrap()
     }
 
-    /// Burns CPU time, and asks, until it is so.
+    /// Uses CPU time until a condition holds, which is checked repeatedly.
     fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let start = Instant::now();
         while !is_so(self) {
@@ -71,7 +72,7 @@ impl Running {
     }
 }
 
-/// So that a test that failed leaves none behind.
+/// Ends the daemon, so that a failed test leaves none behind.
 impl Drop for Running {
     fn drop(&mut self) {
         self.stop.stop();
@@ -79,26 +80,26 @@ impl Drop for Running {
     }
 }
 
-/// What is stored of an epoch's sampled events.
+/// Returns the stored samples of an epoch's sampled events.
 fn stored(database: &Database, epoch: &Epoch) -> u64 {
     let profile = database.read(&epoch.id).unwrap();
     profile.counts.iter().filter(|(key, _)| !key.event.is_derived()).map(|(_, n)| n).sum()
 }
 
 #[test]
-fn what_costs_more_than_the_budget_samples_less() {
+fn the_rate_is_lowered_if_the_cost_exceeds_the_budget() {
     let options = DaemonOptions {
         budget_percent: 0.01,
         budget_window: Duration::from_millis(200),
         rate: Some(Rate::Frequency(2000)),
         ..DaemonOptions::default()
     };
-    let Some(running) = Running::start("what_costs_more_than_the_budget_samples_less", options) else {
+    let Some(running) = Running::start("the_rate_is_lowered_if_the_cost_exceeds_the_budget", options) else {
         return;
     };
     running.until("a lower rate", |r| r.status().collector.rate_lowered >= 1);
-    let told = running.status();
-    assert!(told.collector.rate_share < 0.5 && told.collector.cost_percent > 0.0);
+    let status = running.status();
+    assert!(status.collector.rate_share < 0.5 && status.collector.cost_percent > 0.0);
     let (database, _folder) = running.end();
     let epochs = database.epochs().unwrap().epochs;
     let period = |e: &Epoch| e.events.values().next().unwrap().period;
@@ -116,9 +117,11 @@ fn what_costs_more_than_the_budget_samples_less() {
 }
 
 #[test]
-fn epochs_begin_when_asked_and_old_ones_go() {
+fn epochs_begin_on_request_and_old_ones_are_removed() {
     let options = DaemonOptions { keep_bytes: Some(1), budget_percent: 0.0, ..DaemonOptions::default() };
-    let Some(running) = Running::start("epochs_begin_when_asked_and_old_ones_go", options) else { return };
+    let Some(running) = Running::start("epochs_begin_on_request_and_old_ones_are_removed", options) else {
+        return;
+    };
     let first = running.status().epoch;
     running.database.rename(&first, "dear").unwrap();
     running.until("samples", |r| flush(&r.database).unwrap() > 0);
@@ -137,14 +140,16 @@ fn epochs_begin_when_asked_and_old_ones_go() {
 }
 
 #[test]
-fn sampled_images_are_copied_aside() {
+fn sampled_images_are_copied_into_the_database() {
     let options = DaemonOptions {
         keep_images_bytes: Some(2 << 30),
         flush_every: Duration::from_millis(300),
         budget_percent: 0.0,
         ..DaemonOptions::default()
     };
-    let Some(running) = Running::start("sampled_images_are_copied_aside", options) else { return };
+    let Some(running) = Running::start("sampled_images_are_copied_into_the_database", options) else {
+        return;
+    };
     let own = std::env::current_exe().unwrap();
     let is_kept = |r: &Running| {
         let epoch = r.database.resolve("latest").unwrap();

@@ -1,6 +1,7 @@
-//! Executions counted by a loop's register for real: a loop whose iterations are known is counted, or says why not.
+//! Tests executions that a loop's register counts, in a real program with a known number of iterations. The loop is counted,
+//! or the record contains the reason why not.
 //!
-//! The program that is sampled is this test itself, told by its environment to go round.
+//! The sampled program is this test itself, which loops if its environment requests it.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -8,10 +9,11 @@ use dwell_collect::{CollectError, RecordOptions, Stop, Target, record};
 use dwell_profile::{CountSource, Database};
 
 const ROUND: &str = "DWELL_TEST_LOOPS";
-/// A generator of this modulus has the full period.
+/// The modulus of a generator of random numbers, which is also its period.
 const PERIOD: u64 = 1 << 29;
 
-/// Not a test of its own: goes through all numbers of a generator when asked to, and counts them.
+/// Helper of other tests, not a test: if the environment requests it, iterates over all numbers of a generator and counts
+/// them.
 #[test]
 fn round() {
     if std::env::var_os(ROUND).is_none() {
@@ -30,8 +32,8 @@ fn round() {
 }
 
 #[test]
-fn a_long_loop_counts_itself() {
-    let name = "a_long_loop_counts_itself";
+fn the_executions_of_a_long_loop_are_counted() {
+    let name = "the_executions_of_a_long_loop_are_counted";
     let own = std::env::current_exe().unwrap();
     let assignment = format!("{ROUND}=1");
     let words = ["env", &assignment, own.to_str().unwrap(), "--exact", "round", "--nocapture"];
@@ -46,19 +48,19 @@ fn a_long_loop_counts_itself() {
         recorded => recorded.unwrap(),
     };
     assert_eq!(recorded.exit.and_then(|e| e.code()), Some(7));
-    let told = recorded.epoch.counts.as_ref().expect("a record of what was counted");
-    assert!(told.cost_ns as f64 <= 0.01 * told.cpu_ns as f64 + 2e6, "{told:?}");
+    let record = recorded.epoch.counts.as_ref().expect("a record of what was counted");
+    assert!(record.cost_ns as f64 <= 0.01 * record.cpu_ns as f64 + 2e6, "{record:?}");
     let read = database.read(&recorded.epoch.id).unwrap();
     assert_eq!(read.warnings, []);
     let registers = CountSource::InductionRegister;
     let counts: Vec<_> = read.execution_counts.iter().filter(|count| count.source == registers).collect();
     if counts.is_empty() {
-        return println!("SKIPPED {name}: no loop was believed: {:?}", told.refused);
+        return println!("SKIPPED {name}: no loop was believed: {:?}", record.refused);
     }
-    // Samples that fall into windows are not counted, and neither are executions then.
-    let dropped = told.samples_dropped as f64;
+    // Neither samples nor executions are counted during windows.
+    let dropped = record.samples_dropped as f64;
     for count in counts {
         let all = count.executions as f64 * (1.0 + dropped / count.samples as f64);
-        assert!((all / PERIOD as f64 - 1.0).abs() < 0.05, "{count:?} {told:?}");
+        assert!((all / PERIOD as f64 - 1.0).abs() < 0.05, "{count:?} {record:?}");
     }
 }

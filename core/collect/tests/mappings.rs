@@ -1,6 +1,6 @@
-//! Mappings of every kind, by real processes: what their samples are named after.
+//! Tests mappings of every kind in real processes: which image their samples belong to.
 //!
-//! The programs are built here, without build ids where only the file itself can tell which one it is.
+//! The tests build the programs, some of them without build IDs, so that only the file itself identifies them.
 
 use std::{
     collections::BTreeMap,
@@ -13,7 +13,7 @@ use std::{
 use dwell_collect::{CollectError, Rate, RecordOptions, Stop, Target, record};
 use dwell_profile::{Database, ImageKind, ImageRecord, Writer};
 
-/// Spins for a third of a second of CPU time in `spin`, which has pages of its own.
+/// A program that spins for a third of a second of CPU time in `spin`, which has pages of its own.
 const SPIN: &str = r#"
 #define _GNU_SOURCE
 #include <string.h>
@@ -61,7 +61,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// `None` where nothing can be built or sampled, which is said.
+    /// Creates a folder for programs. Returns `None` and prints a message if nothing can be built or sampled here.
     fn new(test: &str) -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path().join("db")).unwrap();
@@ -83,7 +83,7 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    /// Builds the program without a build id.
+    /// Builds the program without a build ID.
     fn build(&self, name: &str, defines: &[&str]) -> PathBuf {
         let (source, program) = (self.path("spin.c"), self.path(name));
         fs::write(&source, SPIN).unwrap();
@@ -100,7 +100,7 @@ impl Bench {
         record(options, &self.writer(), &Stop::new(), &mut |_| ()).map(|recorded| recorded.epoch)
     }
 
-    /// Another test's child may hold a copy of the lock until its exec.
+    /// Locks the database. This is retried, because a child of another test may hold a copy of the lock until its exec.
     fn writer(&self) -> Writer {
         loop {
             match self.database.writer() {
@@ -110,7 +110,7 @@ impl Bench {
         }
     }
 
-    /// Samples by application and image.
+    /// Records a command. Returns its samples by application and image.
     fn record(&self, words: &[&str]) -> Sampled {
         let epoch = self.try_record(words).unwrap();
         let profile = self.database.read(&epoch.id).unwrap();
@@ -132,7 +132,7 @@ struct Sampled {
 }
 
 impl Sampled {
-    /// Images of an application with at least a tenth of a second's samples.
+    /// Returns the images of an application that have samples of at least a tenth of a second.
     fn images_of(&self, app: &str) -> Vec<(&str, u64)> {
         let of_app = self.counts.iter().filter(|((of, _), n)| of == app && **n >= 100);
         of_app.map(|((_, image), n)| (image.as_str(), *n)).collect()
@@ -150,8 +150,8 @@ fn file_id(path: &Path) -> String {
 }
 
 #[test]
-fn a_file_written_anew_is_another_image() {
-    let Some(bench) = Bench::new("a_file_written_anew_is_another_image") else { return };
+fn a_rewritten_file_is_another_image() {
+    let Some(bench) = Bench::new("a_rewritten_file_is_another_image") else { return };
     let program = bench.build("program", &["-DVARIANT=1"]);
     bench.build("next", &["-DVARIANT=2"]);
     let before = file_id(&program);
@@ -186,8 +186,8 @@ fn a_program_deleted_while_it_runs_is_found() {
 }
 
 #[test]
-fn files_in_a_container_are_looked_at() {
-    let test = "files_in_a_container_are_looked_at";
+fn files_in_a_container_are_identified() {
+    let test = "files_in_a_container_are_identified";
     let Some(bench) = Bench::new(test) else { return };
     let can = Command::new("unshare").args(["-m", "-p", "-f", "true"]).status().is_ok_and(|s| s.success());
     if !can {
@@ -195,7 +195,7 @@ fn files_in_a_container_are_looked_at() {
         return;
     }
     let size = fs::metadata(bench.build("program", &["-DVARIANT=1"])).unwrap().len();
-    // A file system that nobody else sees, in namespaces whose process is number 1.
+    // The file system is visible in its own namespaces only, and the process has number 1 there.
     let inside = "mkdir in; mount -t tmpfs dwell-test in; cp program in/contained; exec in/contained";
     let sampled = bench.shell(&format!("exec unshare -m -p -f sh -ec '{inside}'"));
     let images = sampled.images_of("contained");
@@ -207,8 +207,8 @@ fn files_in_a_container_are_looked_at() {
 }
 
 #[test]
-fn text_that_was_copied_to_other_pages_is_its_files() {
-    let Some(bench) = Bench::new("text_that_was_copied_to_other_pages_is_its_files") else { return };
+fn text_in_huge_pages_belongs_to_its_file() {
+    let Some(bench) = Bench::new("text_in_huge_pages_belongs_to_its_file") else { return };
     let expected = file_id(&bench.build("program", &["-DVARIANT=1", "-DREMAP"]));
     let sampled = bench.shell("./program");
     let images: Vec<&str> = sampled.images_of("program").into_iter().map(|i| i.0).collect();
@@ -233,8 +233,8 @@ fn the_vdso_is_an_image() {
 
 /// `--perf-basic-prof` writes a perf map, `--perf-prof` a jitdump.
 #[test]
-fn nodes_functions_have_names() {
-    let test = "nodes_functions_have_names";
+fn functions_of_node_have_names() {
+    let test = "functions_of_node_have_names";
     let Some(bench) = Bench::new(test) else { return };
     if Command::new("node").arg("--version").output().is_err() {
         println!("SKIPPED {test}: no node");
@@ -254,8 +254,8 @@ fn nodes_functions_have_names() {
 
 /// Debian packages no agent that writes jitdumps, but a JDK from 17 on writes a perf map itself, as it ends or when `jcmd` asks.
 #[test]
-fn javas_methods_have_names() {
-    let test = "javas_methods_have_names";
+fn methods_of_java_have_names() {
+    let test = "methods_of_java_have_names";
     let Some(bench) = Bench::new(test) else { return };
     let options = "-XX:+UnlockDiagnosticVMOptions -XX:+DumpPerfMapAtExit";
     let mut asked = Command::new("java");

@@ -1,6 +1,6 @@
-//! Recording for real, on this machine, into a real database.
+//! Tests recording on this machine into a real database.
 //!
-//! The program that is sampled is this test itself, told by its environment to spin (`spin`) or to record (`as_nobody`).
+//! The sampled program is this test itself, which spins (`spin`) or records (`as_nobody`) if its environment requests it.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use dwell_profile::{Database, DatabaseError, Epoch, Event, Pid, Scope, Writer};
 const SPIN: &str = "DWELL_TEST_SPIN_MS";
 const NOBODY: &str = "DWELL_TEST_NOBODY_DB";
 
-/// Not a test of its own: spins when asked to.
+/// Helper of other tests, not a test: spins if the environment requests it.
 #[test]
 fn spin() {
     let Some(ms) = std::env::var(SPIN).ok().and_then(|v| v.parse().ok()) else { return };
@@ -32,7 +32,7 @@ fn spin() {
     std::process::exit(7);
 }
 
-/// Wall time would be anything on a busy machine.
+/// Returns the CPU time of this process. On a busy machine, wall time is not related to the work.
 fn own_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -48,8 +48,8 @@ fn spinning(exe: &Path, ms: u32) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-/// A process that spins already. The test harness spins in a thread of its own, and a thread that is born between our look
-/// at a process's threads and their events' opening is missed, as perf misses it.
+/// Starts a process and returns once it spins. The test harness spins in a separate thread, and a thread that is created
+/// between listing the threads of a process and opening their events is missed, as by perf.
 fn spawn_spinning(exe: &Path) -> std::process::Child {
     let child = Command::new(exe).args(["--exact", "spin"]).env(SPIN, "600").spawn().unwrap();
     let threads = || fs::read_dir(format!("/proc/{}/task", child.id())).map_or(0, |t| t.count());
@@ -79,8 +79,8 @@ fn run(database: &Database, options: RecordOptions) -> Result<Recorded, CollectE
     record(options, &writer(database), &Stop::new(), &mut |_| ())
 }
 
-/// The tests run side by side in one process, so a command that another one has just forked may hold a copy of our
-/// lock's descriptor until its exec.
+/// Locks the database. The tests run in parallel in one process, so a command that another test has just forked may hold a
+/// copy of our lock's descriptor until its exec.
 fn writer(database: &Database) -> Writer {
     let start = Instant::now();
     loop {
@@ -94,7 +94,7 @@ fn writer(database: &Database) -> Writer {
     }
 }
 
-/// Samples by application and image, without those derived.
+/// Returns the samples by application and image, without those of derived events.
 fn by_app_and_image(database: &Database, epoch: &Epoch) -> BTreeMap<(String, String), u64> {
     let mut sums = BTreeMap::new();
     for (key, count) in &database.read(&epoch.id).unwrap().counts {
@@ -105,7 +105,7 @@ fn by_app_and_image(database: &Database, epoch: &Epoch) -> BTreeMap<(String, Str
     sums
 }
 
-/// The time event that this machine has, and whether it may be sampled at all.
+/// Returns whether this machine permits sampling at all.
 fn can_record(name: &str) -> bool {
     match run(&bench().database, options(Target::Command(vec!["true".into()]), 1000)) {
         Err(error @ (CollectError::Denied { .. } | CollectError::Open { .. })) => {
@@ -122,8 +122,8 @@ fn only_event(epoch: &Epoch) -> (&Event, &dwell_profile::EventRecord) {
 }
 
 #[test]
-fn a_spinning_command_is_found_on_its_own_image() {
-    if !can_record("a_spinning_command_is_found_on_its_own_image") {
+fn a_spinning_command_is_sampled_in_its_own_image() {
+    if !can_record("a_spinning_command_is_sampled_in_its_own_image") {
         return;
     }
     let bench = bench();
@@ -161,8 +161,8 @@ fn a_running_process_is_recorded_until_it_ends() {
 }
 
 #[test]
-fn wrong_requests_are_told_and_leave_no_epoch() {
-    if !can_record("wrong_requests_are_told_and_leave_no_epoch") {
+fn invalid_requests_are_reported_and_leave_no_epoch() {
+    if !can_record("invalid_requests_are_reported_and_leave_no_epoch") {
         return;
     }
     let bench = bench();
@@ -183,14 +183,14 @@ fn missing_samples_of_new_processes_are_noted() {
         return;
     }
     let bench = bench();
-    let told = |words: &[OsString]| {
+    let note_of = |words: &[OsString]| {
         let recorded = run(&bench.database, options(Target::Command(words.to_vec()), 1000)).unwrap();
         recorded.epoch.notes.iter().find(|n| n.contains("restarted the sampling period")).cloned()
     };
     let forking = "i=0; while [ $i -lt 200 ]; do i=$((i+1)); (:); done";
-    let note = told(&["sh", "-c", forking].map(OsString::from)).unwrap_or_default();
+    let note = note_of(&["sh", "-c", forking].map(OsString::from)).unwrap_or_default();
     assert!(note.starts_with("200 new processes") && note.contains(" 100 samples ("), "{note}");
-    assert_eq!(told(&spinning(&own_path(), 800)), None, "the harness's threads are few");
+    assert_eq!(note_of(&spinning(&own_path(), 800)), None, "the harness's threads are few");
 }
 
 #[test]
@@ -215,10 +215,11 @@ fn stopping_ends_the_command_and_keeps_the_samples() {
     assert!(recorded.epoch.end.is_some());
 }
 
-/// By default, and nothing is said where no counter is sampled. Of a timer the kernel gives no branches.
+/// Branch stacks are recorded by default. There is no note about them if no counter is sampled, because the kernel provides no
+/// branches for a timer.
 #[test]
-fn branch_stacks_come_where_the_processor_keeps_them() {
-    let test = "branch_stacks_come_where_the_processor_keeps_them";
+fn branch_stacks_are_recorded_if_the_processor_supports_them() {
+    let test = "branch_stacks_are_recorded_if_the_processor_supports_them";
     if !can_record(test) {
         return;
     }
@@ -228,18 +229,18 @@ fn branch_stacks_come_where_the_processor_keeps_them() {
         ..options(Target::Command(spinning(&own_path(), 800)), 1000)
     };
     let recorded = run(&bench.database, request).unwrap();
-    let told: Vec<&String> = recorded.epoch.notes.iter().filter(|n| n.contains("branch stacks")).collect();
-    assert_eq!(told.len(), usize::from(*only_event(&recorded.epoch).0 == Event::CYCLES), "{told:?}");
+    let notes: Vec<&String> = recorded.epoch.notes.iter().filter(|n| n.contains("branch stacks")).collect();
+    assert_eq!(notes.len(), usize::from(*only_event(&recorded.epoch).0 == Event::CYCLES), "{notes:?}");
     let evidence = bench.database.read(&recorded.epoch.id).unwrap().evidence;
-    if told.iter().any(|note| note.contains("samples have branch stacks")) {
-        assert!(evidence.iter().any(|stacks| stacks.transfers().iter().any(|t| t.count > 100)), "{told:?}");
+    if notes.iter().any(|note| note.contains("samples have branch stacks")) {
+        assert!(evidence.iter().any(|stacks| stacks.transfers().iter().any(|t| t.count > 100)), "{notes:?}");
     } else {
         assert!(evidence.is_empty());
-        println!("SKIPPED {test}: no LBR or BRBE here ({told:?})");
+        println!("SKIPPED {test}: no LBR or BRBE here ({notes:?})");
     }
 }
 
-/// Run as nobody by `without_privilege_…`.
+/// Helper of `without_privilege_…`, which runs it as user nobody.
 #[test]
 fn as_nobody() {
     let Some(folder) = std::env::var_os(NOBODY) else { return };
@@ -274,8 +275,8 @@ fn without_privilege_a_command_is_recorded_in_user_mode() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).unwrap();
     let exe = folder.path().join("test");
-    // Our own folder may be closed to nobody. Were the copy ours, a child that another test forks meanwhile could hold it
-    // open for writing, and nobody could execute it.
+    // The user nobody may have no access to our folder. Another process copies the file: a child that another test forks could
+    // hold our copy open for writing, so that it could not be executed.
     assert!(Command::new("cp").arg(own_path()).arg(&exe).status().unwrap().success());
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
@@ -330,7 +331,7 @@ fn a_daemon_answers_flushes_and_changes_epochs() {
     assert_eq!(stored.values().sum::<u64>(), samples, "what flush promises is on disk");
     set_sampling(&bench.database, false).unwrap();
     let settled = || {
-        std::thread::sleep(Duration::from_millis(300)); // Longer than any record is on its way.
+        std::thread::sleep(Duration::from_millis(300)); // No record takes longer to arrive.
         flush(&bench.database).unwrap()
     };
     let paused = settled();
@@ -341,7 +342,7 @@ fn a_daemon_answers_flushes_and_changes_epochs() {
     assert_eq!(bench.database.resolve("second").unwrap().id, second);
     assert!(bench.database.resolve("latest~1").unwrap().end.is_some());
     let taken = new_epoch(&bench.database, Some("second")).unwrap_err();
-    assert!(taken.to_string().contains("taken"), "{taken}");
+    assert!(taken.to_string().contains("already used"), "{taken}");
     assert_eq!(status(&bench.database).unwrap().epoch, second);
     stop.stop();
     let last = running.join().unwrap().unwrap();
@@ -349,7 +350,7 @@ fn a_daemon_answers_flushes_and_changes_epochs() {
     assert!(matches!(status(&bench.database), Err(CollectError::NoDaemon(_))));
 }
 
-/// A file system of 1 MiB; whether that could be.
+/// Mounts a file system of 1 MiB. Returns whether that succeeded.
 fn mount_small(folder: &Path) -> bool {
     Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=1m", "dwell-test", folder.to_str().unwrap()])
@@ -375,15 +376,15 @@ fn a_full_disk_loses_nothing_that_was_stored() {
         flush_every: Duration::from_millis(300),
         ..options(Target::Command(spinning(&own_path(), 4_000)), 1000)
     };
-    let mut told = Vec::new();
+    let mut warnings = Vec::new();
     let mut progress = |p: Progress| match p {
-        // Once something is stored, the disk is full; once that was told, there is room again.
-        Progress::Flushed { .. } if told.is_empty() && !ballast.exists() => {
+        // The disk is filled after the first store, and emptied after the first warning.
+        Progress::Flushed { .. } if warnings.is_empty() && !ballast.exists() => {
             let _ = fs::write(&ballast, vec![0; 2 << 20]);
         }
         Progress::Warning(warning) => {
             let _ = fs::remove_file(&ballast);
-            told.push(warning);
+            warnings.push(warning);
         }
         _ => {}
     };
@@ -396,13 +397,13 @@ fn a_full_disk_loses_nothing_that_was_stored() {
     unmount(folder.path());
     let (stored, tallied) = checked.unwrap();
     assert_eq!(stored, tallied);
-    assert_eq!(told.len(), 1, "{told:?}");
-    assert!(told[0].contains("kept in memory"), "{told:?}");
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("kept in memory"), "{warnings:?}");
 }
 
 #[test]
-fn an_epoch_that_cannot_end_goes_on() {
-    let name = "an_epoch_that_cannot_end_goes_on";
+fn an_epoch_that_cannot_end_continues() {
+    let name = "an_epoch_that_cannot_end_continues";
     let folder = tempfile::tempdir().unwrap();
     if !mount_small(folder.path()) || !can_record(name) {
         println!("SKIPPED {name}: cannot mount a small file system");

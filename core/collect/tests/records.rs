@@ -1,4 +1,4 @@
-//! Records: each type that is known, and bytes that are none.
+//! Tests records of each known type, and bytes that are not records.
 
 use dwell_attribution::FileTag;
 use dwell_collect::{
@@ -9,7 +9,7 @@ use dwell_profile::{Pid, Tid};
 
 const TRAILER: [u64; 3] = [0x22_0000_0011, 77, 5]; // pid 17 and tid 34, time, identifier
 
-/// A record of that type and misc, its body as 64-bit words.
+/// Returns a record of this type and misc, with a body of 64-bit words.
 fn record(kind: u32, misc: u16, body: &[u64], tail: &[u8]) -> Vec<u8> {
     let size = 8 + 8 * body.len() + tail.len();
     let mut bytes = kind.to_ne_bytes().to_vec();
@@ -26,12 +26,12 @@ fn side(kind: u32, misc: u16, body: &[u64], text: &[u8]) -> Vec<u8> {
     record(kind, misc, body, &tail)
 }
 
-/// Two 32-bit words as one of 64.
+/// Returns two 32-bit words as one 64-bit word.
 fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// One of every kind.
+/// Returns a record of every type.
 fn corpus() -> Vec<Vec<u8>> {
     let sample = [5, 0x4000, pair(17, 34), 77];
     let with_registers: Vec<u64> =
@@ -61,7 +61,7 @@ fn body(bytes: &[u8]) -> Body<'_> {
 }
 
 #[test]
-fn each_type_is_understood() {
+fn each_type_of_record_is_parsed() {
     let corpus = corpus();
     let Body::Sample(sample) = body(&corpus[0]) else { panic!() };
     assert_eq!(
@@ -97,7 +97,7 @@ fn each_type_is_understood() {
 }
 
 #[test]
-fn records_of_a_programs_event_have_no_trailer() {
+fn records_of_an_event_for_bpf_have_no_trailer() {
     let throttle = record(5, 0, &[77, 5, 5], &[]);
     let known = |body| Record { time_ns: 77, event_id: 5, body };
     assert_eq!(parse_record(&throttle), Ok(known(Body::Throttle)));
@@ -108,7 +108,7 @@ fn records_of_a_programs_event_have_no_trailer() {
 }
 
 #[test]
-fn each_malformation_has_its_name() {
+fn each_malformation_has_its_own_error() {
     let sample = record(9, 2, &[5, 0x4000, pair(17, 34), 77], &[]);
     assert_eq!(parse_record(&[]), Err(RecordError::Size { given: 0, claimed: 0 }));
     assert_eq!(parse_record(&sample[..20]), Err(RecordError::Size { given: 20, claimed: 40 }));
@@ -124,7 +124,7 @@ fn each_malformation_has_its_name() {
     assert!(matches!(parse_record(&long_id), Err(RecordError::Short { .. })));
 }
 
-/// A sample that says it has so many branches, and its entries.
+/// Returns a sample that claims this many branches, with these entries.
 fn stack(claimed: u64, entries: &[[u64; 3]]) -> Vec<u8> {
     let words = [5, 0x4000, pair(17, 34), 77, claimed];
     record(9, 2, &[&words[..], entries.as_flattened()].concat(), &[])
@@ -148,7 +148,7 @@ fn branches_are_those_that_were_executed() {
     }
     let bare = record(9, 2, &[5, 0x4000, pair(17, 34), 77], &[]);
     assert_eq!(branches(&bare), Err(RecordError::Short { kind: 9, given: 40 }));
-    // Another event's samples are as they were.
+    // Samples of another event are parsed without branches.
     assert!(matches!(parse_record_of(&bare, |id| id == 6).unwrap().body, Body::Sample(_)));
 }
 
@@ -164,7 +164,7 @@ fn a_stream_splits_at_the_headers() {
     assert_eq!(count, corpus().len());
 }
 
-/// Flips, cuts and splices, 200,000 times: an answer or an error, never a panic.
+/// Flips, cuts and splices records 200,000 times. Parsing may return an error, but never panics.
 #[test]
 fn hostile_bytes_never_panic() {
     let corpus = [corpus(), vec![stack(2, &[[1, 2, 3]; 2])]].concat();

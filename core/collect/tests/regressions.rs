@@ -1,4 +1,4 @@
-//! What fuzzing found in our parsers of records, entries, /proc and requests stays found.
+//! Replays inputs by which fuzzing found defects in the parsers of records, entries, /proc and requests.
 
 #[path = "../../fuzz/replay.rs"]
 mod replay;
@@ -6,7 +6,7 @@ mod replay;
 use dwell_collect::fuzzing;
 
 #[test]
-fn inputs_found_by_fuzzing_do_no_harm() {
+fn inputs_found_by_fuzzing_cause_no_panic() {
     replay::replay(&[
         ("perf_record", fuzzing::records),
         ("entries", fuzzing::entries),

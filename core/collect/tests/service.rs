@@ -1,4 +1,4 @@
-//! The systemd service: what its unit may, as systemd itself judges it.
+//! Tests the permissions of the systemd service, as systemd itself analyzes its unit.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -6,7 +6,7 @@ fn packaged(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/systemd")).join(name)
 }
 
-/// The unit, with a program that is here in the place of the one that will be installed.
+/// Returns the path of a copy of the unit that names an existing program instead of the one to be installed.
 fn unit_for_here(folder: &std::path::Path) -> PathBuf {
     let unit = fs::read_to_string(packaged("dwell.service")).unwrap();
     assert!(unit.contains("ExecStart=/usr/bin/dwell "));
@@ -17,7 +17,7 @@ fn unit_for_here(folder: &std::path::Path) -> PathBuf {
     path
 }
 
-/// `None` where there is no systemd, which is said.
+/// Returns whether `systemd-analyze` succeeded, and its output. Returns `None` and prints a message without systemd.
 fn systemd_analyze(name: &str, arguments: &[&str]) -> Option<(bool, String)> {
     match Command::new("systemd-analyze").args(arguments).output() {
         Err(error) => {
@@ -37,7 +37,7 @@ fn the_unit_is_well_formed() {
     let unit = unit_for_here(folder.path());
     let verify = ["verify", "--man=no", unit.to_str().unwrap()];
     let Some((_, text)) = systemd_analyze("the_unit_is_well_formed", &verify) else { return };
-    // It also tells what is wrong with other units of the machine.
+    // The output also contains problems of other units of the machine.
     let ours: Vec<&str> = text.lines().filter(|l| l.contains("dwell.service")).collect();
     assert!(ours.is_empty(), "{ours:#?}");
 }
@@ -54,7 +54,7 @@ fn the_unit_is_hardened() {
 }
 
 #[test]
-fn capabilities_are_those_that_are_explained() {
+fn capabilities_of_the_unit_are_documented() {
     let unit = fs::read_to_string(packaged("dwell.service")).unwrap();
     let named = |key: &str| -> Vec<String> {
         let line = unit.lines().find_map(|l| l.strip_prefix(key)).unwrap();

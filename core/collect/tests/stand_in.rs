@@ -1,6 +1,6 @@
-//! Windows stand in for path bursts for real: only where, and from when on, threads cannot be followed.
+//! Tests that breakpoint counts replace path bursts in a real recording, but only after threads can no longer be followed.
 //!
-//! Alone in its process, since it kills the process that follows, a child of it.
+//! This test has a process of its own, because it kills the helper process, which is a child of it.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -10,9 +10,10 @@ use dwell_collect::{CollectError, Rate, RecordOptions, Recorded, Stop, Target, r
 use dwell_profile::{Database, ExecutionEvidence};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-const NAME: &str = "breakpoints_stand_in_once_threads_cannot_be_followed";
+const NAME: &str = "breakpoints_replace_bursts_if_threads_cannot_be_followed";
 
-/// A recording with both wanted and its evidence of executions; `None` where this machine does not let us.
+/// Returns a recording in which both methods were requested, and its evidence of executions. Returns `None` if this machine
+/// does not permit it.
 fn recorded() -> Option<(Recorded, Vec<ExecutionEvidence>)> {
     let folder = tempfile::tempdir().unwrap();
     let database = Database::open(folder.path().join("db")).unwrap();
@@ -38,7 +39,7 @@ fn recorded() -> Option<(Recorded, Vec<ExecutionEvidence>)> {
     }
 }
 
-/// The child that follows threads, once it is there.
+/// Waits for the child that follows threads, and returns its pid.
 fn follower() -> Pid {
     let own = getpid().as_raw_nonzero().to_string();
     for _ in 0..500 {
@@ -58,13 +59,14 @@ fn follower() -> Pid {
 }
 
 #[test]
-fn breakpoints_stand_in_once_threads_cannot_be_followed() {
+fn breakpoints_replace_bursts_if_threads_cannot_be_followed() {
     let Some((followed, evidence)) = recorded() else { return };
-    let told = followed.epoch.bursts.unwrap();
-    if told.refused.contains_key("not permitted") || told.refused.contains_key("no code can be made here") {
-        return println!("SKIPPED {NAME}: threads cannot be followed here: {:?}", told.refused);
+    let record = followed.epoch.bursts.unwrap();
+    if record.refused.contains_key("not permitted") || record.refused.contains_key("no code can be made here")
+    {
+        return println!("SKIPPED {NAME}: threads cannot be followed here: {:?}", record.refused);
     }
-    assert!(told.bursts > 0 && followed.epoch.breakpoints.is_none(), "{told:?}");
+    assert!(record.bursts > 0 && followed.epoch.breakpoints.is_none(), "{record:?}");
     let is_counted = |e: &&ExecutionEvidence| matches!(e, ExecutionEvidence::BreakpointCounts(_));
     assert_eq!(evidence.iter().find(is_counted), None);
 
@@ -73,10 +75,10 @@ fn breakpoints_stand_in_once_threads_cannot_be_followed() {
     killer.join().unwrap();
     let refused = counted.epoch.bursts.unwrap().refused;
     assert_eq!(refused.get("the stepping process ended"), Some(&1), "{refused:?}");
-    let told = counted.epoch.breakpoints.expect("breakpoints stand in");
-    if told.windows == 0 {
-        return println!("SKIPPED {NAME}: no window was counted: {:?}", told.refused);
+    let record = counted.epoch.breakpoints.expect("breakpoints stand in");
+    if record.windows == 0 {
+        return println!("SKIPPED {NAME}: no window was counted: {:?}", record.refused);
     }
     let windows = evidence.iter().filter(is_counted).count();
-    assert_eq!(windows as u64, told.windows);
+    assert_eq!(windows as u64, record.windows);
 }

@@ -1,5 +1,5 @@
-//! perf.data with branch stacks, as no machine here can record them: written by this test, by the rules of several versions of
-//! perf. What the stacks tell is what frequencies follow.
+//! Tests perf.data files with branch stacks. The test writes them in the formats of several versions of perf, because few
+//! machines can record them. The frequencies must follow the branches of the stacks.
 
 use std::{fs, path::Path, process::Command};
 
@@ -9,7 +9,7 @@ use dwell_profile::Database;
 use dwell_query::{Cancel, Options, Query};
 use jiff::Timestamp;
 
-/// A loop whose branch is taken in seven of eight turns.
+/// A program with a loop whose branch is taken in seven of eight iterations.
 const SOURCE: &str = "\
 .text
 .globl spin
@@ -52,7 +52,7 @@ impl Scene {
         Scene { image: Image::open(&program).unwrap(), folder }
     }
 
-    /// Virtual addresses of the instructions of `spin` in the process.
+    /// Returns the virtual addresses of the instructions of `spin` in the process.
     fn addresses(&self) -> (Vec<u64>, Vec<Flow>) {
         let spin = self.image.procedures().iter().find(|p| p.name() == "spin").unwrap();
         let code = self.image.instructions(spin.address, spin.size_bytes);
@@ -60,7 +60,7 @@ impl Scene {
         (code.iter().map(address).collect(), code.iter().map(|i| i.flow).collect())
     }
 
-    /// Samples of the loop as it runs, each with the 16 branches taken before.
+    /// Returns samples of the running loop, each with the 16 branches that were taken before it.
     fn samples(&self) -> Vec<(u64, Vec<(u64, u64)>)> {
         let (at, flows) = self.addresses();
         assert!(matches!((flows[2], flows[6]), (Flow::Branch { .. }, Flow::Branch { .. })), "{flows:?}");
@@ -87,7 +87,7 @@ impl Scene {
         import_perf_data(&database, &ImportFile { path, ..ImportFile::default() }, Timestamp::now()).unwrap()
     }
 
-    /// Frequency of the rare block over that of the loop's end.
+    /// Returns the frequency of the rare block divided by that of the end of the loop.
     fn rare_share(&self) -> f64 {
         let query = Query::open(Options::for_database(self.folder.path().join("db"))).unwrap();
         let listing = query.listing(&[], "spin", &Cancel::new()).unwrap();
@@ -145,7 +145,7 @@ impl Writer<'_> {
         self.bytes[start + 6..start + 8].copy_from_slice(&size);
     }
 
-    /// `perf_event_attr`: cycles, every millionth, with stacks.
+    /// Writes a `perf_event_attr` for a sample with a branch stack at every millionth cycle.
     fn attribute(&mut self) {
         let start = self.bytes.len();
         self.half(0);
@@ -237,8 +237,8 @@ fn frequencies_follow_branch_stacks_of_every_version() {
         let style = Style { attribute_bytes, big_endian, mmap2, pipe };
         let imported = scene.import(&perf_data(&style, &program, &samples));
         assert_eq!(imported.samples, samples.len() as u64, "{attribute_bytes}: {:?}", imported.notes);
-        let told = imported.notes.iter().find(|n| n.contains("branch stacks")).unwrap();
-        assert!(told.contains(&format!("{branches} branches")), "{told}");
+        let note = imported.notes.iter().find(|n| n.contains("branch stacks")).unwrap();
+        assert!(note.contains(&format!("{branches} branches")), "{note}");
         let share = scene.rare_share();
         assert!((share - 0.125).abs() < 0.01, "{attribute_bytes}: {share}");
     }

@@ -1,4 +1,4 @@
-//! Images by build id from servers: Debian's debuginfod on loopback, and servers that do what they should not.
+//! Tests images by build ID from servers: Debian's debuginfod on loopback, and servers that misbehave.
 
 use std::{
     fs,
@@ -23,7 +23,7 @@ use jiff::Timestamp;
 mod support;
 use support::{SPIN, compile, run};
 
-/// A program that is nowhere but in `served`, stripped and its debug information apart, and a profile of it.
+/// A program that exists only in the folder `served`, as a stripped file and a file of debug information, and its profile.
 struct Scene {
     folder: tempfile::TempDir,
     build_id: String,
@@ -61,7 +61,7 @@ impl Scene {
         import_perf_data(&Database::open(self.path("db")).unwrap(), &request, Timestamp::now()).unwrap()
     }
 
-    /// The listing of `spin`, by what the cache has.
+    /// Returns the listing of `spin`, from the files in the cache.
     fn listing(&self) -> Result<Listing, dwell_query::QueryError> {
         let mut options = Options::for_database(self.path("db"));
         options.debug_dirs = vec![self.path("cache")];
@@ -69,7 +69,7 @@ impl Scene {
     }
 }
 
-/// Ten samples on each instruction of `spin`.
+/// Returns ten samples for each instruction of `spin`.
 fn places(image: &Image, path: &Path) -> Places {
     let spin = image.procedures().iter().find(|p| p.name() == "spin").unwrap();
     let place = |address: u64| InstructionPlace {
@@ -102,14 +102,14 @@ fn places(image: &Image, path: &Path) -> Places {
     }
 }
 
-/// Debian's debuginfod with its own index, on a port of loopback.
+/// Debian's debuginfod with its own index, on a port of the loopback interface.
 struct Server {
     child: Child,
     url: String,
 }
 
 impl Server {
-    /// `None` where it is not installed, which is said.
+    /// Starts the server. Returns `None` and prints a message if it is not installed.
     fn start(scene: &Scene, test: &str) -> Option<Server> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new("debuginfod");
@@ -124,7 +124,7 @@ impl Server {
         }
     }
 
-    /// Whether it has indexed what is served; it does so in the background.
+    /// Returns whether the server has indexed its files, which it does in the background.
     fn is_ready(&self, scene: &Scene) -> bool {
         let address = self.url.trim_start_matches("http://");
         let has = |what: &str| -> std::io::Result<bool> {
@@ -154,9 +154,10 @@ fn missing_images_are_fetched_from_a_server() {
         sleep(Duration::from_millis(50));
     }
     let imported = scene.import(&[&server.url], Limits::default());
-    let told: Vec<_> = imported.fetched.iter().map(|f| (f.artifact.name(), &*f.build_id, &*f.url)).collect();
+    let fetched: Vec<_> =
+        imported.fetched.iter().map(|f| (f.artifact.name(), &*f.build_id, &*f.url)).collect();
     assert_eq!(
-        told,
+        fetched,
         [("executable", &*scene.build_id, &*server.url), ("debuginfo", &*scene.build_id, &*server.url)],
         "{:?}",
         imported.notes
@@ -170,7 +171,7 @@ fn missing_images_are_fetched_from_a_server() {
     assert_eq!(again.fetched, [], "what is in the cache is not asked for");
 }
 
-/// A server that answers every request with these bytes, until the listener's thread ends with the test.
+/// Starts a server that answers every request with these bytes, until the thread of the listener ends with the test.
 fn answers(bytes: Vec<u8>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -225,12 +226,13 @@ fn bad_answers_are_reported_and_never_stored() {
         ),
         (b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n".to_vec(), quick, "status 500"),
         (b"\0\0\0\0 what? \r\n\r\n".to_vec(), quick, ""),
-        (Vec::new(), quick, "not asked again"),
+        (Vec::new(), quick, "no further requests"),
     ] {
         let (url, asked) = answers(bytes);
         let imported = scene.import(&[&url], limits);
-        let told = imported.notes.iter().filter(|n| n.contains(&url)).cloned().collect::<Vec<_>>().join("\n");
-        assert!(!told.is_empty() && told.contains(wanted), "'{wanted}': {:?}", imported.notes);
+        let notes =
+            imported.notes.iter().filter(|n| n.contains(&url)).cloned().collect::<Vec<_>>().join("\n");
+        assert!(!notes.is_empty() && notes.contains(wanted), "'{wanted}': {:?}", imported.notes);
         assert!(
             imported.notes.iter().any(|n| n.contains("it is not on this machine")),
             "{:?}",
@@ -259,7 +261,7 @@ fn a_miss_is_remembered_and_the_next_server_is_asked() {
     let (with, _) = answers(ok(&image, image.len()));
     let imported = scene.import(&[&dead, &without, &with], Limits::default());
     assert_eq!(imported.fetched[0].url, with, "{:?}", imported.notes);
-    assert!(imported.notes.iter().any(|n| n.contains(&dead) && n.contains("not asked again")));
+    assert!(imported.notes.iter().any(|n| n.contains(&dead) && n.contains("no further requests")));
 }
 
 /// OpenSSL's own server, which sends the files of a folder, with a certificate that it signed itself.
@@ -270,7 +272,7 @@ struct TlsServer {
 }
 
 impl TlsServer {
-    /// `None` where there is no OpenSSL, which is said.
+    /// Starts the server. Returns `None` and prints a message if OpenSSL is not installed.
     fn start(folder: &Path, test: &str) -> Option<TlsServer> {
         let [key, certificate] = ["key.pem", "certificate.pem"].map(|name| folder.join(name));
         let mut made = Command::new("openssl");
@@ -312,8 +314,8 @@ impl Drop for TlsServer {
 
 const TRUSTING: &str = "DWELL_TEST_TRUSTING";
 
-/// An authority of one's own is believed where the system believes it, and only there. What the system believes is read
-/// once: this test runs itself again, with its own certificate among the system's.
+/// A private certificate authority is trusted only if the system trusts it. The system's certificates are read only once, so
+/// this test runs itself again with its own certificate among them.
 #[test]
 fn an_untrusted_tls_certificate_is_refused() {
     let test = "an_untrusted_tls_certificate_is_refused";
@@ -327,8 +329,11 @@ fn an_untrusted_tls_certificate_is_refused() {
     fs::copy(scene.path("served/spin.debug"), served.join("debuginfo")).unwrap();
     let Some(server) = TlsServer::start(&scene.path("served"), test) else { return };
     let imported = scene.import(&[&server.url], Limits::default());
-    let told = imported.notes.iter().find(|n| n.contains(&server.url)).expect("a note on the server");
-    assert!(told.contains("its certificate is not trusted here") && told.contains("SSL_CERT_FILE"), "{told}");
+    let notes = imported.notes.iter().find(|n| n.contains(&server.url)).expect("a note on the server");
+    assert!(
+        notes.contains("its certificate is not trusted here") && notes.contains("SSL_CERT_FILE"),
+        "{notes}"
+    );
     assert!(imported.samples > 0 && imported.fetched.is_empty());
     let mut trusting = Command::new(std::env::current_exe().unwrap());
     trusting.args(["--exact", test, "--nocapture"]).env("SSL_CERT_FILE", &server.certificate);

@@ -1,4 +1,5 @@
-//! From samples to an optimized program: a program compiled here, counts made up here, and what the compiler makes of them.
+//! Tests the way from samples to an optimized program: the test compiles a program, invents counts, and checks what the
+//! compiler makes of them.
 
 use std::{fs, path::PathBuf, process::Command};
 
@@ -8,7 +9,7 @@ use dwell_profile::{Database, Unit};
 use dwell_query::{Cancel, ImportRequest, Options, Query, answer::Feedback, import_counts};
 use jiff::Timestamp;
 
-/// Most numbers are small; the work for the other ones is rarely done.
+/// A program that does extra work for large numbers, which are rare.
 const SOURCE: &str = "\
 #include <stdint.h>
 static inline uint64_t mix(uint64_t x) {
@@ -33,7 +34,7 @@ int main(int argc, char **argv) {
 }
 ";
 
-/// clang with the options that profiles by position need.
+/// The command line of clang with the options that profiles by position need.
 const CLANG: &[&str] =
     &["clang-14", "-O2", "-gline-tables-only", "-fdebug-info-for-profiling", "-fno-unroll-loops"];
 const GCC: &[&str] = &["gcc-12", "-O2", "-g"];
@@ -44,7 +45,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// `None` where the compiler is missing, which is said.
+    /// Compiles the program. Returns `None` and prints a message if the compiler is missing.
     fn new(test: &str, compiler: &'static [&'static str]) -> Option<Scene> {
         let scene = Scene { folder: tempfile::tempdir().unwrap(), compiler };
         fs::write(scene.path("walk.c"), SOURCE).unwrap();
@@ -64,7 +65,7 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// Compiles the source; what the compiler said.
+    /// Compiles the source with more options. Returns the output of the compiler.
     fn compile(&self, more: &[&str]) -> std::io::Result<String> {
         let mut command = Command::new(self.compiler[0]);
         command.args(&self.compiler[1..]).arg("walk.c").args(more).current_dir(self.folder.path());
@@ -73,7 +74,7 @@ impl Scene {
         Ok(String::from_utf8(ended.stderr).unwrap())
     }
 
-    /// 900 samples of each instruction of the loop, except for the line that is rarely executed, which has 3.
+    /// Imports 900 samples of each instruction of the loop, but only 3 of the line that is rarely executed.
     fn import(&self) {
         let image = Image::open(self.path("walk")).unwrap();
         let walk = image.procedures().iter().find(|p| p.name() == "walk").unwrap();
@@ -99,19 +100,19 @@ impl Scene {
         import_counts(&Database::open(self.path("db")).unwrap(), &request, Timestamp::now()).unwrap();
     }
 
-    fn told(&self) -> Feedback {
+    fn feedback_of_walk(&self) -> Feedback {
         let query = Query::open(Options::for_database(self.path("db"))).unwrap();
         query.feedback(&[], &Some("walk".to_owned()), &Cancel::new()).unwrap()
     }
 
     fn write(&self, optimizer: Optimizer, name: &str) -> String {
-        let bytes = feedback(&self.told(), optimizer, Counts::Executions);
+        let bytes = feedback(&self.feedback_of_walk(), optimizer, Counts::Executions);
         fs::write(self.path(name), &bytes).unwrap();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
 
-/// The count of a line's body in `walk`, without what was inlined.
+/// Returns the count at a position in `walk`, without inlined calls.
 fn body(profile: &str, position: &str) -> u64 {
     let prefix = format!(" {position}: ");
     let line = profile.lines().find_map(|l| l.strip_prefix(&prefix));
@@ -138,7 +139,7 @@ fn clang_accepts_our_executions() {
     assert!(weights.iter().any(is_lopsided), "{weights:?} of {code}");
 }
 
-/// `!12 = !{!"branch_weights", i32 1, i32 99}`
+/// Parses a line such as `!12 = !{!"branch_weights", i32 1, i32 99}`.
 fn branch_weights(line: &str) -> Option<(u64, u64)> {
     let (_, list) = line.split_once("!\"branch_weights\", ")?;
     let mut numbers =

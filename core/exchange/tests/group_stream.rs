@@ -1,5 +1,5 @@
-//! A stream as `perf record -e '{cpu-clock:u,sched:sched_switch}:S' -o -` of Linux 6.0 writes it, made here byte by byte, in both orders
-//! of bytes: what its records say is what an epoch has. It is the source of the fuzzer's `group-stream` files.
+//! Tests a stream as `perf record -e '{cpu-clock:u,sched:sched_switch}:S' -o -` of Linux 6.0 writes it. The test makes it byte by
+//! byte, in both byte orders, and compares the epoch with its records. It also makes the fuzzer's `group-stream` files.
 
 use std::{fs, path::Path};
 
@@ -45,7 +45,7 @@ impl Writer {
         self.record(64, 0, &[&self.half(kind), &self.half(80), &words])
     }
 
-    /// Process and thread 7, a time, an event: what ends each record but those of samples.
+    /// Returns the fields at the end of each record other than a sample: process and thread 7, a time, an event.
     fn end(&self, time: u64) -> Vec<u8> {
         [self.half(7), self.half(7), self.words(&[time, CLOCK])].concat()
     }
@@ -112,7 +112,7 @@ impl Writer {
 #[test]
 fn a_group_sample_counts_for_each_event_that_advanced() {
     let folder = tempfile::tempdir().unwrap();
-    let told = |bytes: &[u8]| {
+    let description = |bytes: &[u8]| {
         let path = folder.path().join("stream");
         fs::write(&path, bytes).unwrap();
         let database = Database::open(folder.path().join("db")).unwrap();
@@ -120,12 +120,12 @@ fn a_group_sample_counts_for_each_event_that_advanced() {
         let imported = import_perf_data(&database, &request, Timestamp::now()).unwrap();
         let epochs = database.epochs().unwrap().epochs;
         let epoch = epochs.iter().find(|e| e.id == imported.epoch).unwrap();
-        let mut told = format!("{} samples on {}\n", imported.samples, epoch.host.name);
+        let mut description = format!("{} samples on {}\n", imported.samples, epoch.host.name);
         for (event, e) in &epoch.events {
-            told +=
+            description +=
                 &format!("{event}: {} every {} {}, {} lost\n", e.samples, e.period, e.unit.name(), e.lost);
         }
-        told + &imported.notes.join("\n") + "\n"
+        description + &imported.notes.join("\n") + "\n"
     };
     let [little, big] = [true, false].map(|little_endian| Writer { little_endian }.stream());
     expect![[r#"
@@ -137,8 +137,8 @@ fn a_group_sample_counts_for_each_event_that_advanced() {
         1 samples are of events that were read when the leader of their group was sampled (perf record :S)
         /bin/x: it is not on this machine (build id 000102030405060708090a0b0c0d0e0f10111213)
     "#]]
-    .assert_eq(&told(&little));
-    assert_eq!(told(&little), told(&big));
+    .assert_eq(&description(&little));
+    assert_eq!(description(&little), description(&big));
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/regressions/perf_data");
     for (name, bytes) in [("group-stream", &little), ("group-stream-big-endian", &big)] {
         // UPDATE_EXPECT rewrites these files, like expected texts. Make the third one with `gzip -n -c group-stream >
@@ -149,5 +149,5 @@ fn a_group_sample_counts_for_each_event_that_advanced() {
         assert!(fs::read(kept.join(name)).unwrap() == *bytes, "{name} is not what is made here");
     }
     let packed = fs::read(kept.join("group-stream-gzip")).unwrap();
-    assert_eq!(told(&packed), told(&little));
+    assert_eq!(description(&packed), description(&little));
 }

@@ -1,5 +1,5 @@
-//! What a profile itself says is used where the images are not on this machine: functions, files and lines of pprof's profiles and of
-//! the text of `perf script`, names of generated code.
+//! Tests the names in a profile itself, which are used if the images are not on this machine: functions, files and lines in
+//! pprof's profiles and in the text of `perf script`, and names of generated code.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -40,7 +40,7 @@ impl Scene {
         self.query().top(&TopRequest { by, epochs, ..TopRequest::default() }, &Cancel::new()).unwrap().rows
     }
 
-    /// Samples by `image function`, of the newest epoch.
+    /// Returns the samples of the newest epoch by `image function`.
     fn procedures(&self) -> BTreeMap<String, u64> {
         let name = |r: &TopRow| format!("{} {}", r.image.as_ref().unwrap(), r.demangled.as_ref().unwrap());
         let rows = self.rows(TopBy::Procedure, &[]);
@@ -49,7 +49,7 @@ impl Scene {
         all
     }
 
-    /// Samples by `file:line`, of the newest epoch.
+    /// Returns the samples of the newest epoch by `file:line`.
     fn lines(&self) -> BTreeMap<String, u64> {
         let rows = self.rows(TopBy::Line, &[]);
         let line = |r: TopRow| (format!("{}:{}", r.file.unwrap_or_default(), r.line.unwrap_or(0)), r.samples);
@@ -98,7 +98,7 @@ impl Wire {
     }
 }
 
-/// Function and line, innermost first.
+/// The calls at a place, each by function and line, innermost first.
 type Calls<'a> = &'a [(u64, u64)];
 
 /// A profile: mappings (start, path, build id), functions (name, linkage name, file, first line) and locations (mapping, address,

@@ -1,4 +1,4 @@
-//! perf.data files of the perf that is installed here: what it counted, `dwell import` counts.
+//! Tests perf.data files of the installed perf: `dwell import` must count the same samples as perf.
 
 use std::{
     collections::BTreeMap,
@@ -30,7 +30,7 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// Records the program with these options of `perf record`; `None` where this machine cannot.
+    /// Records the program with these options of `perf record`. Returns `None` if this machine cannot.
     fn record(&self, test: &str, options: &[&str]) -> Option<PathBuf> {
         let file = self.path("perf.data");
         let mut perf = Command::new("perf");
@@ -58,7 +58,7 @@ impl Scene {
         import_perf_data(&database, &request, Timestamp::now())
     }
 
-    /// Samples by procedure, of the newest epoch.
+    /// Returns the samples of the newest epoch by procedure.
     fn top(&self) -> BTreeMap<String, u64> {
         let query = Query::open(Options::for_database(self.path("db"))).unwrap();
         let top = query.top(&TopRequest::default(), &Cancel::new()).unwrap();
@@ -123,8 +123,8 @@ fn every_format_of_perf_gives_the_samples_that_perf_counts() {
         let (spin, theirs) = (ours["spin"], theirs["spin"]);
         // Samples are weighted by their period, which varies if perf adapts it.
         assert!(spin.abs_diff(theirs) * 50 <= total, "{options:?}: {spin} and {theirs} of {total}");
-        let told = imported.notes.iter().any(|n| n.contains("call chains"));
-        assert_eq!(told, options.contains(&"-g"), "{options:?}: {:?}", imported.notes);
+        let has_note = imported.notes.iter().any(|n| n.contains("call chains"));
+        assert_eq!(has_note, options.contains(&"-g"), "{options:?}: {:?}", imported.notes);
     }
 }
 
@@ -239,7 +239,7 @@ fn the_text_of_perf_script_counts_as_its_file_does() {
         let imported = scene.import(&text).unwrap();
         assert_eq!(imported.samples, whole.samples, "{options:?}: {:?}", imported.notes);
         assert_eq!(scene.top()["spin"], ours["spin"], "{options:?}: {:?}", imported.notes);
-        let told = imported.notes.iter().any(|n| n.contains("by the names"));
-        assert_eq!(told, !options.contains(&"--show-mmap-events"), "{options:?}: {:?}", imported.notes);
+        let has_note = imported.notes.iter().any(|n| n.contains("by the names"));
+        assert_eq!(has_note, !options.contains(&"--show-mmap-events"), "{options:?}: {:?}", imported.notes);
     }
 }

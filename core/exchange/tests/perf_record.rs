@@ -1,4 +1,4 @@
-//! What the perf that is installed here records, however it is asked to, has as many samples of each event as perf counts itself.
+//! Tests recordings of the installed perf with many options: each event has as many samples as perf itself counts.
 
 use std::{
     collections::BTreeMap,
@@ -15,7 +15,7 @@ use jiff::Timestamp;
 mod support;
 use support::{SPIN, compile};
 
-/// Options of `perf record`; `-o -` is a stream, `-o FOLDER` a folder.
+/// The tested options of `perf record`; `-o -` writes a stream, `-o FOLDER` a folder.
 const COMMAND_LINES: [&str; 27] = [
     "-e cpu-clock",
     "-e cpu-clock -e cpu-clock:u",
@@ -59,7 +59,7 @@ impl Scene {
         self.0.path().join(name)
     }
 
-    /// Records the program; `None` where this perf or this kernel cannot.
+    /// Records the program. Returns `None` if this perf or this kernel cannot.
     fn record(&self, options: &str) -> Option<PathBuf> {
         let (options, place) = match options.split_once(" -o ") {
             Some((options, place)) => (options, place),
@@ -90,7 +90,8 @@ impl Scene {
         import_perf_data(&database, &request, Timestamp::now()).map_err(|e| e.to_string())
     }
 
-    /// Events of the epoch that have samples, and their samples by its record; a table of it has the same.
+    /// Returns the events of the epoch that have samples, with the samples in its record. Checks that a table of the epoch has
+    /// the same numbers.
     fn events(&self, imported: &Imported) -> Vec<(String, u64)> {
         let query = Query::open(Options::for_database(self.path("db"))).unwrap();
         let epochs = query.epochs().unwrap();
@@ -105,7 +106,7 @@ impl Scene {
     }
 }
 
-/// What perf counts: samples of the file, then those of each event, as `perf report --stats` has them.
+/// Returns the samples of the file, and those of each event, as `perf report --stats` counts them.
 fn stats(file: &Path) -> Option<(u64, Vec<(String, u64)>)> {
     let ended = Command::new("perf").args(["report", "--stats", "-i"]).arg(file).output().unwrap();
     if !ended.status.success() {
@@ -131,7 +132,7 @@ fn stats(file: &Path) -> Option<(u64, Vec<(String, u64)>)> {
     }
 }
 
-/// What `perf script` prints a line of.
+/// Returns the same numbers, counted in the output of `perf script`.
 fn script(file: &Path) -> Option<(u64, Vec<(String, u64)>)> {
     let ended = Command::new("perf").args(["script", "-F", "event", "-i"]).arg(file).output().unwrap();
     let text = String::from_utf8_lossy(&ended.stdout).into_owned();
@@ -142,14 +143,14 @@ fn script(file: &Path) -> Option<(u64, Vec<(String, u64)>)> {
     ended.status.success().then(|| (counts.values().sum(), counts.into_iter().collect()))
 }
 
-/// The numbers alone, in order: perf spells a modifier in one place and not in the other.
+/// Returns only the numbers, sorted, because perf prints modifiers of events in one place and not in the other.
 fn numbers(counts: &[(String, u64)]) -> Vec<u64> {
     let mut numbers: Vec<u64> = counts.iter().map(|(_, count)| *count).collect();
     numbers.sort_unstable();
     numbers
 }
 
-/// perf waits a second for the kernel at each recording: some are made at a time.
+/// Number of command lines for each thread. perf waits a second for the kernel at each recording, so several run at a time.
 const LINES_OF_A_THREAD: usize = 3;
 
 #[test]

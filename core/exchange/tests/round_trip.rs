@@ -1,4 +1,5 @@
-//! What we export we import: the same samples in the same procedures. And profiles of pprof's whose writers left offsets out.
+//! Tests that an exported profile can be imported, with the same samples in the same procedures. Also tests pprof profiles
+//! whose writers left offsets out.
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
@@ -49,7 +50,8 @@ impl Scene {
         self.folder.path().join(name)
     }
 
-    /// `each` samples on every instruction of `spin`, twice as many on those of `other`; `moved`: how addresses were.
+    /// Returns samples on every instruction of `spin`, and twice as many on those of `other`. `moved` maps an address of the
+    /// image to the sampled one.
     fn places(&self, moved: impl Fn(u64) -> u64, over: impl Fn(u64) -> u64) -> Places {
         let procedure = |name: &str, each: u64| {
             let p = self.image.procedures().iter().find(|p| p.name() == name).unwrap();
@@ -92,7 +94,7 @@ impl Scene {
         address - self.image.offset_of(dwell_image::ImageAddress(address)).unwrap().0
     }
 
-    /// Samples by procedure of what was imported.
+    /// Imports a profile. Returns its samples by procedure.
     fn imported(&self, bytes: &[u8]) -> (BTreeMap<String, u64>, Imported) {
         fs::write(self.path("profile"), bytes).unwrap();
         let database = Database::open(self.path("db")).unwrap();
@@ -109,10 +111,10 @@ fn frame(frame: dwell_image::Frame) -> PlaceFrame {
     PlaceFrame { function: frame.function, file: frame.file.map(|f| f.to_string()), line: frame.line }
 }
 
-/// Where an address of the image was when it was sampled.
+/// Maps an address of the image to the address at which it was sampled.
 type Moved = Box<dyn Fn(u64) -> u64>;
 
-/// Samples by procedure, as they were exported.
+/// Returns the exported samples by procedure.
 fn exported(places: &Places) -> BTreeMap<String, u64> {
     let sum = |p: &ProcedurePlaces| (p.procedure.clone(), p.instructions.iter().map(|i| i.samples[0]).sum());
     places.procedures.iter().map(sum).collect()

@@ -4,6 +4,6 @@
 mod replay;
 
 #[test]
-fn inputs_found_by_fuzzing_do_no_harm() {
+fn inputs_found_by_fuzzing_cause_no_panic() {
     replay::replay(&[("epoch_json", dwell_profile::fuzz_epoch_file)]);
 }

@@ -433,10 +433,10 @@ fn a_bad_table_is_refused_whole() {
     let before = scene.query().epochs().unwrap().epochs.len();
     for (table, why) in [
         ("walk 401000 1\n", "bad.tsv:1: expected 'image<TAB>hex address<TAB>count'"),
-        ("walk\tx\t1\n", "bad.tsv:1: 'x' is no hexadecimal address"),
+        ("walk\tx\t1\n", "bad.tsv:1: 'x' is not a hexadecimal address"),
         ("# c\n\nls\t401000\t1\n", "bad.tsv:3: image 'ls' is not among those named by --image"),
         ("walk\t1\t1\n", "bad.tsv:1: address 1 lies in no segment of 'walk'"),
-        ("walk\t401000\t-1\n", "bad.tsv:1: '-1' is no count"),
+        ("walk\t401000\t-1\n", "bad.tsv:1: '-1' is not a number of samples"),
     ] {
         fs::write(&counts, table).unwrap();
         let error = import_counts(&scene.database(), &scene.request(&counts), Timestamp::now()).unwrap_err();

@@ -1,7 +1,8 @@
-// What `dwell` answers of a recording, as plain data: procedures, their scale, and for each instruction samples and estimates.
+// Reads the answers of `dwell` for a recording as plain data: procedures, their scale, and samples and estimates of each
+// instruction.
 //
-// Enters: a database. Leaves: an `Answer`. By the contract "scale" (the fields: core/query/src/answer/listing.rs); a dwell that
-// does not know it yet claims nothing: its executions count as relative ones.
+// Enters: a database. Leaves: an `Answer`. The field `scale` (core/query/src/answer/listing.rs) says what a number claims. If
+// `dwell` is too old to report it, executions count as relative ones.
 
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
@@ -18,12 +19,12 @@ const no_symbol = '[no symbol]';
 
 /**
  * @typedef {{ address: number, samples: number, block: number, slots: number, repeats: boolean, executions: number | null, min: number | null, max: number | null, relative: number | null }} Instruction
- * `slots`: places at retirement, 0 for what is fused with the instruction before it; `block`: number of its block
+ * `slots`: places at retirement, 0 if it is fused with the instruction before it; `block`: number of its block
  * @typedef {{ address: number, cpi: number | null, cpi_min: number | null, executions: number | null }} Block
  * @typedef {{ name: string, image: string, kind: 'absolute'|'program'|'procedure', evidence: string[], samples: number, own: number, cpi: number | null, cpi_min: number | null, instructions: Instruction[], blocks: Block[] }} Procedure
- * `own`: samples of the judged application alone; cpi and cpi_min: those of `top`
+ * `own`: samples of the judged application only; cpi and cpi_min: the values that `top` prints
  * @typedef {{ samples: number, period_cycles: number, width: number, knows_scale: boolean, procedures: Procedure[] }} Answer
- * `samples`: of time, of the whole application; `width`: instructions that retire in a cycle at most
+ * `samples`: time samples of the whole application; `width`: maximum number of instructions that retire in a cycle
  */
 
 const execute = promisify(execFile);
@@ -63,7 +64,7 @@ function hottest(rows, samplesOf, all) {
 }
 
 /**
- * Reads all that matters of a recording.
+ * Reads everything that is judged in a recording.
  * @param {string} dwell
  * @param {string} database
  * @param {{ apps?: string[] }} options only these applications, where a recording is of the whole machine

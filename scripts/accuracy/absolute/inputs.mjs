@@ -1,9 +1,9 @@
-// Inputs for one pass of each program of the absolute table: some 50 ms of work each, so that callgrind counts a pass in seconds.
-// Each is made by a seeded generator: the same bytes on every machine.
+// Makes the inputs for one pass of each program of the absolute table: about 50 ms of work, so that callgrind counts a pass in
+// seconds. Each input comes from a seeded generator, so its bytes are the same on every machine.
 
 import { json, makeInputs, pick, records, skewed, text, words, xml } from '../inputs.mjs';
 
-/** Audio: stereo, 44.1 kHz, 16 bits, no header; notes with overtones and some noise. */
+/** Returns audio: stereo, 44.1 kHz, 16 bits, without a header; notes with overtones and some noise. */
 function sound(random, seconds) {
   const rate = 44_100;
   const frames = Math.floor(rate * seconds);
@@ -20,7 +20,7 @@ function sound(random, seconds) {
   return out;
 }
 
-/** A picture as PPM: gradients, discs and noise. */
+/** Returns a picture in PPM format: gradients, discs and noise. */
 function picture(random, side) {
   const header = Buffer.from(`P6\n${side} ${side}\n255\n`);
   const discs = Array.from({ length: 12 }, () => [random() * side, random() * side, random() * side * 0.2, Math.floor(random() * 256)]);
@@ -54,7 +54,7 @@ function html(random, bytes) {
   return `<html><head><title>${phrase()}</title></head><body>\n${out.join('\n')}\n</body></html>\n`;
 }
 
-/** Compilable C: functions with loops, switches and arithmetic. */
+/** Returns compilable C: functions with loops, switches and arithmetic. */
 function code(random, functions) {
   const one = (number) => {
     const statements = Array.from({ length: 8 }, () => pick(random, [
@@ -69,7 +69,7 @@ function code(random, functions) {
   return `${Array.from({ length: functions }, (_, number) => one(number)).join('\n')}\nint entry(int n) { return f${functions - 1}(n, 1); }\n`;
 }
 
-/** A random formula over bit vectors, and a pigeonhole problem. */
+/** Returns a random formula over bit vectors, and a pigeonhole problem. */
 function formula(random, variables) {
   const name = () => `x${Math.floor(random() * variables)}`;
   const term = (depth) => (depth === 0 ? pick(random, [name(), name(), `#x${Math.floor(random() * 256).toString(16).padStart(2, '0')}`]) : `(${pick(random, ['bvadd', 'bvxor', 'bvand', 'bvor', 'bvmul'])} ${term(depth - 1)} ${term(depth - 1)})`);
@@ -78,7 +78,7 @@ function formula(random, variables) {
   return `(push)\n${declared.join('\n')}\n${asserted.join('\n')}\n(check-sat)\n(pop)\n`;
 }
 
-/** JSON: one array of objects with numbers, names and lists. */
+/** Returns JSON: one array of objects with numbers, names and lists. */
 function objects(random, count) {
   const names = words(random, 200);
   const one = (id) => ({ id, name: `${pick(random, names)} n${id}`, values: Array.from({ length: 1 + skewed(random, 20) }, () => Math.floor(random() * 1000)), nested: { kind: pick(random, names), score: random() } });

@@ -1,13 +1,16 @@
 // The programs of the absolute table: real programs as Debian packages them, and kernels whose hot loop is known.
 //
-// Each does the same work over and over, `passes` times in one process (several processes where it says so), so that a run lasts as long as is wanted
-// while callgrind counts few passes. `command(passes, at)` is the command; `at` has `input(name)`, `script(name)`, `joined(name, passes)` (a file
-// that holds an input so many times) and `built(name)` (a program of ours). `package` is the Debian package with the program. Programs of
-// role `tune` may choose settings (those of `recipes` that came before are among them), those of role `judge` may not.
-// `quick` ones are enough to see that all works; a kernel's `hot` is the function whose loop is judged.
+// Each program repeats the same work `passes` times in one process (in several processes if `processes` is set). So a run can
+// last as long as needed, while callgrind counts only a few passes.
+//
+// `command(passes, at)` returns the command. `at` provides `input(name)`, `script(name)`, `joined(name, passes)` (a file that
+// contains an input this many times) and `built(name)` (a program of ours). `package` is the Debian package with the program.
+// Programs of role `tune` may be used to choose settings (the earlier `recipes` are among them), those of role `judge` may
+// not. The programs with `quick` suffice to check that everything works. `hot` of a kernel is the function whose loop is
+// judged.
 
 const times = (passes, path) => Array(passes).fill(path);
-/** A shell that runs the same command this many times: many processes, like a build. */
+/** Returns the command of a shell that runs a command this many times: many processes, like a build. */
 const again = (passes, command) => ['bash', '-c', 'for ((i = 0; i < $0; i++)); do "$@" || exit; done', String(passes), ...command];
 
 /** Prevents signals to goroutines, because callgrind 3.19 fails an assertion at the second one. */

@@ -1,7 +1,8 @@
-// Recordings of the programs as users make them, by the `dwell` binary: a command of one's own, a running process, the daemon.
+// Makes recordings of the programs like a user, with the `dwell` binary: it starts a command, attaches to a running process, or
+// uses the daemon.
 //
-// Enters: a row of `programs.mjs` and how long to run it. Leaves: a database, and what was recorded of the run (`Recorded`). Options are
-// always Dwell's defaults, so the results are those of every user.
+// Enters: a row of `programs.mjs` and how long to run it. Leaves: a database, and which part of the run was recorded
+// (`Recorded`). Options are always Dwell's defaults, so the results are those of every user.
 
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, openSync, closeSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -9,7 +10,7 @@ import { dirname } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Stop } from '../../step.mjs';
 
-/** @typedef {{ passes: number, share: number, database: string, told: string }} Recorded share: of the passes, what was recorded; told: what dwell said */
+/** @typedef {{ passes: number, share: number, database: string, told: string }} Recorded share: recorded share of the passes; told: output of dwell */
 
 /**
  * The ways, by name. `seconds` is CPU time of the program.
@@ -92,7 +93,7 @@ function timeOf(pid) {
   }
 }
 
-/** Start of the epoch (ms since 1970) and the time that was sampled in it. */
+/** Returns the start of the epoch (ms since 1970) and the time that was sampled in it. */
 function epochOf(dwell, database) {
   const { stdout } = spawnSync(dwell, ['--db', database, 'epoch', 'list', '--json'], { encoding: 'utf8' });
   const epoch = JSON.parse(stdout).epochs.at(-1);

@@ -1,7 +1,8 @@
-// Estimates beside the truth → shares. Pure: nothing is read or run here. O(instructions) for each procedure, but for the factors.
+// Compares estimates with the truth and returns shares. Pure: it reads no files and runs no programs. The cost is
+// O(instructions) for each procedure, except for the factors (see `bestFactor`).
 //
-// An estimate is within x % if estimate / truth − 1 lies in ±x %. Weights are time samples as they landed, on instructions that have a truth.
-// A `rep` instruction, whose turns callgrind counts, has that of its neighbour in the block.
+// An estimate is within x % if estimate / truth − 1 lies in ±x %. Weights are the time samples of the instructions that have a
+// truth. The truth of a `rep` instruction is that of its neighbour in the block, because callgrind counts its repetitions.
 
 /** @typedef {import('./answers.mjs').Answer} Answer */
 /** @typedef {{ weight: number, estimate: number | null, truth: number }} Point */
@@ -60,12 +61,13 @@ function judged(procedure, truthAt) {
     .filter(({ truth, samples }) => truth !== null && samples > 0);
 }
 
-/** Figures that a core cannot reach: see `impossible`. */
+/** Returns the least possible figures of instructions (see `impossible`). */
 const least = (instructions, width) => share(sum(instructions, ({ slots }) => slots), instructions.length * width) ?? 0;
 
 /**
- * Figures that no core with this width can have, each as a line. The bound is on places at retirement: instructions, a flag-setting one
- * and the branch behind it counting as one, padding as none, `width` of them a cycle. It is too small rather than too large.
+ * Returns figures that no core with this width can have, each as a line. The bound is the number of places at retirement,
+ * `width` in each cycle. An instruction takes one place; a flag-setting one and the branch after it take one together, padding
+ * takes none. If in doubt, the bound is too small rather than too large.
  * @param {Answer} answer
  * @returns {string[]}
  */

@@ -1,4 +1,4 @@
-// Scores → the absolute table, as text and as one object. Pure.
+// Makes the absolute table from scores, as text and as one object. Pure.
 
 import { bounds, widths } from './score.mjs';
 
@@ -9,7 +9,7 @@ const mean = (values) => {
 const meanEach = (lists) => lists[0]?.map((_, at) => mean(lists.map((list) => list[at]))) ?? [];
 
 /**
- * Means of one way over programs, weighted equally. What concerns claims is a mean over the programs that claim anything.
+ * Returns means of one way over programs, weighted equally. Figures about claims are means over the programs with claims.
  * @param {ReturnType<import('./score.mjs').score>[]} scores
  */
 export function meanOf(scores) {
@@ -50,7 +50,7 @@ const columns = [
 const line = (name, cells) => `${name.padEnd(14)}${cells.map((cell, at) => cell.padStart(columns[at][1])).join('')}`;
 const row = (name, value) => line(name, columns.map(([, , of]) => of(value)));
 
-/** Kernels: estimate / truth of the hot loop, and the same for its interval. */
+/** Returns the row of a kernel: estimate / truth of the hot loop, and the same for its interval. */
 function hotRow(name, { hot }) {
   const number = (value) => (value === null || value === undefined ? '–' : value.toFixed(3)).padStart(7);
   return hot ? `${name.padEnd(14)}${hot.kind.padEnd(10)}${number(hot.ratio)}  [${number(hot.min)},${number(hot.max)} ]` : `${name.padEnd(14)}no samples`;

@@ -1,8 +1,9 @@
-// How often each instruction of a program runs, by callgrind, for any number of passes.
+// Determines with callgrind how often each instruction of a program is executed, for any number of passes.
 //
-// Enters: a row of `programs.mjs`. Leaves: for each object (program or library) and address two numbers, what ran once and what runs in each
-// pass, so that executions = fixed + each × passes. Counts are made of three numbers of passes, the last four times the first; where
-// what a pass adds differs between them by more than `linear_max` the instruction has no truth. Never here: samples.
+// Enters: a row of `programs.mjs`. Leaves: two numbers for each object (program or library) and address: `fixed`, the executions
+// outside of passes, and `each`, the executions in each pass. So executions = fixed + each × passes. callgrind counts runs with
+// one, two and four times a number of passes. If the increase per pass differs between them by more than `linear_max`, the
+// instruction has no truth. Never here: samples.
 
 import { spawnSync } from 'node:child_process';
 import { closeSync, existsSync, mkdirSync, openSync, readdirSync, readFileSync, readSync, realpathSync, renameSync, rmSync, writeFileSync } from 'node:fs';
@@ -14,7 +15,7 @@ import { readObjects } from '../callgrind.mjs';
 /** Allowed relative difference between the work of the first passes and of later ones. */
 const linear_max = 0.02;
 /**
- * Native time of the passes that are counted together. With less, noise of the first pass dominates; with more,
+ * Least native time of the passes that are counted together. With less, noise of the first pass dominates; with more,
  * callgrind takes minutes.
  */
 const counted_ns_min = 40e6;
@@ -46,7 +47,7 @@ export function runFor(program, command, options = {}) {
   return childTime() - before;
 }
 
-/** CPU time of the ended children of this process, in ns. */
+/** Returns the CPU time of the ended children of this process, in ns. */
 function childTime() {
   const [, fields] = readFileSync('/proc/self/stat', 'latin1').split(/\) (.*)$/s);
   const [user, system] = fields.split(' ').slice(13, 15).map(Number);
@@ -92,7 +93,7 @@ function addObjects(sums, objects) {
 }
 
 /**
- * The line through counts of `unit`, 2 `unit` and 4 `unit` passes.
+ * Returns the line through the counts of `unit`, 2 `unit` and 4 `unit` passes.
  * @returns {Line}
  */
 export function lineThrough(one, two, four, unit) {
@@ -131,13 +132,13 @@ function makeTruth(program, at, file) {
   renameSync(`${file}.new`, file);
 }
 
-/** Share of the instructions of `objects` whose counts grow linearly. */
+/** Returns the share of the instructions of `objects` whose counts grow linearly. */
 function linearShare(objects) {
   const all = [...objects.values()].flatMap((lines) => [...lines.values()]);
   return all.filter(({ each }) => !Number.isNaN(each)).length / Math.max(1, all.length);
 }
 
-/** Executions of an instruction in this many passes, scaled if only a part was recorded; null: no truth. */
+/** Returns the executions of an instruction in this many passes, scaled if only a part was recorded; null: no truth. */
 export function executionsAt(lines, address, { passes, share = 1 }) {
   const line = lines?.get(address);
   if (!line || Number.isNaN(line.each)) return null;

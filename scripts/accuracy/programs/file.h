@@ -1,10 +1,10 @@
-// What the drivers share: the whole of a file, and a checksum. Plain C, for C++ as well.
+// Functions that the drivers share: they read a whole file and compute a checksum. The code is valid C and C++.
 #pragma once
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-// The bytes of `path`, a zero after them; never freed. Exits with 2 if it cannot be read.
+// Returns the bytes of the file `path`, followed by a zero; they are never freed. Exits with status 2 if the file cannot be read.
 static inline char *read_file(const char *path, size_t *size) {
   FILE *file = fopen(path, "rb");
   if (!file || fseek(file, 0, SEEK_END) != 0) {
@@ -23,7 +23,7 @@ static inline char *read_file(const char *path, size_t *size) {
   return bytes;
 }
 
-// The memory or an end with 2.
+// Returns memory, or exits with status 2.
 static inline void *must_allocate(size_t size) {
   void *memory = malloc(size);
   if (!memory) exit(2);

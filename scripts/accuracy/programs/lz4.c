@@ -1,4 +1,4 @@
-// lz4: FILE compressed fast and hard, each decompressed several times. Prints the sizes.
+// lz4: compresses FILE at a low and at a high level, and decompresses both several times. Prints the sizes.
 #include <string.h>
 #include "file.h"
 #include "lz4.h"

@@ -1,4 +1,4 @@
-// SQLite: a table filled, indexed, joined, sorted, updated and emptied, in memory. Prints one checksum.
+// SQLite: fills, indexes, joins, sorts, updates and empties a table in memory. Prints one checksum.
 #include <stdio.h>
 #include <stdlib.h>
 #include "sqlite3.h"

@@ -1,4 +1,4 @@
-// zstd: FILE compressed at level 5 and 1 and decompressed again. Prints the sizes.
+// zstd: compresses FILE at levels 5 and 1, and decompresses it again. Prints the sizes.
 #include <string.h>
 #include "file.h"
 #include "zstd.h"

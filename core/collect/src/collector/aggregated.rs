@@ -171,7 +171,7 @@ impl AggregatedEntries {
 
     /// Notes an execution of a program within an interval. If it is the second one, owners that assumed a single execution
     /// are forgotten.
-    fn met(&mut self, (target, execution): Candidate) {
+    fn note_execution(&mut self, (target, execution): Candidate) {
         let Some(sole) = &mut self.sole else { return };
         let known = sole.entry(target).or_insert(Some(execution));
         if known.is_some_and(|known| known != execution) {
@@ -184,7 +184,7 @@ impl AggregatedEntries {
 
     /// Notes programs that began meanwhile.
     pub(super) fn note_started<H: Host>(&mut self, attribution: &mut Attribution<H>) {
-        attribution.started.drain(..).for_each(|candidate| self.met(candidate));
+        attribution.started.drain(..).for_each(|candidate| self.note_execution(candidate));
     }
 
     /// Notes the ID of the executable of a process, as the kernel reports it.

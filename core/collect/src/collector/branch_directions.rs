@@ -1,7 +1,7 @@
-//! Branch directions from samples: what sampled registers say about the code at the sample.
+//! Branch directions: which way the next branch after a sample goes, from the sampled registers.
 //!
-//! Enters: samples with registers. Leaves: derived events, and where to count them. Never here: how registers decide a branch, which
-//! is in [`crate::evidence::branch`].
+//! Enters: samples with registers. Leaves: derived events, and where to count them. Never here: how registers decide a branch
+//! (see [`crate::evidence::branch`]).
 
 use std::collections::hash_map::Entry;
 
@@ -28,9 +28,9 @@ enum Code {
     /// One sample was taken there. Most places never have a second one, so the code was not read. The direction that this
     /// sample would have decided is dropped, whichever it was, so this introduces no bias.
     Unread,
-    /// Registers here decide no branch.
+    /// The registers at this place do not decide a branch.
     Undecided,
-    /// Registers here decide the next branch.
+    /// The registers at this place decide the next branch.
     Decides(Box<NextBranch>),
 }
 

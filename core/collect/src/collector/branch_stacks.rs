@@ -25,9 +25,9 @@ pub struct BranchStacks {
     /// Fall-throughs between two offsets of an image. They are kept because hot code is needed each time counts are handed
     /// out, and decoding costs the most.
     runs: FxHashMap<(ImageIndex, u64, u64), Vec<(u64, u64)>>,
-    /// Number of stacks in the epoch …
+    /// Number of stacks in the epoch.
     stacks: u64,
-    /// … and of their branches that counted, up to the last time counts were handed out.
+    /// Number of their branches that counted, up to the last time that counts were handed out.
     branches: u64,
 }
 
@@ -100,7 +100,7 @@ mod tests {
 
     /// The code is `cmp; je` at offset 0x10; the process's file is mapped at 0x1000, and JIT code at 0x7000.
     #[test]
-    fn stacks_are_summed_for_each_time_that_counts_are_handed_out() {
+    fn branch_stacks_are_summed_between_two_takes() {
         let mut c = collector();
         c.discover([Pid(1)]);
         let map = |start, target| {
@@ -121,7 +121,7 @@ mod tests {
         let [ExecutionEvidence::BranchStacks(transfers)] = &batch.evidence[..] else {
             panic!("{:?}", batch.evidence)
         };
-        let told: Vec<String> = transfers
+        let texts: Vec<String> = transfers
             .iter()
             .map(|t| {
                 format!(
@@ -133,7 +133,7 @@ mod tests {
         // The oldest of three turns has no known predecessor; the last turn of the second stack follows a kernel branch.
         let expected =
             ["/bin/init+12 /bin/init+14 3", "/bin/init+18 /bin/init+10 3", "/lib/a.so+40 /bin/init+10 1"];
-        assert_eq!(told, expected);
+        assert_eq!(texts, expected);
         assert_eq!(c.stacks.counted(), (4, 4));
         let mut images: Vec<&str> = batch.images.iter().map(|i| i.id.as_str()).collect();
         images.sort_unstable();

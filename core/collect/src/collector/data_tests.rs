@@ -3,7 +3,7 @@
 use dwell_profile::{CpuId, Tid};
 
 use super::{
-    tests::{collector, told},
+    tests::{collector, count_lines},
     *,
 };
 use crate::host::Region;
@@ -61,12 +61,12 @@ mod on_x86_64 {
     }
 
     fn rows(c: &mut Collector<FakeHost>) -> String {
-        let rows = told(&c.take()).into_iter().filter(|row| row.starts_with("data"));
+        let rows = count_lines(&c.take()).into_iter().filter(|row| row.starts_with("data"));
         rows.collect::<Vec<_>>().join("\n")
     }
 
     #[test]
-    fn an_address_is_in_an_image_or_in_memory_of_some_kind() {
+    fn data_addresses_are_in_an_image_or_another_kind_of_memory() {
         let mut c = prepared();
         for rax in [0x2008, 0x2008, 0x3010, 0x5000, 0x7123, 0xa810, 0xc000, 0xe000] {
             sample(&mut c, 0x1030, Some((rax, 0xa800)));
@@ -84,7 +84,7 @@ mod on_x86_64 {
     }
 
     #[test]
-    fn what_cannot_be_told_is_counted_by_cause() {
+    fn unknown_data_addresses_are_counted_by_cause() {
         let mut c = prepared();
         sample(&mut c, 0x1010, Some((0x2008, 0)));
         sample(&mut c, 0x1030, None);
@@ -109,7 +109,7 @@ mod on_x86_64 {
     }
 
     #[test]
-    fn more_places_than_are_kept_apart_are_told_by_page() {
+    fn data_addresses_beyond_the_limit_are_counted_by_page() {
         let mut c = prepared();
         c.data.as_mut().unwrap().fill_addresses();
         [0x2008, 0x2010, 0x3008].into_iter().for_each(|rax| sample(&mut c, 0x1030, Some((rax, 0))));

@@ -29,9 +29,9 @@ use crate::host::{
     code_names::{CodeName, NamesWindow},
 };
 
-/// Shortest time between two lookups of names for sampled code …
+/// Shortest time between two lookups of names for sampled code.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// … and the reciprocal of the largest share of time that lookups may take.
+/// The reciprocal of the largest share of time that lookups may take.
 const LOOK_PART: u32 = 200;
 /// Most addresses of a process that are remembered to be named later; further ones stay without a name.
 const NAMELESS_MAX: usize = 1 << 14;

@@ -115,12 +115,12 @@ mod tests {
     }
 
     #[test]
-    fn no_two_names_share_an_offset() {
+    fn two_names_never_share_an_offset() {
         let (mut layout, [first, second]) = (JitLayout::default(), [CodeId(1), CodeId(2)]);
-        let mut told = String::new();
+        let mut text = String::new();
         let mut place = |code, symbol: &ImageSymbol, address| {
             let offset = layout.place(code, symbol, address).unwrap();
-            told += &format!("{:?} {} {address:x} at {offset:x}\n", code, symbol.name);
+            text += &format!("{:?} {} {address:x} at {offset:x}\n", code, symbol.name);
         };
         place(first, &symbol(0x1000, 0x40, "parse"), 0x1004);
         place(second, &symbol(0x1000, 0x40, "parse"), 0x1008);
@@ -136,7 +136,7 @@ mod tests {
             CodeId(1) render 1024 at 4000000000000044
             CodeId(1) next 1040 at 1040
         "#]]
-        .assert_eq(&told);
+        .assert_eq(&text);
         assert_eq!(layout.take_new().len(), 4);
         assert!(layout.take_new().is_empty());
     }
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_has_room_for_so_many_names() {
+    fn names_beyond_the_limit_of_an_image_are_rejected() {
         let mut layout = JitLayout::default();
         for at in 0..SYMBOLS_MAX as u64 {
             assert!(layout.place(CodeId(1), &symbol(at, 1, "x"), at).is_some());

@@ -88,7 +88,7 @@ impl Host for MapHost {
     }
 }
 
-/// A machine on which things happen one after the other.
+/// A simulated machine on which events happen one after the other.
 struct Bench {
     collector: Collector<MapHost>,
     maps: Maps,
@@ -178,15 +178,15 @@ impl Bench {
         }
         let total: u64 = self.counts.values().sum();
         assert_eq!(total, self.collector.counts.tallies()[0].samples, "samples in are samples counted");
-        let told = by_name.iter().map(|((image, name), count)| format!("{image} {name} {count}\n"));
+        let text = by_name.iter().map(|((image, name), count)| format!("{image} {name} {count}\n"));
         let uncertain = self.collector.uncertain_names();
-        let told: String = told.chain([format!("{symbols} symbols, {uncertain} uncertain\n")]).collect();
-        expected.assert_eq(&told);
+        let text: String = text.chain([format!("{symbols} symbols, {uncertain} uncertain\n")]).collect();
+        expected.assert_eq(&text);
     }
 }
 
 #[test]
-fn workers_of_one_program_have_code_of_their_own_at_one_address() {
+fn processes_of_one_program_have_different_code_at_one_address() {
     let mut b = Bench::new();
     b.exec(Pid(10));
     for (pid, name, count) in [(11, "parse", 5), (12, "render", 3), (13, "query", 2), (14, "parse", 1)] {
@@ -213,7 +213,7 @@ fn a_child_has_its_parents_names_until_it_writes_its_own() {
     b.samples(Pid(11), 0x1004, 2);
     b.fork(Pid(11), Pid(12)); // This is a grandchild.
     b.samples(Pid(12), 0x1004, 3);
-    b.write(Pid(10), "1000 40 recompiled"); // By the parent, or by a child with its descriptor: nobody knows.
+    b.write(Pid(10), "1000 40 recompiled"); // The parent or a child with its descriptor may have written it.
     b.samples(Pid(10), 0x1008, 1);
     b.fork(Pid(10), Pid(13));
     b.samples(Pid(13), 0x1004, 4);
@@ -245,7 +245,7 @@ fn an_execution_ends_code_and_names() {
 }
 
 #[test]
-fn code_that_was_replaced_has_no_name_for_the_time_between_two_looks_only() {
+fn replaced_code_is_nameless_only_between_two_lookups() {
     let mut b = Bench::new();
     b.exec(Pid(10));
     b.write(Pid(10), "1000 40 first");
@@ -266,7 +266,7 @@ fn code_that_was_replaced_has_no_name_for_the_time_between_two_looks_only() {
 }
 
 #[test]
-fn names_that_are_written_late_hold_for_their_own_process() {
+fn late_names_apply_to_their_own_process_only() {
     let mut b = Bench::new();
     b.exec(Pid(10));
     b.exec(Pid(20));
@@ -284,7 +284,7 @@ fn names_that_are_written_late_hold_for_their_own_process() {
 }
 
 #[test]
-fn of_a_process_that_ran_already_the_last_name_holds() {
+fn the_last_name_applies_to_a_process_that_already_ran() {
     let mut b = Bench::new();
     b.write(Pid(1), "1000 40 first\n1000 40 last");
     b.collector.discover([Pid(1)]);
@@ -296,7 +296,7 @@ fn of_a_process_that_ran_already_the_last_name_holds() {
 }
 
 #[test]
-fn a_new_epoch_has_its_names_anew() {
+fn names_are_stored_again_in_a_new_epoch() {
     let mut b = Bench::new();
     b.exec(Pid(10));
     b.write(Pid(10), "1000 40 name");
@@ -312,7 +312,7 @@ fn a_new_epoch_has_its_names_anew() {
 }
 
 #[test]
-fn a_thousand_processes_with_equal_names_are_one_image_with_one_set_of_names() {
+fn a_thousand_processes_with_equal_names_share_one_image() {
     let mut b = Bench::new();
     b.exec(Pid(10));
     for pid in 100..1100 {
@@ -338,7 +338,7 @@ fn a_thousand_processes_with_equal_names_are_one_image_with_one_set_of_names() {
 }
 
 #[test]
-fn what_the_kernel_aggregated_stands_under_its_own_processes_names() {
+fn aggregated_samples_get_the_names_of_their_own_process() {
     use crate::entries::{Entry, Place};
     let mut b = Bench::new();
     b.collector.keep_spaces();

@@ -121,7 +121,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn rows_are_in_the_order_of_a_segment_and_each_key_comes_once() {
+    fn rows_are_sorted_and_each_key_occurs_once() {
         let texts = |image: &str, event, app: &str, instance| Texts {
             image: ImageId::named(image),
             event,
@@ -137,13 +137,13 @@ pub(crate) mod tests {
             (texts("aa01", Event::BRANCH_TAKEN, "cc1", 1), 8, 4),
             (texts("aa01", Event::CYCLES, "cc1", 1), 7, 5),
         ]);
-        let mut told = Vec::new();
+        let mut lines = Vec::new();
         rows.hand_out(&mut |run| {
             let rows: Vec<String> = run.rows.iter().map(|(offset, n)| format!("{}: {n}", offset.0)).collect();
-            told.push(format!("{} {} {}#{} {rows:?}", run.image, run.event.name(), run.app, run.instance));
+            lines.push(format!("{} {} {}#{} {rows:?}", run.image, run.event.name(), run.app, run.instance));
         });
         assert_eq!(
-            told,
+            lines,
             [
                 r#"aa01 branch-taken cc1#1 ["8: 4"]"#,
                 r#"aa01 cycles as#3 ["4: 3", "9: 5"]"#,

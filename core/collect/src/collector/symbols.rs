@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn symbols_stay_storable() {
+    fn symbols_stay_within_the_limits_of_a_segment() {
         let mut c = collector();
         let image = c.attribution.images.jit(&"java".into());
         let symbol = |at: usize, name: &str| ImageSymbol {

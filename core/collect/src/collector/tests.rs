@@ -88,7 +88,7 @@ impl Host for FakeHost {
         if pid == Pid(1) { data_tests::memory() } else { Vec::new() }
     }
 
-    /// Each file has `cmp eax, ecx; je` at offset 0x10 and `mov rax, [rax]` at 0x30, and no other code.
+    /// Returns the code of a file: `cmp eax, ecx; je` at offset 0x10 and `mov rax, [rax]` at 0x30.
     fn code(&mut self, _image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize {
         if offset == 0x30 {
             bytes[..3].copy_from_slice(&[0x48, 0x8b, 0]);
@@ -144,17 +144,17 @@ pub(super) fn collector() -> Collector<FakeHost> {
 }
 
 /// Returns the counts as text: `event image+offset app#instance count`.
-pub(super) fn told(batch: &Batch) -> Vec<String> {
-    let tell = |(k, n): (&SampleKey, &u64)| {
+pub(super) fn count_lines(batch: &Batch) -> Vec<String> {
+    let line = |(k, n): (&SampleKey, &u64)| {
         format!("{} {}+{:x} {}#{} {n}", k.event, k.image, k.offset.0, k.app, k.instance)
     };
-    let mut lines: Vec<String> = batch.rows.counts().iter().map(tell).collect();
+    let mut lines: Vec<String> = batch.rows.counts().iter().map(line).collect();
     lines.sort();
     lines
 }
 
 #[test]
-fn samples_land_by_what_was_mapped_at_their_time() {
+fn samples_are_attributed_by_the_mappings_at_their_time() {
     let mut c = collector();
     c.discover([Pid(1)]);
     let map =
@@ -197,7 +197,7 @@ fn samples_land_by_what_was_mapped_at_their_time() {
         cpu-clock kernel+8 [idle]#0 1
         cpu-clock unknown+10 unknown#0 1
         cpu-clock unknown+1004 cc1-13#1 1"#]]
-    .assert_eq(&told(&batch).join("\n"));
+    .assert_eq(&count_lines(&batch).join("\n"));
     let symbols: Vec<String> =
         batch.images.iter().flat_map(|i| i.symbols.iter().map(|s| s.name.clone())).collect();
     assert_eq!(symbols.len(), 3, "two of the kernel's, one of the JIT's: {symbols:?}");
@@ -206,7 +206,7 @@ fn samples_land_by_what_was_mapped_at_their_time() {
 }
 
 #[test]
-fn what_was_forgotten_of_a_living_process_is_read_again() {
+fn forgotten_mappings_of_a_live_process_are_read_again() {
     let mut c = collector();
     c.discover([Pid(1)]);
     assert_eq!(c.attribution.processes.forget_least_recent(0), 1);
@@ -220,7 +220,7 @@ fn what_was_forgotten_of_a_living_process_is_read_again() {
     c.apply(1, side(heap)); // It comes too late to be read: the machine shows the first state.
     c.apply(2, sample(Mode::User, Pid(1), 0x1004));
     c.apply(3, sample(Mode::User, Pid(1), 0x1008));
-    assert_eq!(told(&c.take()), ["cpu-clock /bin/init+4 init#1 1", "cpu-clock /bin/init+8 init#1 1"]);
+    assert_eq!(count_lines(&c.take()), ["cpu-clock /bin/init+4 init#1 1", "cpu-clock /bin/init+8 init#1 1"]);
     assert_eq!(c.counts.unknown().total(), 0);
 }
 
@@ -245,13 +245,13 @@ fn registers_decide_branches() {
         branch-taken /bin/init+12 init#1 2
         cpu-clock /bin/init+10 init#1 4
         cpu-clock /bin/init+20 init#1 1"#]]
-    .assert_eq(&told(&c.take()).join("\n"));
+    .assert_eq(&count_lines(&c.take()).join("\n"));
 }
 
 /// Time of a system call is charged to the `syscall`, two bytes before its return address; time of a fault is charged to the
 /// faulting instruction; time without a user's pc is not charged.
 #[test]
-fn the_kernels_time_is_charged_to_who_entered_it() {
+fn kernel_time_is_charged_to_the_user_code_that_entered_it() {
     let mut c = collector();
     c.discover([Pid(1)]);
     let mut sample = |user_pc: u64, rcx: u64, has_registers: bool| {
@@ -273,13 +273,14 @@ fn the_kernels_time_is_charged_to_who_entered_it() {
     sample(0x1020, 7, false);
     sample(0, 7, true);
     let batch = c.take();
-    let charged: Vec<String> = told(&batch).into_iter().filter(|row| row.contains("kernel-time")).collect();
+    let charged: Vec<String> =
+        count_lines(&batch).into_iter().filter(|row| row.contains("kernel-time")).collect();
     expect_test::expect![[r#"
         kernel-time /bin/init+10 init#1 1
         kernel-time /bin/init+20 init#1 2"#]]
     .assert_eq(&charged.join("\n"));
     assert_eq!(
-        told(&batch).iter().filter(|row| row.starts_with("cpu-clock")).count(),
+        count_lines(&batch).iter().filter(|row| row.starts_with("cpu-clock")).count(),
         1,
         "one place in the kernel"
     );
@@ -316,7 +317,7 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
 }
 
 #[test]
-fn samples_in_a_window_are_dropped_and_its_counts_kept() {
+fn samples_during_breakpoint_counts_are_dropped_and_the_counts_kept() {
     let mut c = collector();
     c.discover([Pid(1)]);
     let at = |c: &mut Collector<FakeHost>, time_ns, tid| {
@@ -337,14 +338,14 @@ fn samples_in_a_window_are_dropped_and_its_counts_kept() {
 }
 
 #[test]
-fn kernel_threads_go_by_their_names() {
+fn kernel_threads_are_named_without_their_suffix() {
     let mut c = collector();
     let kthreadd = c.attribution.apps.uncounted("kthreadd");
     c.attribution.processes.discover(Pid(2), dwell_attribution::Process::new(kthreadd, true));
     c.apply(0, side(SideBandRecord::Fork { pid: Pid(30), parent_pid: Pid(2) }));
     c.apply(1, side(SideBandRecord::Comm { pid: Pid(30), tid: Tid(30), comm: "kworker/1:2-events".into() }));
     c.apply(2, sample(Mode::Kernel, Pid(30), KERNEL));
-    assert_eq!(told(&c.take()), ["cpu-clock kernel+0 kworker#0 1"]);
+    assert_eq!(count_lines(&c.take()), ["cpu-clock kernel+0 kworker#0 1"]);
 }
 
 #[test]
@@ -365,11 +366,11 @@ fn unused_targets_are_swept() {
         );
     }
     c.apply(0, sample(Mode::User, Pid(1), 0x10_0001));
-    let before = told(&c.take());
+    let before = count_lines(&c.take());
     c.reap(0);
     assert_eq!(c.attribution.images.targets(), 2);
     c.apply(0, sample(Mode::User, Pid(1), 0x10_0001));
-    assert_eq!(told(&c.take()), before);
+    assert_eq!(count_lines(&c.take()), before);
 }
 
 #[test]
@@ -379,7 +380,7 @@ fn missed_exits_are_noticed_after_a_loss() {
     c.apply(0, side(SideBandRecord::Fork { pid: Pid(9), parent_pid: Pid(1) }));
     c.refresh([Pid(1)], 100);
     c.apply(1, sample(Mode::User, Pid(9), 0x1004)); // Late records still find the process.
-    assert_eq!(told(&c.take()), ["cpu-clock /bin/init+4 init#1 1"]);
+    assert_eq!(count_lines(&c.take()), ["cpu-clock /bin/init+4 init#1 1"]);
     c.reap(u64::MAX);
     assert_eq!(c.tracked().0, 1, "9 is gone");
 }
@@ -397,7 +398,7 @@ impl Random {
 /// Pages of a process: page number → file and offset.
 type Pages = BTreeMap<u64, (String, u64)>;
 
-/// What really happened on the simulated machine.
+/// The true history of the simulated machine.
 #[derive(Default)]
 struct Truth {
     /// Pages of each live process (page → file and offset), and its application.
@@ -413,7 +414,7 @@ const CPUS: u64 = 4;
 const PAGE: u64 = 0x1000;
 
 impl Truth {
-    /// Lets one thing happen, and returns the records of it.
+    /// Makes one event happen, and returns its records.
     fn step(&mut self, random: &mut Random) -> Vec<OwnedRecord> {
         let pids: Vec<Pid> = self.processes.keys().copied().collect();
         let pid = pids[random.below(pids.len() as u64) as usize];
@@ -529,12 +530,12 @@ fn samples_in_are_samples_stored_plus_losses() {
         let batch = c.take();
         assert_eq!(batch.rows.counts().values().sum::<u64>(), truth.samples);
         let expected: Vec<String> = truth.counts.iter().map(|(key, n)| format!("{key} {n}")).collect();
-        assert_eq!(told(&batch), expected);
+        assert_eq!(count_lines(&batch), expected);
     }
 }
 
 #[test]
-fn dimensions_are_those_of_the_samples_time() {
+fn dimensions_have_their_values_at_the_samples_time() {
     let mut c = collector();
     c.keep_dimensions(Dimension::ALL.into_iter().collect());
     c.discover([Pid(1)]);
@@ -548,7 +549,7 @@ fn dimensions_are_those_of_the_samples_time() {
         on(Pid(1), Tid(1), Some(CpuId(0))),
         on(Pid(1), Tid(1), Some(CpuId(0))),
         side(SideBandRecord::BeginThread { tid: Tid(7), parent_pid: Pid(1), parent_tid: Tid(1) }),
-        on(Pid(1), Tid(7), Some(CpuId(1))), // it has the name of its creator
+        on(Pid(1), Tid(7), Some(CpuId(1))), // it still has the name of its creator
         side(SideBandRecord::Comm { pid: Pid(1), tid: Tid(7), comm: "io".into() }),
         on(Pid(1), Tid(7), Some(CpuId(1))),
         side(SideBandRecord::BeginThread { tid: Tid(9), parent_pid: Pid(1), parent_tid: Tid(7) }),
@@ -557,17 +558,17 @@ fn dimensions_are_those_of_the_samples_time() {
         side(SideBandRecord::Exec { pid: Pid(9), comm: "cc1".into() }),
         on(Pid(9), Tid(9), Some(CpuId(1))),
         side(SideBandRecord::EndThread { tid: Tid(9) }),
-        on(Pid(9), Tid(9), Some(CpuId(1))), // exited, so its number is nobody's
+        on(Pid(9), Tid(9), Some(CpuId(1))), // exited, so no thread has its number
         on(Pid(0), Tid(0), Some(CpuId(1))),
     ];
     (0..).zip(items).for_each(|(time, item)| c.apply(time, item));
     let batch = c.take();
-    let tell = |(k, n): (&SampleKey, &u64)| {
+    let line = |(k, n): (&SampleKey, &u64)| {
         let d = k.dimensions.as_ref().unwrap();
         let text = |text: &Option<std::sync::Arc<str>>| text.as_deref().unwrap().to_owned();
         format!("{}@{} {} {n}", text(&d.thread), d.cpu.unwrap(), text(&d.cgroup))
     };
-    let mut lines: Vec<String> = batch.rows.counts().iter().map(tell).collect();
+    let mut lines: Vec<String> = batch.rows.counts().iter().map(line).collect();
     lines.sort();
     let expected = [
         "@1  1", // the idle task

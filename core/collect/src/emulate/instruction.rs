@@ -1,6 +1,7 @@
 //! Instruction bytes → how to emulate them.
 //!
-//! Enters: code. Leaves: a [`PreparedInstruction`]. Cost: decoding, and encoding a few instructions; done once for each address.
+//! Enters: code. Leaves: a [`PreparedInstruction`]. Preparing decodes one instruction and encodes a few; it is done once for
+//! each address.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
@@ -17,7 +18,7 @@ use crate::{
 pub enum Kind {
     /// The processor executes it, perhaps with a memory operand.
     Native(Entry, Option<Access>),
-    /// It changes nothing that matters here.
+    /// It changes nothing that affects the next instructions.
     Nothing,
     Lea,
     /// A direct jump.
@@ -50,10 +51,10 @@ pub enum Kind {
 pub struct Access {
     /// The operand's size.
     pub bytes: usize,
-    /// Its bytes are needed: they are read, or kept in part.
+    /// Whether its bytes must be loaded, because the instruction reads them or overwrites only a part of them.
     pub is_read: bool,
     pub is_written: bool,
-    /// A mask may leave out some or all of it.
+    /// Whether a mask may exclude some or all of its bytes.
     pub is_partial: bool,
 }
 
@@ -110,7 +111,7 @@ impl PreparedInstruction {
         }
     }
 
-    /// Whether these bytes, padded with zeros, begin with this instruction.
+    /// Returns whether these bytes, padded with zeros, begin with this instruction.
     pub fn matches(&self, code: [u8; 16]) -> bool {
         self.mask > 0 && u128::from_le_bytes(code) & self.mask == self.code
     }

@@ -2,8 +2,8 @@
 //!
 //! Enters: blocks of memory, read when they are first needed. Leaves: bytes. Never here: a write to the thread.
 //!
-//! Code that accesses memory in no order touches single words, so a block is small. Code that accesses it in order touches
-//! the next block soon: the second access to a page reads the rest of the page with it.
+//! Code with random accesses needs single words, so a block is small. Code with sequential accesses soon needs the next block,
+//! so the second access to a page reads the rest of the page, too.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -171,7 +171,7 @@ impl<F: Fetch> Memory<F> {
 mod tests {
     use super::*;
 
-    /// Each word holds its address; what was read is noted.
+    /// A memory in which each word contains its address. It records which addresses were read.
     #[derive(Default)]
     struct FakeCode(Vec<(u64, usize)>);
 
@@ -186,23 +186,23 @@ mod tests {
     }
 
     #[test]
-    fn little_is_read_of_pages_that_are_touched_once() {
+    fn single_accesses_read_one_block_and_sequential_ones_the_page() {
         let mut memory = Memory::new(FakeCode::default());
         for page in 10..2010 {
             let at = page * PAGE_BYTES as u64 + 0x408;
             assert_eq!(memory.read_word(at), Ok(at));
         }
         assert_eq!((memory.fetch.0.len(), memory.blocks.len()), (2000, 2000));
-        // In order the second block brings the page.
+        // Sequential accesses read the whole page with the second block.
         let mut memory = Memory::new(FakeCode::default());
         (0..512).for_each(|n| assert_eq!(memory.read_word(0xa000 + 8 * n), Ok(0xa000 + 8 * n)));
         assert_eq!(memory.fetch.0, [(0xa000, 256), (0xa000, 4096)]);
     }
 
     #[test]
-    fn writes_are_kept_when_the_page_comes() {
+    fn writes_survive_the_read_of_their_page() {
         let mut memory = Memory::new(FakeCode::default());
-        memory.write(0xa0fc, &[7; 8]).unwrap(); // In two blocks.
+        memory.write(0xa0fc, &[7; 8]).unwrap(); // This word is in two blocks.
         memory.write(0xa010, &[1, 2]).unwrap();
         assert_eq!(memory.read_word(0xa800), Ok(0xa800));
         assert_eq!(memory.read_word(0xa0fc), Ok(u64::from_le_bytes([7; 8])));

@@ -1,4 +1,4 @@
-//! String instructions: all repetitions are one step.
+//! Emulates string instructions. All repetitions of an instruction are one step.
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
@@ -7,7 +7,7 @@ use crate::x86::Flags;
 
 /// The direction flag: string instructions go to lower addresses.
 const DIRECTION: u64 = 1 << 10;
-/// Emulation ends after so many repetitions.
+/// Number of repetitions after which emulation ends.
 const REPETITIONS_MAX: u32 = 256 << 10;
 
 /// The work of one repetition.

@@ -1,9 +1,9 @@
-//! Programs of a few instructions, in memory of one page of code and one of data.
+//! Tests the emulator with programs of a few instructions, in a memory of one page of code and one of data.
 
 use super::*;
 use crate::emulate::memory::PAGE_BYTES;
 
-/// Code at 0x1000, a stack page at 0x2000, nothing else.
+/// A memory with code at 0x1000 and a stack page at 0x2000.
 struct Small(Vec<u8>);
 
 impl Fetch for Small {
@@ -21,7 +21,7 @@ fn thread(code: &[u8]) -> Thread<Small> {
     Thread { registers, pc: 0x1000, fs: 0, gs: 0, memory: Memory::new(Small(code.to_vec())) }
 }
 
-/// Without taking the test process's exceptions.
+/// Returns an emulator that does not handle the exceptions of the test process.
 fn emulator() -> Emulator {
     Emulator::with(Processor::new().unwrap())
 }
@@ -58,7 +58,7 @@ fn writes_stay_in_the_copy_and_are_read_back() {
 }
 
 #[test]
-fn strings_are_repeated_at_once() {
+fn string_repetitions_are_one_step() {
     // 0: rep stosb; 2: repne scasb; 4: std; 5: movsq; 7: ud2
     let code = [0xf3, 0xaa, 0xf2, 0xae, 0xfd, 0x48, 0xa5, 0x0f, 0x0b];
     let mut thread = thread(&code);
@@ -85,7 +85,7 @@ fn code_that_changes_itself_is_decoded_again() {
 }
 
 #[test]
-fn addresses_are_made_of_all_their_parts() {
+fn addresses_use_base_index_scale_and_displacement() {
     // 0: mov rax, [rbx+rcx*4-8]; 5: mov rdx, [rip+0xff4]; c: mov esi, [ebx+ecx*4-8]
     let code =
         [0x48, 0x8b, 0x44, 0x8b, 0xf8, 0x48, 0x8b, 0x15, 0xf4, 0x0f, 0, 0, 0x67, 0x8b, 0x74, 0x8b, 0xf8];
@@ -99,7 +99,7 @@ fn addresses_are_made_of_all_their_parts() {
 }
 
 #[test]
-fn changed_code_is_learnt_anew() {
+fn changed_code_is_prepared_again() {
     let mut emulator = emulator();
     for (code, expected) in [([0xb0, 1], 1), ([0xb0, 2], 2)] {
         let mut thread = thread(&code); // mov al, …

@@ -36,9 +36,9 @@ use crate::{
 
 /// Length of a window if the thread runs. If all places are hot it counts some 300 to 1,000 executions.
 const WINDOW: Duration = Duration::from_millis(3);
-/// Running time in ns that a thread must reach in a window that began while it waited for a processor …
+/// Running time in ns that a thread must reach in a window that began while it waited for a processor.
 const RUNNING_NS_MIN: u64 = 1_000_000;
-/// … and the longest time to wait for that.
+/// The longest time to wait until the thread has run for [`RUNNING_NS_MIN`].
 const WAIT: Duration = Duration::from_millis(30);
 /// Approximate cost in ns of setting breakpoints: the thread is interrupted to load its debug registers.
 const SETTING_NS: f64 = 20_000.0;
@@ -293,7 +293,7 @@ fn cause(error: &io::Error) -> String {
 mod tests {
     use super::*;
 
-    /// The code is two blocks in this process: `mov eax, edi; add eax, 1; jmp …` twice.
+    /// The code of this test consists of two blocks: `mov eax, edi; add eax, 1; jmp …` twice.
     #[test]
     fn program_counters_of_a_block_are_one_place() {
         if cfg!(not(target_arch = "x86_64")) {

@@ -63,12 +63,12 @@ pub struct BurstRecorder {
     /// Allowed share of the target's CPU time.
     budget: f64,
     next_cpu_ns: Option<f64>,
-    asked: Option<Asked>,
+    pending: Option<PendingRequest>,
     /// Average cost of a burst in ns.
     cost_ns: f64,
     /// Whether threads that cannot be followed may be single-stepped.
     may_step: bool,
-    /// Whether threads can be followed on this machine, as far as we know.
+    /// Whether threads can be followed on this machine, as far as is known.
     is_followed: bool,
     denied: u32,
     record: BurstsRecord,
@@ -77,14 +77,14 @@ pub struct BurstRecorder {
 
 /// A burst that was requested and not answered yet.
 #[derive(Clone, Copy)]
-struct Asked {
+struct PendingRequest {
     pid: Pid,
     tid: Tid,
     at_ns: u64,
     cpu_ns: f64,
 }
 
-impl Asked {
+impl PendingRequest {
     /// Returns whether samples still wait for the answer.
     fn is_waited_for(&self) -> bool {
         now_ns().saturating_sub(self.at_ns) < WAIT_NS_MAX
@@ -99,7 +99,7 @@ impl BurstRecorder {
             tracer: Some(Stepper::fork()?),
             budget: budget_percent / 100.0,
             next_cpu_ns: None,
-            asked: None,
+            pending: None,
             cost_ns: COST_NS_FIRST,
             may_step,
             is_followed: true,
@@ -127,12 +127,12 @@ impl BurstRecorder {
     /// Returns the time from which samples may come from a thread that is being single-stepped. They must wait for the
     /// answer, but not forever: a thread in an uninterruptible disk wait blocks the helper too.
     pub fn since_ns(&self) -> Option<u64> {
-        self.asked.filter(Asked::is_waited_for).map(|a| a.at_ns)
+        self.pending.filter(PendingRequest::is_waited_for).map(|a| a.at_ns)
     }
 
     /// Requests bursts of a thread if it is time. `cpu_ns` is the target's CPU time so far.
     pub fn offer(&mut self, pid: Pid, tid: Tid, cpu_ns: f64) {
-        if self.asked.is_some() || self.record.stepping_ns as f64 > self.budget * cpu_ns {
+        if self.pending.is_some() || self.record.stepping_ns as f64 > self.budget * cpu_ns {
             return;
         }
         let gap_ns = self.cost_ns / self.budget;
@@ -154,7 +154,7 @@ impl BurstRecorder {
         let order = Order { how, steps_max, bursts: bursts.clamp(1, BURSTS_MAX), delay_ns, seed };
         let Some(tracer) = &mut self.tracer else { return };
         match tracer.request(pid, tid, &order) {
-            Ok(()) => self.asked = Some(Asked { pid, tid, at_ns: now_ns(), cpu_ns }),
+            Ok(()) => self.pending = Some(PendingRequest { pid, tid, at_ns: now_ns(), cpu_ns }),
             Err(_) => self.give_up(),
         }
     }
@@ -167,14 +167,14 @@ impl BurstRecorder {
     /// Waits for the bursts requested at the end of collection, for a limited time, and returns them.
     pub fn take_last(&mut self) -> Vec<(u64, RawBurst)> {
         let bursts = self.take_within(LAST_MS);
-        if self.asked.take().is_some() {
+        if self.pending.take().is_some() {
             count(&mut self.record.refused, UNANSWERED);
         }
         bursts
     }
 
     fn take_within(&mut self, timeout_ms: u32) -> Vec<(u64, RawBurst)> {
-        let (Some(asked), Some(tracer)) = (self.asked, &mut self.tracer) else { return Vec::new() };
+        let (Some(pending), Some(tracer)) = (self.pending, &mut self.tracer) else { return Vec::new() };
         let bursts = match tracer.reply(timeout_ms) {
             Ok(Some(bursts)) => bursts,
             Ok(None) => return Vec::new(),
@@ -183,16 +183,16 @@ impl BurstRecorder {
                 return Vec::new();
             }
         };
-        self.asked = None;
-        self.record.cpu_ns = asked.cpu_ns as u64;
-        bursts.into_iter().filter_map(|steps| self.account(asked, steps)).collect()
+        self.pending = None;
+        self.record.cpu_ns = pending.cpu_ns as u64;
+        bursts.into_iter().filter_map(|steps| self.account(pending, steps)).collect()
     }
 
     /// Records the result and the cost of a burst.
-    fn account(&mut self, asked: Asked, mut steps: Steps) -> Option<(u64, RawBurst)> {
+    fn account(&mut self, pending: PendingRequest, mut steps: Steps) -> Option<(u64, RawBurst)> {
         if steps.ending.is_refusal() && steps.ending != Ending::InKernel {
-            count(&mut self.record.refused, cause(steps.ending, asked.pid));
-            self.next_cpu_ns = Some(asked.cpu_ns + RETRY_CPU_NS);
+            count(&mut self.record.refused, cause(steps.ending, pending.pid));
+            self.next_cpu_ns = Some(pending.cpu_ns + RETRY_CPU_NS);
             self.note_denial(steps.ending);
             return None;
         }
@@ -202,14 +202,14 @@ impl BurstRecorder {
         match steps.ending {
             Ending::Complete => {}
             // The thread was stopped in vain, but stopping it costs time too.
-            Ending::InKernel => count(&mut self.record.refused, cause(steps.ending, asked.pid)),
-            ending => count(&mut self.record.cut_short, cause(ending, asked.pid)),
+            Ending::InKernel => count(&mut self.record.refused, cause(steps.ending, pending.pid)),
+            ending => count(&mut self.record.cut_short, cause(ending, pending.pid)),
         }
         if self.is_followed && !steps.is_followed {
             // Threads cannot be followed here: this one was not.
             (self.is_followed, self.cost_ns) = (false, COST_NS_STEPPED);
         }
-        if !steps.is_followed && !asked.is_waited_for() {
+        if !steps.is_followed && !pending.is_waited_for() {
             count(&mut self.record.cut_short, LATE);
         }
         if steps.is_followed {
@@ -217,15 +217,15 @@ impl BurstRecorder {
         }
         self.cost_ns += (cost_ns as f64 - self.cost_ns) / 8.0;
         if steps.ending == Ending::InKernel {
-            self.next_cpu_ns = Some(asked.cpu_ns + RETRY_CPU_NS);
+            self.next_cpu_ns = Some(pending.cpu_ns + RETRY_CPU_NS);
         } else {
-            self.draw(asked.cpu_ns);
+            self.draw(pending.cpu_ns);
         }
         if steps.pcs.len() > 1 {
             self.record.bursts += 1;
             self.record.steps += steps.pcs.len() as u64 - 1;
         }
-        let (pid, tid, end_ns) = (asked.pid, asked.tid, steps.end_ns);
+        let (pid, tid, end_ns) = (pending.pid, pending.tid, steps.end_ns);
         let stepped_until_ns = if steps.is_followed { 0 } else { end_ns };
         Some((steps.begin_ns, RawBurst { pid, tid, stepped_until_ns, pcs: steps.pcs }))
     }
@@ -242,7 +242,7 @@ impl BurstRecorder {
 
     /// Ends path bursts because the helper process is gone.
     fn give_up(&mut self) {
-        (self.asked, self.tracer) = (None, None);
+        (self.pending, self.tracer) = (None, None);
         count(&mut self.record.refused, HELPER_ENDED);
     }
 
@@ -297,41 +297,41 @@ fn is_traced(pid: Pid) -> bool {
 mod tests {
     use super::*;
 
-    fn asked() -> Asked {
-        Asked { pid: Pid(std::process::id()), tid: Tid(std::process::id()), at_ns: 0, cpu_ns: 1e9 }
+    fn pending() -> PendingRequest {
+        PendingRequest { pid: Pid(std::process::id()), tid: Tid(std::process::id()), at_ns: 0, cpu_ns: 1e9 }
     }
 
     fn ended(ending: Ending, pcs: Vec<u64>) -> Steps {
         Steps { ending, begin_ns: 1, end_ns: 2, cost_ns: 1, pcs, is_followed: true }
     }
 
-    fn tell(bursts: &mut BurstRecorder, ending: Ending, times: u32) {
-        (0..times).for_each(|_| drop(bursts.account(asked(), ended(ending, Vec::new()))));
+    fn account_times(bursts: &mut BurstRecorder, ending: Ending, times: u32) {
+        (0..times).for_each(|_| drop(bursts.account(pending(), ended(ending, Vec::new()))));
     }
 
     #[test]
-    fn one_who_must_not_step_gives_up_where_nobody_can_be_followed() {
+    fn bursts_end_if_threads_can_be_neither_followed_nor_stepped() {
         let mut bursts = BurstRecorder::start(1.0, false).unwrap();
-        tell(&mut bursts, Ending::NotPermitted, DENIED_MAX - 1);
+        account_times(&mut bursts, Ending::NotPermitted, DENIED_MAX - 1);
         assert!(bursts.is_on());
-        tell(&mut bursts, Ending::NotPermitted, 1);
+        account_times(&mut bursts, Ending::NotPermitted, 1);
         assert!(!bursts.is_on());
         assert_eq!(bursts.record().refused, [("not permitted".to_owned(), u64::from(DENIED_MAX))].into());
 
         let mut bursts = BurstRecorder::start(1.0, false).unwrap();
-        tell(&mut bursts, Ending::CannotFollow, 1);
+        account_times(&mut bursts, Ending::CannotFollow, 1);
         assert!(!bursts.is_on());
     }
 
     #[test]
-    fn one_who_was_asked_for_goes_on_and_so_does_one_who_had_a_burst() {
-        let mut asked_for = BurstRecorder::start(1.0, true).unwrap();
-        tell(&mut asked_for, Ending::NotPermitted, 10 * DENIED_MAX);
-        assert!(asked_for.is_on());
+    fn requested_bursts_continue_and_so_do_bursts_after_a_first_success() {
+        let mut requested = BurstRecorder::start(1.0, true).unwrap();
+        account_times(&mut requested, Ending::NotPermitted, 10 * DENIED_MAX);
+        assert!(requested.is_on());
 
         let mut bursts = BurstRecorder::start(1.0, false).unwrap();
-        assert!(bursts.account(asked(), ended(Ending::Complete, vec![1, 2, 3, 4])).is_some());
-        tell(&mut bursts, Ending::NotPermitted, 10 * DENIED_MAX);
+        assert!(bursts.account(pending(), ended(Ending::Complete, vec![1, 2, 3, 4])).is_some());
+        account_times(&mut bursts, Ending::NotPermitted, 10 * DENIED_MAX);
         assert!(bursts.is_on());
     }
 }

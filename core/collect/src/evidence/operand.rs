@@ -1,10 +1,11 @@
 //! The memory that the instruction at a sampled pc refers to, computed from the sample's registers.
 //!
-//! Enters: the bytes at a sampled pc; the registers of a sample there. Leaves: an address. Never here: memory of the sampled
-//! process, and whose the address is (see `collector/data.rs`). x86-64 only.
+//! Enters: the bytes at a sampled pc, and the registers of a sample there. Leaves: an address. Never here: memory of the
+//! sampled process, and what is at the address (see `collector/data.rs`). x86-64 only.
 //!
-//! The instruction has not executed when the sample is taken, so its operands' registers still have the values that it will use.
-//! In order it is the instruction that was waited for, out of order usually the one after it (docs/measured.md).
+//! The instruction has not executed when the sample is taken, so the registers of its operands still have the values that it
+//! will use. On a processor that executes in order, the sampled instruction is the one that was waiting; on an out-of-order
+//! processor it is usually the one after it (docs/measured.md).
 
 use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, UsedMemory};
 
@@ -28,8 +29,8 @@ pub enum Operand {
 }
 
 impl Operand {
-    /// Decodes the operand of the instruction at the start of `code`. Of several operands, as `movs` has, it is the one that is
-    /// read.
+    /// Decodes the operand of the instruction at the start of `code`. If there are several, as in `movs`, returns the one that
+    /// is read.
     pub fn decode(code: &[u8]) -> Operand {
         let instruction = Decoder::with_ip(64, code, 0, DecoderOptions::NONE).decode();
         if instruction.code() == Code::INVALID {

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_not_simply_the_next_is_kept() {
+    fn only_transfers_to_other_than_the_next_instruction_are_kept() {
         check(&[0, 3, 0, 3, 0, 3, 5], "3>0x2 3>5x1", 0);
         check(&[5, 5, 5, 5, 7], "", 0);
         check(&[7, 100, 12], "7>100x1 100>12x1", 0);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_without_a_step_is_none() {
+    fn a_burst_without_a_step_is_dropped() {
         let id = |_| ImageId::named("a");
         assert!(burst(&[3], place, kind, id).is_none());
         assert!(burst(&[], place, kind, id).is_none());

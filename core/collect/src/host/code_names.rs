@@ -139,18 +139,18 @@ mod tests {
         let addresses = [0x1002, 0x1009, 0x1015, 0x5000];
         let mut finder = Finder::new(&addresses, window);
         let end = find_in_perf_map(map.as_bytes(), &mut finder, false);
-        let told = finder.finish().into_iter().zip(addresses).map(|(name, address)| match name {
+        let text = finder.finish().into_iter().zip(addresses).map(|(name, address)| match name {
             CodeName::Named(s) => format!("{address:x} {:x}+{:x} {}\n", s.offset.0, s.size_bytes, s.name),
             other => format!("{address:x} {other:?}\n"),
         });
-        let told: String = told.chain([format!("read {end}\n")]).collect();
-        expected.assert_eq(&told);
+        let text: String = text.chain([format!("read {end}\n")]).collect();
+        expected.assert_eq(&text);
     }
 
     const MAP: &str = "1000 10 old\n1010 20 next one\nxyz\n1000 8 new\n5000 1 half";
 
     #[test]
-    fn the_last_entry_before_the_window_holds() {
+    fn the_last_entry_before_the_window_applies() {
         check(
             MAP,
             NamesWindow { since: 1000, until: None },

@@ -132,14 +132,14 @@ mod tests {
     /// A window that begins after everything was written.
     const BEFORE: NamesWindow = NamesWindow { since: u64::MAX, until: None };
 
-    fn told(bytes: &[u8], addresses: &[u64], window: NamesWindow) -> Vec<String> {
+    fn names(bytes: &[u8], addresses: &[u64], window: NamesWindow) -> Vec<String> {
         let mut finder = Finder::new(addresses, window);
         find_in_jitdump(bytes, &mut finder);
-        let tell = |name| match name {
+        let describe = |name| match name {
             CodeName::Named(s) => format!("{}@{:x}+{}", s.name, s.offset.0, s.size_bytes),
             other => format!("{other:?}"),
         };
-        finder.finish().into_iter().map(tell).collect()
+        finder.finish().into_iter().map(describe).collect()
     }
 
     #[test]
@@ -156,19 +156,19 @@ mod tests {
         let dumped = dump(&records);
         let addresses = [0x100f, 0x1010, 0x2001, 0x2009, 0x9003];
         assert_eq!(
-            told(&dumped, &addresses, BEFORE),
+            names(&dumped, &addresses, BEFORE),
             ["first@1000+16", "Unknown", "old@2000+16", "new é@2008+16", "first@9000+16"]
         );
         assert_eq!(
-            told(&dumped, &addresses, NamesWindow::default()),
+            names(&dumped, &addresses, NamesWindow::default()),
             ["first@1000+16", "Unknown", "old@2000+16", "Ambiguous", "first@9000+16"]
         );
         assert_eq!(
-            told(&dumped[..dumped.len() / 2], &[0x1001], BEFORE),
+            names(&dumped[..dumped.len() / 2], &[0x1001], BEFORE),
             ["first@1000+16"],
             "cut short: what there is"
         );
-        assert_eq!(told(b"", &[1], BEFORE), ["Unknown"]);
+        assert_eq!(names(b"", &[1], BEFORE), ["Unknown"]);
     }
 
     #[test]

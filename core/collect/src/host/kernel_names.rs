@@ -98,7 +98,7 @@ mod tests {
     use dwell_attribution::{Modules, read_kernel};
 
     #[test]
-    fn a_file_tells_what_memory_does() {
+    fn symbols_in_a_file_equal_those_in_memory() {
         let line = |n: u64| format!("{:x} T symbol_{n}\n", 0xffff_ffff_8100_0000 + n * n * 16);
         let text: String = (0..777).map(line).collect();
         let symbols = || read_kernel(text.as_bytes(), Modules::default()).1;

@@ -83,31 +83,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_mounted_twice_is_found_by_its_file_system() {
+    fn files_mounted_twice_are_found_by_their_file_system() {
         let theirs = b"21 1 8:1 /containers/a\\040b / rw - ext4 /dev/sda1 rw\n\
             22 21 0:40 / /usr rw - overlay overlay rw\nbroken\n";
         let ours = b"30 1 8:1 / / rw - ext4 /dev/sda1 rw\n\
             31 30 8:1 /containers /srv rw - ext4 /dev/sda1 rw\n\
             32 30 0:40 / /var/lib/c/1/merged rw - overlay overlay rw\n";
-        let told = |path: &str, id| paths_of(Path::new(path), id, theirs, ours);
+        let results = |path: &str, id| paths_of(Path::new(path), id, theirs, ours);
         assert_eq!(
-            told("/bin/app", 21),
+            results("/bin/app", 21),
             [PathBuf::from("/containers/a b/bin/app"), "/srv/a b/bin/app".into()]
         );
-        assert_eq!(told("/usr/bin/app", 22), [PathBuf::from("/var/lib/c/1/merged/bin/app")]);
-        assert!(told("/usr/bin/app", 23).is_empty());
+        assert_eq!(results("/usr/bin/app", 22), [PathBuf::from("/var/lib/c/1/merged/bin/app")]);
+        assert!(results("/usr/bin/app", 23).is_empty());
     }
 
     #[test]
-    fn escapes_are_undone_and_nothing_else() {
-        let told = |word: &[u8]| unescaped(word).into_os_string().into_vec();
-        assert_eq!(told(br"/a\040b\134\011"), b"/a b\\\t");
-        assert_eq!(told(br"/a\04"), br"/a\04");
-        assert_eq!(told(br"/\999\777"), br"/\999\777");
+    fn only_valid_escapes_are_decoded() {
+        let results = |word: &[u8]| unescaped(word).into_os_string().into_vec();
+        assert_eq!(results(br"/a\040b\134\011"), b"/a b\\\t");
+        assert_eq!(results(br"/a\04"), br"/a\04");
+        assert_eq!(results(br"/\999\777"), br"/\999\777");
     }
 
     #[test]
-    fn our_own_files_are_where_they_are() {
+    fn our_own_files_have_their_own_paths() {
         let path = std::env::current_exe().unwrap().canonicalize().unwrap();
         let file = File::open(&path).unwrap();
         assert_eq!(path_from_here(&file, Pid(std::process::id())), Some(path));

@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_control_group_is_that_of_version_2_or_what_stands_for_it() {
+    fn the_control_group_of_version_2_or_its_substitute_is_used() {
         let of = |text| parse_cgroup(text);
         assert_eq!(of("0::/system.slice/docker-3f.scope\n"), Some("/system.slice/docker-3f.scope"));
         let hybrid = "9:name=systemd:/user.slice/u.scope\n4:memory:/user.slice/very/long\n0::/\n";
@@ -192,33 +192,33 @@ mod tests {
             7f9c66100000-7f9c66101000 rwxp 00000000 00:00 0 \n\
             7f9c66200000-7f9c66201000 r-xs 00000000 00:01 77                         /memfd:jit (deleted)\n\
             broken\n";
-        let told: String = parse_maps(maps, None).iter().map(|m| format!("{m:x?}\n")).collect();
+        let text: String = parse_maps(maps, None).iter().map(|m| format!("{m:x?}\n")).collect();
         expect![[r#"
             (5618eb922000, 5618eb946000, 4000, File { path: "/usr/bin/my grep", deleted: true, tag: Inode { device: fe00, inode: 3c5dc, version: None } })
             (7f9c660c3000, 7f9c660c5000, 0, Vdso)
             (7f9c66100000, 7f9c66101000, 0, Anonymous)
             (7f9c66200000, 7f9c66201000, 0, Anonymous)
         "#]]
-        .assert_eq(&told);
+        .assert_eq(&text);
         let program = |inode| parse_maps(maps, Some(inode)).last().unwrap().3.program();
         assert_eq!((program(77).as_deref(), program(78)), (Some("memfd:jit"), None), "executed from memory");
     }
 
     #[test]
-    fn holes_in_files_tell_what_was_there() {
+    fn anonymous_holes_are_preceded_by_the_hidden_file_mapping() {
         let maps = b"1000-2000 r--p 00000000 fe:00 7 /bin/big\n\
             2000-4000 rwxp 00000000 00:00 0 \n\
             4000-5000 r-xp 00003000 fe:00 7 /bin/big\n\
             7000-8000 rwxp 00000000 00:00 0 \n";
-        let tell = |(s, e, o, t): &MapsLine| format!("{s:x}-{e:x} {o:x} {:?}\n", t.program());
-        let told: String = parse_maps(maps, None).iter().map(tell).collect();
+        let describe = |(s, e, o, t): &MapsLine| format!("{s:x}-{e:x} {o:x} {:?}\n", t.program());
+        let text: String = parse_maps(maps, None).iter().map(describe).collect();
         expect![[r#"
             2000-4000 1000 Some("big")
             2000-4000 0 None
             4000-5000 3000 Some("big")
             7000-8000 0 None
         "#]]
-        .assert_eq(&told);
+        .assert_eq(&text);
     }
 
     #[test]
@@ -239,17 +239,17 @@ mod tests {
     }
 
     #[test]
-    fn processors_are_told() {
+    fn processors_are_parsed() {
         let x86 = "vendor_id\t: AuthenticAMD\ncpu family\t: 25\nmodel\t\t: 17\nmodel name\t: AMD EPYC\nstepping\t: 1\n";
         let arm = "CPU implementer\t: 0x41\nCPU part\t: 0xd0c\nCPU revision\t: 1\n";
-        let tell = |text: &str, arch| {
+        let describe = |text: &str, arch| {
             let c = parse_cpuinfo(text, arch, 2);
             format!("{} {} '{}' {}/{}/{}", c.arch, c.vendor, c.model_name, c.family, c.model, c.stepping)
         };
-        assert_eq!(tell(x86, "x86_64"), "x86_64 AuthenticAMD 'AMD EPYC' 25/17/1");
-        assert_eq!(tell(arm, "aarch64"), "aarch64 0x41 '' 65/3340/1");
+        assert_eq!(describe(x86, "x86_64"), "x86_64 AuthenticAMD 'AMD EPYC' 25/17/1");
+        assert_eq!(describe(arm, "aarch64"), "aarch64 0x41 '' 65/3340/1");
         let riscv = "processor\t: 0\nuarch\t\t: sifive,u74-mc\nmvendorid\t: 0x489\n\
                      marchid\t\t: 0x8000000000000007\nmimpid\t\t: 0x4210427\n";
-        assert_eq!(tell(riscv, "riscv64"), "riscv64 0x489 'sifive,u74-mc' 1161/7/0");
+        assert_eq!(describe(riscv, "riscv64"), "riscv64 0x489 'sifive,u74-mc' 1161/7/0");
     }
 }

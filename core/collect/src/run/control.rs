@@ -183,7 +183,7 @@ fn exchange(mut stream: UnixStream, request: &Request) -> io::Result<Answer> {
 fn unexpected(database: &Database, answer: &Answer) -> CollectError {
     let why = match answer {
         Answer::Failed { why } => format!("failed: {why}"),
-        other => format!("answered something else: {other:?}"),
+        other => format!("gave an unexpected answer: {other:?}"),
     };
     failed(&database.path().join(SOCKET), why)
 }
@@ -213,7 +213,7 @@ fn read_line(stream: &UnixStream) -> io::Result<String> {
 pub struct ControlServer {
     /// `Some` until this value is dropped.
     requests: Option<Receiver<(Request, Sender<Answer>)>>,
-    asked: Option<Arc<OwnedFd>>,
+    request_event: Option<Arc<OwnedFd>>,
     stop: Stop,
     thread: Option<JoinHandle<()>>,
     folder: PathBuf,
@@ -224,7 +224,7 @@ pub struct ControlServer {
 struct Waiting {
     sender: Sender<(Request, Sender<Answer>)>,
     /// An eventfd that becomes readable when requests wait.
-    asked: Option<Arc<OwnedFd>>,
+    request_event: Option<Arc<OwnedFd>>,
 }
 
 impl ControlServer {
@@ -235,26 +235,26 @@ impl ControlServer {
             .map_err(|source| CollectError::System { action: "listen for `dwell status`", source })?;
         let (sender, requests) = channel();
         // Without the eventfd requests are answered slightly later.
-        let asked = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Arc::new);
-        let waiting = Waiting { sender, asked: asked.clone() };
+        let request_event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).ok().map(Arc::new);
+        let waiting = Waiting { sender, request_event: request_event.clone() };
         let stop = Stop::new();
         let thread = std::thread::spawn({
             let stop = stop.clone();
             move || serve(&listener, &waiting, &stop)
         });
         let (folder, thread) = (database.path().to_owned(), Some(thread));
-        Ok(ControlServer { requests: Some(requests), asked, stop, thread, folder, socket })
+        Ok(ControlServer { requests: Some(requests), request_event, stop, thread, folder, socket })
     }
 
     /// Returns a descriptor that is readable while requests wait for [`ControlServer::answer`].
-    pub fn asked(&self) -> Option<BorrowedFd<'_>> {
-        self.asked.as_deref().map(AsFd::as_fd)
+    pub fn request_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.request_event.as_deref().map(AsFd::as_fd)
     }
 
     /// Answers all waiting requests.
     pub fn answer(&self, mut answer: impl FnMut(Request) -> Answer) {
-        if let Some(asked) = &self.asked {
-            let _ = rustix::io::read(asked, &mut [0; 8]); // Before they are taken: later requests set it again.
+        if let Some(event) = &self.request_event {
+            let _ = rustix::io::read(event, &mut [0; 8]); // First of all, because later requests set it again.
         }
         for (request, reply) in self.requests.iter().flat_map(Receiver::try_iter) {
             let _ = reply.send(answer(request)); // The client may be gone.
@@ -286,9 +286,9 @@ fn bind(folder: &Path, socket: &Path) -> io::Result<UnixListener> {
 }
 
 fn serve(listener: &UnixListener, requests: &Waiting, stop: &Stop) {
-    while !stop.is_asked() {
+    while !stop.is_requested() {
         match listener.accept() {
-            Ok(_) if stop.is_asked() => {}
+            Ok(_) if stop.is_requested() => {}
             Ok((stream, _)) => drop(serve_one(stream, requests)), // A broken client does not concern us.
             Err(_) => std::thread::sleep(AFTER_ERROR),
         }
@@ -300,7 +300,7 @@ fn serve_one(mut stream: UnixStream, requests: &Waiting) -> io::Result<()> {
     stream.set_write_timeout(Some(CLIENT_PATIENCE))?;
     let answer = match serde_json::from_str(&read_line(&stream)?) {
         Ok(request) => pass_on(request, requests),
-        Err(error) => Answer::Failed { why: format!("that is no request: {error}") },
+        Err(error) => Answer::Failed { why: format!("invalid request: {error}") },
     };
     write_line(&mut stream, &answer)
 }
@@ -311,8 +311,8 @@ fn pass_on(request: Request, requests: &Waiting) -> Answer {
     if requests.sender.send((request, reply)).is_err() {
         return gone();
     }
-    if let Some(asked) = &requests.asked {
-        let _ = rustix::io::write(asked, &1_u64.to_ne_bytes()); // It only fails if it is readable anyway.
+    if let Some(event) = &requests.request_event {
+        let _ = rustix::io::write(event, &1_u64.to_ne_bytes()); // This only fails if it is readable already.
     }
     match answer.recv_timeout(ANSWER_PATIENCE) {
         Ok(answer) => answer,
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_are_answered_and_failures_told() {
+    fn requests_are_answered_and_failures_reported() {
         let answer = |request| match request {
             Request::Flush => Answer::Flushed { samples: 7 },
             Request::NewEpoch { name } => Answer::Failed { why: format!("the name {name:?} is taken") },
@@ -360,25 +360,25 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_told_until_it_is_answered() {
+    fn a_request_is_signalled_until_it_is_answered() {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
         let server = ControlServer::listen(&database).unwrap();
-        let asked = server.asked().expect("an eventfd");
-        let is_asked = |seconds| {
+        let request_fd = server.request_fd().expect("an eventfd");
+        let has_request = |seconds| {
             let patience = Timespec { tv_sec: seconds, tv_nsec: 0 };
-            poll(&mut [PollFd::from_borrowed_fd(asked, PollFlags::IN)], Some(&patience)).unwrap() > 0
+            poll(&mut [PollFd::from_borrowed_fd(request_fd, PollFlags::IN)], Some(&patience)).unwrap() > 0
         };
-        assert!(!is_asked(0));
+        assert!(!has_request(0));
         let client = std::thread::spawn(move || flush(&database).unwrap());
-        assert!(is_asked(60), "nobody is kept waiting for a round to end");
+        assert!(has_request(60), "a request does not wait for the end of a round");
         server.answer(|_| Answer::Flushed { samples: 3 });
-        assert!(!is_asked(0) && client.join().unwrap() == 3);
+        assert!(!has_request(0) && client.join().unwrap() == 3);
     }
 
     #[test]
-    fn garbage_and_silence_harm_nobody() {
+    fn garbage_and_silent_clients_do_no_harm() {
         with_server(
             |_| Answer::Flushed { samples: 1 },
             |database| {
@@ -387,7 +387,7 @@ mod tests {
                 drop(connect());
                 let mut garbage = connect();
                 garbage.write_all(b"{\"request\": \"dance\"}\n").unwrap();
-                assert!(read_line(&garbage).unwrap().contains("that is no request"));
+                assert!(read_line(&garbage).unwrap().contains("invalid request"));
                 assert_eq!(flush(database).unwrap(), 1);
                 let mode = fs::metadata(database.path().join(SOCKET)).unwrap().permissions().mode();
                 assert_eq!(mode & 0o777, 0o600);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_daemon_that_ends_lets_those_go_who_wait() {
+    fn waiting_clients_are_released_when_the_daemon_ends() {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
         let server = ControlServer::listen(&database).unwrap();
@@ -409,11 +409,11 @@ mod tests {
     }
 
     #[test]
-    fn without_a_daemon_that_is_said() {
+    fn a_missing_daemon_is_reported() {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
         assert!(matches!(status(&database), Err(CollectError::NoDaemon(_))));
-        drop(UnixListener::bind(folder.path().join(SOCKET)).unwrap()); // a stale socket
+        drop(UnixListener::bind(folder.path().join(SOCKET)).unwrap()); // This leaves a stale socket.
         assert!(matches!(status(&database), Err(CollectError::NoDaemon(_))));
     }
 }

@@ -141,11 +141,11 @@ impl Running {
     /// running.
     fn interrupt(&mut self, stop: &Stop) -> bool {
         let Running::Command { child, signalled, .. } = self else { return true };
-        let told = *signalled.get_or_insert_with(|| {
+        let signalled_at = *signalled.get_or_insert_with(|| {
             stop.pass_on(rustix::process::Pid::from_child(child));
             Instant::now()
         });
-        told.elapsed() > GRACE
+        signalled_at.elapsed() > GRACE
     }
 
     fn exit(self) -> Option<ExitStatus> {
@@ -179,9 +179,9 @@ fn run(
         }
         flushing.when_due(session, progress);
         if running.has_ended() {
-            return stop.is_asked();
+            return stop.is_requested();
         }
-        if stop.is_asked() {
+        if stop.is_requested() {
             if running.interrupt(stop) {
                 return true;
             }
@@ -219,7 +219,7 @@ impl Flushing {
         if now >= self.next {
             return self.now(session, progress).is_ok();
         }
-        self.is_due(session) && self.report(session.store_counted(), session, progress).is_ok()
+        self.is_due(session) && self.report_failure(session.store_counted(), session, progress).is_ok()
     }
 
     /// Stores now.
@@ -230,10 +230,10 @@ impl Flushing {
     ) -> Result<(), dwell_profile::DatabaseError> {
         self.next = Instant::now() + self.every;
         let flushed = session.flush();
-        self.report(flushed, session, progress)
+        self.report_failure(flushed, session, progress)
     }
 
-    fn report(
+    fn report_failure(
         &mut self,
         flushed: Result<(), dwell_profile::DatabaseError>,
         session: &Session,
@@ -242,7 +242,7 @@ impl Flushing {
         match &flushed {
             Ok(()) => progress(Progress::Flushed { samples: session.samples() }),
             Err(error) if !self.failing => progress(Progress::Warning(format!(
-                "{error}; sampling goes on, the samples are kept in memory and stored when that is possible"
+                "{error}; sampling continues, and the samples are kept in memory until they can be stored"
             ))),
             Err(_) => {}
         }

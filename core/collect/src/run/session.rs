@@ -399,7 +399,7 @@ impl Session {
     pub fn store_counted(&mut self) -> Result<(), DatabaseError> {
         let batch = self.collector.take();
         for record in &batch.images {
-            self.keeping.met(record, || self.collector.file(&record.id)); // The file may be closed soon.
+            self.keeping.note_image(record, || self.collector.file(&record.id)); // The file may be closed soon.
         }
         self.collector.reap(now_ns());
         let stored = self.store.put(batch);
@@ -523,7 +523,7 @@ fn add_notes(opened: &mut OpenedSource, host: &LinuxHost, branches: bool, is_who
         opened.notes.push(note.to_owned());
     }
     if is_whole_machine && !sees_all_processes() {
-        let note = "in a pid namespace: programs outside of it are shown as [outside], and most of their code as unknown";
+        let note = "dwell runs in a pid namespace: programs outside of it are shown as [outside], and most of their code as unknown";
         opened.notes.push(note.to_owned());
     }
     if features.escaped > 0 {
@@ -534,7 +534,7 @@ fn add_notes(opened: &mut OpenedSource, host: &LinuxHost, branches: bool, is_who
         opened.notes.push(note);
     }
     if branches && !features.registers {
-        let note = "no branch directions: this kernel does not sample registers";
+        let note = "branch directions are not recorded: this kernel does not sample registers";
         opened.notes.push(note.to_owned());
     }
 }
@@ -542,7 +542,7 @@ fn add_notes(opened: &mut OpenedSource, host: &LinuxHost, branches: bool, is_who
 /// Returns the note about branch stacks where a processor may support them.
 fn branch_stacks_note(opened: &OpenedSource, hz: u32) -> Option<String> {
     if opened.source.features().branch_stacks {
-        return Some(format!("branch stacks (LBR, BRBE) are recorded, some {hz} a second of a busy CPU"));
+        return Some(format!("branch stacks (LBR, BRBE) are recorded, about {hz} per second of a busy CPU"));
     }
     let is_asked = hz > 0 && opened.source.backend() == Backend::Perf;
     (is_asked && opened.configs.iter().any(EventConfig::is_hardware))

@@ -1,4 +1,4 @@
-//! A flag that ends a collection.
+//! Flags that end a collection or begin a new epoch. Signals and other threads set them.
 
 use std::{
     fs::File,
@@ -15,21 +15,21 @@ use rustix::{
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-/// Stands for a request that no signal made.
+/// Value of the flag if the program itself requested the end.
 const BY_PROGRAM: usize = usize::MAX;
 
-/// Ends a collection, from another thread or by a signal; what was collected is stored first. Clones share one flag: 0, the
-/// signal's number, or [`BY_PROGRAM`].
+/// Requests the end of a collection, from another thread or by a signal. The collection stores its samples first. Clones
+/// share one flag: 0, the number of the signal, or [`BY_PROGRAM`].
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<AtomicUsize>);
 
 impl Stop {
-    /// Not asked for yet.
+    /// Creates a flag that is not set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asked for by SIGINT or SIGTERM.
+    /// Creates a flag that SIGINT and SIGTERM set.
     pub fn on_signals() -> io::Result<Self> {
         let stop = Self::new();
         for signal in [SIGINT, SIGTERM] {
@@ -38,17 +38,18 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Asks for it.
+    /// Requests the end.
     pub fn stop(&self) {
-        let _ = self.0.compare_exchange(0, BY_PROGRAM, Ordering::Relaxed, Ordering::Relaxed); // A signal was first.
+        // An error means that a signal has set the flag already.
+        let _ = self.0.compare_exchange(0, BY_PROGRAM, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Whether it was asked for.
-    pub fn is_asked(&self) -> bool {
+    /// Returns whether the end was requested.
+    pub fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0
     }
 
-    /// The signal that asked for it.
+    /// Returns the signal that requested the end, if it was a signal.
     pub fn signal(&self) -> Option<Signal> {
         match self.0.load(Ordering::Relaxed) as i32 {
             SIGINT => Some(Signal::INT),
@@ -57,44 +58,44 @@ impl Stop {
         }
     }
 
-    /// Sends a command the signal that ended its collection, or SIGTERM where none did. A Ctrl-C has reached it already: many
-    /// programs take a second one for impatience.
+    /// Sends a command the signal that ended its collection, or SIGTERM if there was none. A Ctrl-C is not sent again,
+    /// because it has already reached the command, and many programs abort at a second one.
     pub fn pass_on(&self, command: Pid) {
         let signal = self.signal().unwrap_or(Signal::TERM);
         if signal != Signal::INT || !is_in_foreground() {
-            let _ = kill_process(command, signal); // Where it fails, the command has ended.
+            let _ = kill_process(command, signal); // An error means that the command has ended.
         }
     }
 }
 
-/// Whether a Ctrl-C at the terminal is for us and our children.
+/// Returns whether a Ctrl-C at the terminal reaches us and our children.
 fn is_in_foreground() -> bool {
     File::open("/dev/tty").is_ok_and(|terminal| tcgetpgrp(terminal).is_ok_and(|group| group == getpgrp()))
 }
 
-/// Asks for a new epoch, by SIGHUP. Clones share one flag.
+/// Requests a new epoch, from another thread or by SIGHUP. Clones share one flag.
 #[derive(Clone, Debug, Default)]
 pub struct Renew(Arc<AtomicBool>);
 
 impl Renew {
-    /// Not asked for yet, and by nobody but us.
+    /// Creates a flag that is not set, and that no signal sets.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asked for by SIGHUP.
+    /// Creates a flag that SIGHUP sets.
     pub fn on_signal() -> io::Result<Self> {
         let renew = Self::new();
         signal_hook::flag::register(SIGHUP, renew.0.clone())?;
         Ok(renew)
     }
 
-    /// Asks for it.
+    /// Requests a new epoch.
     pub fn ask(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was asked for since the last call.
+    /// Returns whether a new epoch was requested since the last call, and clears the flag.
     pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }

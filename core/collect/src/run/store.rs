@@ -239,7 +239,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_bound_is_for_what_the_database_refuses() {
+    fn the_bound_applies_to_refused_batches_only() {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
         let mut store = Store::begin(&database.writer().unwrap(), epoch(), 10).unwrap();

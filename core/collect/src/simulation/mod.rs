@@ -1,9 +1,9 @@
-//! Deterministic simulation: a machine of CPUs, rings, processes and losses, interleaved by a seed, beside the real
-//! merger and collector. Required of every seed: samples in = samples stored + samples lost; and where no record was
-//! lost or late, each sample stands under the image, offset, application and execution that it really was in.
+//! Deterministic simulation: CPUs, rings, processes and losses are simulated and interleaved by a seed; the merger and the
+//! collector are the real ones. For every seed, samples in = samples stored + samples lost. If no record was lost or late,
+//! each sample is stored under the image, offset, application and execution in which it was taken.
 //!
 //! `DWELL_SIMULATION_SEED=N cargo test -p dwell-collect simulation` replays one seed; `DWELL_SIMULATION_SEEDS=N` runs
-//! so many.
+//! the first N seeds.
 
 mod random;
 mod world;
@@ -27,10 +27,11 @@ use crate::{
     source::{merge::Merger, owned_record::OwnedRecord},
 };
 
-/// As long as a session waits for records on their way.
+/// Time in ns for which a session waits for records that are not visible yet.
 const WINDOW_NS: u64 = 5_000_000;
 
-/// The machine as the collector looks at it: always as it is now, whatever the time of the record that made it look.
+/// The machine as the collector queries it: always in its present state, whatever the time of the record that caused the
+/// query.
 struct SimulatedHost(Rc<RefCell<World>>);
 
 impl ImageFiles for SimulatedHost {
@@ -90,25 +91,25 @@ impl Host for SimulatedHost {
     }
 }
 
-/// Counts of one execution, or of what has none: `image+offset` → samples.
+/// Counts of one execution, or of samples without an execution: `image+offset` → samples.
 type Places = BTreeMap<String, u64>;
-/// The executions of each application, as their places: instances' numbers are the collector's own affair, but no two
-/// executions may share one, nor one have two.
+/// The executions of each application, each as its counts. The numbers of instances are not compared, but no two executions
+/// may share a number, and none may have two.
 type ByApp = BTreeMap<String, Vec<Places>>;
 
-/// A run: the machine, and the collector's loop beside it.
+/// A run of the simulation: the machine, and the loop of the collector.
 struct Run {
     world: Rc<RefCell<World>>,
     random: Random,
     collector: Collector<SimulatedHost>,
     merger: Merger<OwnedRecord>,
-    /// What was stored: (epoch, app, instance) → places.
+    /// The stored counts: (epoch, app, instance) → places.
     stored: BTreeMap<(u32, String, u32), Places>,
     epoch: u32,
-    /// Samples before that time belong to the epoch; the next one starts here.
+    /// The end of each epoch so far: earlier samples belong to it, later ones to the next epoch.
     epoch_ends: Vec<u64>,
     tallies: (u64, u64),
-    /// When /proc was read after a loss.
+    /// Time at which /proc was last read after a loss.
     refreshed_at: u64,
 }
 
@@ -202,16 +203,16 @@ impl Run {
         self.add_tallies();
     }
 
-    /// Samples in = samples stored + samples lost, whatever happened.
+    /// Checks that samples in = samples stored + samples lost, whatever happened.
     fn check_sums(&self) {
         let world = self.world.borrow();
         let stored: u64 = self.stored.values().flat_map(BTreeMap::values).sum();
-        assert_eq!(stored, self.tallies.0, "samples told are samples stored");
+        assert_eq!(stored, self.tallies.0, "every counted sample is stored");
         assert_eq!(self.tallies.1, world.samples_missing + world.side_missing, "losses");
         assert_eq!(world.samples.len() as u64, stored + world.samples_missing, "samples in");
     }
 
-    /// What was stored, by epoch.
+    /// Returns the stored counts of an epoch.
     fn stored_in(&self, epoch: u32) -> ByApp {
         let mut by_app = ByApp::new();
         for ((_, app, _), places) in self.stored.iter().filter(|((e, ..), _)| *e == epoch) {
@@ -221,7 +222,7 @@ impl Run {
         by_app
     }
 
-    /// What happened, by epoch.
+    /// Returns the true counts of an epoch.
     fn happened_in(&self, epoch: u32) -> ByApp {
         let start = epoch.checked_sub(1).map_or(0, |before| self.epoch_ends[before as usize]);
         let end = self.epoch_ends.get(epoch as usize).copied().unwrap_or(u64::MAX);
@@ -239,7 +240,7 @@ impl Run {
         by_app
     }
 
-    /// Every sample stands where it really was.
+    /// Checks that every sample is stored where it was taken.
     fn check_places(&self) {
         (0..=self.epoch).for_each(|epoch| self.check_epoch(epoch));
     }
@@ -249,7 +250,8 @@ impl Run {
         assert!(stored == happened, "epoch {epoch}:\n{}", difference(&stored, &happened));
     }
 
-    /// As [`Run::check_epoch`], but for executions: whose birth went missing with its parent's name is another one.
+    /// Checks the same as [`Run::check_epoch`], but adds up the executions of an application: a process whose fork was lost
+    /// counts as another execution.
     fn check_apps(&self, epoch: u32) {
         let together = |mut by_app: ByApp| {
             for executions in by_app.values_mut() {
@@ -264,7 +266,7 @@ impl Run {
         assert!(stored == happened, "epoch {epoch}:\n{}", difference(&stored, &happened));
     }
 
-    /// Nobody is remembered who is long gone; after losses, once /proc has been read again.
+    /// Checks that processes are forgotten after they have ended. After losses, this holds once /proc has been read again.
     fn check_memory(&mut self) {
         let now = self.world.borrow().now;
         if self.world.borrow().side_missing > 0 || self.merger.late > 0 {
@@ -277,23 +279,23 @@ impl Run {
     }
 }
 
-/// Executions that are on one side only.
+/// Describes the executions that are on one side only.
 fn difference(stored: &ByApp, happened: &ByApp) -> String {
     let apps: BTreeSet<&String> = stored.keys().chain(happened.keys()).collect();
     let only = |of: &ByApp, other: &ByApp, app: &String| {
         let missing = |places: &&Places| other.get(app).is_none_or(|all| !all.contains(places));
         of.get(app).into_iter().flatten().filter(missing).cloned().collect::<Vec<_>>()
     };
-    let tell = |app: &&String| {
+    let describe = |app: &&String| {
         let (more, less) = (only(stored, happened, app), only(happened, stored, app));
-        let told = !more.is_empty() || !less.is_empty();
-        told.then(|| format!("{app}:\n  stored   {more:?}\n  happened {less:?}\n"))
+        let differs = !more.is_empty() || !less.is_empty();
+        differs.then(|| format!("{app}:\n  stored   {more:?}\n  happened {less:?}\n"))
     };
-    apps.iter().filter_map(tell).collect()
+    apps.iter().filter_map(describe).collect()
 }
 
 impl Run {
-    /// No ring is too small any more, and /proc has been read since the last loss.
+    /// Makes the rings large enough from now on, and reads /proc after the last loss.
     fn recover(&mut self) {
         self.world.borrow_mut().make_room();
         let merger = &mut self.merger;
@@ -305,7 +307,7 @@ impl Run {
         };
         let now = self.world.borrow().now;
         self.apply_until(now);
-        // Nothing is on its way: /proc of now is not held against records of a moment ago.
+        // No record is on its way, so no older record is compared with the present state of /proc.
         self.collector.take_gaps();
         self.collector.refresh(pids, now);
         self.flush();
@@ -323,7 +325,7 @@ fn simulate(seed: u64, habits: Habits, rounds: u32) -> Run {
     run
 }
 
-/// The seeds to run: one by name, or so many from 0.
+/// Returns the seeds to run: the one that the environment names, or the first `count` ones.
 fn seeds(count: u64) -> Vec<u64> {
     let number = |name| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     match number("DWELL_SIMULATION_SEED") {
@@ -333,7 +335,7 @@ fn seeds(count: u64) -> Vec<u64> {
 }
 
 #[test]
-fn where_nothing_is_lost_each_sample_stands_where_it_was() {
+fn without_losses_each_sample_is_stored_where_it_was_taken() {
     for seed in seeds(300) {
         let cpus = 1 + seed % 6;
         let mut run = simulate(seed, Habits { cpus, ring: 100_000, pauses: false }, 60);
@@ -345,7 +347,7 @@ fn where_nothing_is_lost_each_sample_stands_where_it_was() {
 }
 
 #[test]
-fn where_rings_are_small_every_sample_is_stored_or_counted_as_lost() {
+fn with_small_rings_every_sample_is_stored_or_counted_as_lost() {
     for seed in seeds(200) {
         let mut run =
             simulate(seed, Habits { cpus: 1 + seed % 4, ring: 4 + seed as usize % 30, pauses: false }, 60);
@@ -355,7 +357,7 @@ fn where_rings_are_small_every_sample_is_stored_or_counted_as_lost() {
 }
 
 #[test]
-fn where_records_are_late_every_sample_is_stored() {
+fn with_late_records_every_sample_is_stored() {
     for seed in seeds(100) {
         let mut run =
             simulate(seed, Habits { cpus: 2 + seed % 3, ring: 50 + seed as usize % 100, pauses: true }, 60);
@@ -364,9 +366,9 @@ fn where_records_are_late_every_sample_is_stored() {
     }
 }
 
-/// Mappings, executions and exits that went missing are made up for by /proc.
+/// Reading /proc makes up for lost mappings, executions and exits.
 #[test]
-fn after_a_loss_and_a_look_at_proc_each_sample_stands_where_it_was() {
+fn after_a_loss_and_a_refresh_each_sample_is_stored_where_it_was_taken() {
     for seed in seeds(200) {
         let habits = Habits { cpus: 1 + seed % 4, ring: 3 + seed as usize % 9, pauses: false };
         println!("seed {seed}: {habits:?}; alone: DWELL_SIMULATION_SEED={seed}");

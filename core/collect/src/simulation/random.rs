@@ -1,11 +1,11 @@
-//! Seeded random numbers; the same seed, the same machine.
+//! Seeded random numbers: the same seed gives the same machine.
 
-/// A small generator: variety is needed here, not quality.
+/// A linear congruential generator. Its quality suffices, because only variety is needed here.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed.
+    /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         let mut random = Random(seed ^ 0x9e37_79b9_7f4a_7c15);
         random.next();
@@ -17,17 +17,17 @@ impl Random {
         self.0 >> 33
     }
 
-    /// In 0..n.
+    /// Returns a number in 0..n.
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
 
-    /// Once in n times.
+    /// Returns true once in `n` times on average.
     pub fn once_in(&mut self, n: u64) -> bool {
         self.below(n) == 0
     }
 
-    /// One of them.
+    /// Returns one of the elements.
     pub fn pick<T: Copy>(&mut self, of: &[T]) -> T {
         of[self.below(of.len() as u64) as usize]
     }

@@ -1,8 +1,8 @@
-//! A simulated machine: processes that fork, execute, map and die, pids that are used again at once, CPUs that write
-//! records into rings of their own. Everything that happens is remembered with the truth beside it.
+//! A simulated machine: processes fork, execute, map and end; pids are reused at once; each CPU writes records into its own
+//! ring. The machine remembers where each sample was taken.
 //!
-//! Enters: a seed's random numbers. Leaves: records as a source hands them out, and for each sample where it really
-//! was. Never here: anything of the collector's.
+//! Enters: the random numbers of a seed. Leaves: records as a source hands them out, and the true place of each sample. Never
+//! here: code of the collector.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,30 +20,30 @@ use crate::{
 };
 
 pub const PAGE: u64 = 0x1000;
-/// Pages of user space that anything maps.
+/// Number of pages of user space in which processes map files.
 const PAGES: u64 = 24;
 pub const KERNEL: u64 = 0xffff_ffff_8100_0000;
 pub const KERNEL_BYTES: u64 = 0x1000;
-/// Few, so that they are used again soon.
+/// Number of pids. It is small, so that pids are reused soon.
 const PIDS: u64 = 24;
 pub const INIT: u32 = 1;
 const KTHREADD: u32 = 2;
 
-/// What a machine may do.
+/// The properties of a simulated machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Habits {
-    /// How many CPUs.
+    /// Number of CPUs.
     pub cpus: u64,
-    /// Records that a ring holds.
+    /// Number of records that a ring holds.
     pub ring: usize,
-    /// A CPU may stop between stamping a record and showing it, for longer than the merger waits.
+    /// Whether a CPU may pause between stamping a record and making it visible, for longer than the merger waits.
     pub pauses: bool,
 }
 
-/// One execution of a program, numbered over all that ever were.
+/// The number of an execution of a program, counted over the whole run.
 pub type Execution = u32;
 
-/// What lies on a page.
+/// The content of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Page {
     File { path: String, offset: u64 },
@@ -53,48 +53,48 @@ enum Page {
 /// A process.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Its executable's name, or the kernel thread's.
+    /// Name of its executable, or of the kernel thread.
     pub app: String,
-    /// Its execution; 0 for kernel threads.
+    /// Number of its execution; 0 for kernel threads.
     pub execution: Execution,
     pub kernel_thread: bool,
     pages: BTreeMap<u64, Page>,
-    /// Threads beside the first one.
+    /// Number of threads beside the first one.
     threads: u64,
-    /// The first thread has ended, the others go on.
+    /// Whether the first thread has ended while others continue.
     headless: bool,
 }
 
-/// Where a sample really was.
+/// The true origin of a sample.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Truth {
-    /// `image+offset`.
+    /// The place, as `image+offset`.
     pub place: String,
     pub app: String,
     pub execution: Execution,
 }
 
-/// A CPU's ring, and records that are stamped but not shown yet.
+/// The ring of a CPU, and records that are stamped but not visible yet.
 #[derive(Default)]
 struct Cpu {
     ring: VecDeque<(u64, OwnedRecord)>,
-    /// Records that found no room since the last one that did.
+    /// Number of records that found no room since the last one that did.
     missing: u64,
     paused_until: u64,
     stamped: VecDeque<(u64, OwnedRecord)>,
 }
 
-/// The machine.
+/// The simulated machine.
 pub struct World {
     pub now: u64,
     pub processes: BTreeMap<Pid, Process>,
-    /// Every sample that was taken while sampling was on: time and truth.
+    /// Every sample that was taken while sampling was on: its time and its true origin.
     pub samples: Vec<(u64, Truth)>,
-    /// Samples that found no room in their ring.
+    /// Number of samples that found no room in their ring.
     pub samples_missing: u64,
-    /// Side-band records that found none.
+    /// Number of side-band records that found no room.
     pub side_missing: u64,
-    /// When a record last went missing, or will have.
+    /// Time at which a record was last lost.
     pub missing_at: u64,
     on: bool,
     habits: Habits,
@@ -103,7 +103,7 @@ pub struct World {
 }
 
 impl World {
-    /// A machine with an init and a few processes.
+    /// Creates a machine with an init process and a few others.
     pub fn new(habits: Habits, random: &mut Random) -> Self {
         let mut world = World {
             now: 1_000_000,
@@ -132,7 +132,8 @@ impl World {
         world
     }
 
-    /// Sampling begins. Which of the processes that there are share an execution cannot be known any more.
+    /// Starts sampling. Each running process gets an execution of its own, because a collector cannot know any more which of
+    /// them share one.
     pub fn turn_on(&mut self) {
         self.on = true;
         for process in self.processes.values_mut().filter(|p| !p.kernel_thread) {
@@ -141,7 +142,7 @@ impl World {
         }
     }
 
-    /// One thing happens.
+    /// Makes one random event happen.
     pub fn step(&mut self, random: &mut Random) {
         self.now += 1 + random.below(2_000_000) * random.below(2);
         let cpu = random.below(self.habits.cpus) as usize;
@@ -220,7 +221,7 @@ impl World {
 
     fn thread(&mut self, _cpu: usize, pid: Pid) {
         let process = self.processes.get_mut(&pid).expect("it lives");
-        process.threads += u64::from(!process.kernel_thread); // Its record has pid = parent's pid: nobody wants it.
+        process.threads += u64::from(!process.kernel_thread); // The collector ignores the record of a new thread.
     }
 
     fn exit(&mut self, cpu: usize, pid: Pid, random: &mut Random) {
@@ -228,14 +229,14 @@ impl World {
             return;
         }
         let process = self.processes.get_mut(&pid).expect("it lives");
-        let goes_on = self.on && process.threads > 0 && !process.headless && random.once_in(2);
-        let told = !process.headless;
-        if goes_on {
+        let continues = self.on && process.threads > 0 && !process.headless && random.once_in(2);
+        let is_reported = !process.headless;
+        if continues {
             process.headless = true;
         } else {
             self.processes.remove(&pid);
         }
-        if told {
+        if is_reported {
             self.side(cpu, SideBandRecord::Exit { pid });
         }
     }
@@ -292,11 +293,11 @@ impl World {
         }
     }
 
-    /// CPUs that are not paused put what they have stamped into their rings, or find no room.
+    /// Moves the stamped records of CPUs that are not paused into their rings, or counts them as lost.
     fn show(&mut self) {
         for cpu in self.cpus.iter_mut().filter(|cpu| cpu.paused_until <= self.now) {
             while let Some((time, item)) = cpu.stamped.pop_front() {
-                // As the kernel does: what went missing is told by the next record for which there is room, before it.
+                // Like the kernel, report losses right before the next record that finds room.
                 let room = self.habits.ring - cpu.ring.len();
                 if room > usize::from(cpu.missing > 0) {
                     if cpu.missing > 0 {
@@ -316,7 +317,8 @@ impl World {
         }
     }
 
-    /// Empties the rings, as a source does; a CPU may write on while others are read.
+    /// Empties the rings, as a source does. A CPU may write further records while others are read. Returns the time up to
+    /// which all records are complete.
     pub fn drain(&mut self, random: &mut Random, mut each: impl FnMut(u64, OwnedRecord)) -> u64 {
         let complete = self.now;
         for cpu in 0..self.cpus.len() {
@@ -328,13 +330,13 @@ impl World {
         complete
     }
 
-    /// Everybody writes down what is missing and what they had stamped, and nothing more happens.
+    /// Ends sampling and makes all stamped records and losses visible.
     pub fn settle(&mut self, mut each: impl FnMut(u64, OwnedRecord)) {
         self.on = false;
         self.show_all(&mut each);
     }
 
-    /// Everything that was stamped is seen, and what went missing told.
+    /// Makes all stamped records visible and reports all losses.
     pub fn show_all(&mut self, mut each: impl FnMut(u64, OwnedRecord)) {
         self.cpus.iter_mut().for_each(|cpu| cpu.paused_until = 0);
         for _ in 0..2 {
@@ -346,13 +348,14 @@ impl World {
         }
     }
 
-    /// From now on nothing is lost. Of processes whose first thread has ended /proc tells nothing, so they end.
+    /// Makes the rings so large that nothing is lost from now on. Ends the processes whose first thread has ended, because
+    /// /proc does not show their mappings.
     pub fn make_room(&mut self) {
         self.habits.ring = 100_000;
         self.processes.retain(|_, process| !process.headless);
     }
 
-    /// /proc/PID, now.
+    /// Returns the present state of a process as /proc shows it.
     pub fn snapshot(&self, pid: Pid) -> Option<ProcessSnapshot> {
         let process = self.processes.get(&pid)?;
         let mapping = |(page, what): (&u64, &Page)| {
@@ -362,7 +365,7 @@ impl World {
             };
             (page * PAGE, (page + 1) * PAGE, offset, target)
         };
-        // Of a process whose first thread has ended /proc shows no mappings.
+        // /proc shows no mappings of a process whose first thread has ended.
         let pages = process.pages.iter().filter(|_| !process.headless);
         Some(ProcessSnapshot {
             name: process.app.clone(),
@@ -410,7 +413,7 @@ fn map_record(pid: Pid, first: u64, count: u64, offset: u64, path: Option<&str>)
     SideBandRecord::Map { pid, start: first * PAGE, length: count * PAGE, file_offset: offset * PAGE, target }
 }
 
-/// Events name a file by its build ID, /proc by its inode: two targets, one image.
+/// Returns the target for a file. Events identify it by its build ID and /proc by its inode, so one image has two targets.
 fn file(path: &str, by_event: bool) -> Target {
     let tag = match dwell_profile::BuildId::new(&[path.len() as u8; 20]).filter(|_| by_event) {
         Some(id) => OwnedTag::BuildId(id),

@@ -1,6 +1,6 @@
 //! Chooses the backend and the events: those requested, otherwise the best that work on this machine.
 //!
-//! Enters: the wish. Leaves: an open source, and notes that explain the choice.
+//! Enters: the requested backend, events and rate. Leaves: an open source, and notes that explain the choice.
 
 use dwell_profile::{Dimension, DimensionSet, Event};
 
@@ -64,15 +64,15 @@ fn open_first(
     let mut reasons = Vec::new();
     for backend in better {
         match open_with(*backend, request, tasks) {
-            Err(CollectError::Backend { why, .. }) => reasons.push(format!("not {backend}: {why}")),
-            opened => return opened.map(|opened| with_reasons(*backend, reasons, opened)),
+            Err(CollectError::Backend { why, .. }) => reasons.push(format!("{backend} does not work: {why}")),
+            opened => return opened.map(|opened| add_backend_note(*backend, reasons, opened)),
         }
     }
-    open_with(*last, request, tasks).map(|opened| with_reasons(*last, reasons, opened))
+    open_with(*last, request, tasks).map(|opened| add_backend_note(*last, reasons, opened))
 }
 
-fn with_reasons(backend: Backend, reasons: Vec<String>, mut opened: OpenedSource) -> OpenedSource {
-    let why = if reasons.is_empty() { "the best there is".to_owned() } else { reasons.join("; ") };
+fn add_backend_note(backend: Backend, reasons: Vec<String>, mut opened: OpenedSource) -> OpenedSource {
+    let why = if reasons.is_empty() { "the best one".to_owned() } else { reasons.join("; ") };
     opened.notes.insert(0, format!("backend {backend} ({why})"));
     opened
 }
@@ -112,7 +112,7 @@ fn open_best<T>(
             let note = "no hardware cycles on this machine: time is sampled by a timer (cpu-clock)";
             Ok((open(&[Event::CPU_CLOCK])?, Some(note.to_owned())))
         }
-        opened => Ok((opened?, Some(format!("no instructions beside cycles: {refused}")))),
+        opened => Ok((opened?, Some(format!("instructions are not sampled beside cycles: {refused}")))),
     }
 }
 
@@ -143,12 +143,12 @@ fn configs(
 /// Returns a note on how far samples of instructions lie from the executed instruction.
 fn precision_note(configs: &[EventConfig]) -> Option<String> {
     let config = configs.iter().find(|config| config.event == Event::INSTRUCTIONS)?;
-    let how = match config.precise {
+    let precision = match config.precise {
         0 => "imprecise: samples land some instructions later",
-        1 => "precise but for a constant skid",
-        _ => "precise: samples name what was executed",
+        1 => "precise except for a constant skid",
+        _ => "precise: samples name the executed instruction",
     };
-    Some(format!("instructions are {how} (precise_ip {})", config.precise))
+    Some(format!("instructions are {precision} (precise_ip {})", config.precise))
 }
 
 fn distinct_configs(events: &[Event], request: &SourceRequest<'_>) -> Result<Vec<EventConfig>, CollectError> {
@@ -170,11 +170,11 @@ fn open_events(
 ) -> Result<Box<dyn Source>, CollectError> {
     let lacks = |why: &str| Err(CollectError::Backend { backend, why: why.to_owned() });
     if request.one_by_one && backend != Backend::Perf {
-        return lacks("path bursts need samples one by one");
+        return lacks("path bursts need each sample as a record of its own");
     }
     if backend != Backend::Perf && !sees_all_processes() {
         return lacks(
-            "we are in a pid namespace of our own, and it numbers processes as the initial one does",
+            "dwell runs in a pid namespace, but this backend reports the process numbers of the initial one",
         );
     }
     let unreported = request.dimensions.iter().find(|dimension| !can_report(backend, *dimension));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     /// Opens the best events of a machine that has these.
-    fn told(has: &[Event]) -> String {
+    fn best_events(has: &[Event]) -> String {
         let open = |events: &[Event]| match events.iter().find(|event| !has.contains(event)) {
             Some(missing) => Err(lacking(missing.name())),
             None => Ok(events.iter().map(Event::name).collect::<Vec<_>>().join(" + ")),
@@ -248,20 +248,24 @@ mod tests {
     }
 
     #[test]
-    fn executions_are_sampled_beside_time_where_they_can_be() {
+    fn instructions_are_sampled_beside_cycles_if_possible() {
         let all = [Event::CYCLES, Event::INSTRUCTIONS, Event::CPU_CLOCK];
-        let told = [told(&all), told(&[Event::CYCLES, Event::CPU_CLOCK]), told(&[Event::CPU_CLOCK])];
+        let texts = [
+            best_events(&all),
+            best_events(&[Event::CYCLES, Event::CPU_CLOCK]),
+            best_events(&[Event::CPU_CLOCK]),
+        ];
         expect![[r#"
             cycles + instructions; 
-            cycles; no instructions beside cycles: not counted
+            cycles; instructions are not sampled beside cycles: not counted
             cpu-clock; no hardware cycles on this machine: time is sampled by a timer (cpu-clock)
         "#]]
-        .assert_eq(&told.concat());
+        .assert_eq(&texts.concat());
     }
 
     /// An error is returned at once to a user who may not sample at all, and to one who must take another backend.
     #[test]
-    fn other_failures_are_no_reason_to_try_less() {
+    fn other_failures_are_returned_at_once() {
         let tries = std::cell::Cell::new(0);
         let opened = open_best::<()>(|_| {
             tries.set(tries.get() + 1);
@@ -271,11 +275,11 @@ mod tests {
     }
 
     #[test]
-    fn instructions_are_rarer_unless_they_were_asked_for() {
-        let periods = |asked: &[Event]| {
+    fn instructions_are_rarer_unless_requested() {
+        let periods = |requested: &[Event]| {
             let request = SourceRequest {
                 backend: BackendChoice::Perf,
-                events: asked,
+                events: requested,
                 rate: Rate::Frequency(1000),
                 registers: true,
                 one_by_one: false,

@@ -28,7 +28,7 @@ impl EventConfig {
     /// Returns the configuration for sampling an event at a rate. `clock_hz` is the measured core clock.
     pub fn new(event: &Event, rate: Rate, clock_hz: Option<f64>) -> Result<EventConfig, CollectError> {
         let Some(known) = KNOWN.iter().find(|k| k.name == event.name()) else {
-            let (name, why) = (event.name().to_owned(), "it is not one that dwell knows".to_owned());
+            let (name, why) = (event.name().to_owned(), "dwell does not know it".to_owned());
             return Err(CollectError::NoSuchEvent { name, why, known: known_names() });
         };
         let per_second = match (known.unit, known.cycles_apart) {
@@ -214,26 +214,26 @@ mod tests {
 
     #[test]
     fn rates_become_periods() {
-        let tell = |name: &str, rate| match EventConfig::new(&Event::named(name), rate, Some(3e9)) {
+        let describe = |name: &str, rate| match EventConfig::new(&Event::named(name), rate, Some(3e9)) {
             Ok(p) => format!("{} {} {}\n", p.event, p.period, p.unit.name()),
             Err(e) => format!("{e}\n"),
         };
-        let told = [
-            tell("cpu-clock", Rate::Frequency(5000)),
-            tell("cpu-clock", Rate::Period(250_000)),
-            tell("cpu-clock", Rate::Period(2)),
-            tell("cpu-cycles", Rate::Frequency(1000)),
-            tell("cache-misses", Rate::Frequency(1000)),
-            tell("page-faults", Rate::Frequency(1000)),
-            tell("cpu-clock", Rate::Continuous { hz_max: 8000 }),
-            tell("cpu-clock", Rate::Continuous { hz_max: 500 }),
-            tell("cycles", Rate::Continuous { hz_max: 100_000 }),
-            tell("cycles", Rate::Continuous { hz_max: 8000 }),
-            tell("page-faults", Rate::Continuous { hz_max: 8000 }),
-            tell("cycles", Rate::Frequency(0)),
-            tell("cycles", Rate::Period(0)),
-            tell("dTLB-load-misses", Rate::Frequency(1000)),
-            tell("cucumbers", Rate::Period(7)),
+        let texts = [
+            describe("cpu-clock", Rate::Frequency(5000)),
+            describe("cpu-clock", Rate::Period(250_000)),
+            describe("cpu-clock", Rate::Period(2)),
+            describe("cpu-cycles", Rate::Frequency(1000)),
+            describe("cache-misses", Rate::Frequency(1000)),
+            describe("page-faults", Rate::Frequency(1000)),
+            describe("cpu-clock", Rate::Continuous { hz_max: 8000 }),
+            describe("cpu-clock", Rate::Continuous { hz_max: 500 }),
+            describe("cycles", Rate::Continuous { hz_max: 100_000 }),
+            describe("cycles", Rate::Continuous { hz_max: 8000 }),
+            describe("page-faults", Rate::Continuous { hz_max: 8000 }),
+            describe("cycles", Rate::Frequency(0)),
+            describe("cycles", Rate::Period(0)),
+            describe("dTLB-load-misses", Rate::Frequency(1000)),
+            describe("cucumbers", Rate::Period(7)),
         ]
         .concat();
         expect![[r#"
@@ -251,9 +251,9 @@ mod tests {
             cannot sample at 0 Hz: expected a frequency from 1 to 100000 Hz
             cannot sample with a period of 0: expected a period of at least 1
             dTLB-load-misses 15000 events
-            no event 'cucumbers': it is not one that dwell knows; known here: cycles, cpu-cycles, instructions, cache-references, cache-misses, branches, branch-instructions, branch-misses, bus-cycles, stalled-cycles-frontend, stalled-cycles-backend, L1-dcache-load-misses, L1-icache-load-misses, dTLB-load-misses, iTLB-load-misses, cpu-clock, task-clock, page-faults, minor-faults, major-faults, context-switches, cpu-migrations, alignment-faults
+            cannot sample event 'cucumbers': dwell does not know it; known events: cycles, cpu-cycles, instructions, cache-references, cache-misses, branches, branch-instructions, branch-misses, bus-cycles, stalled-cycles-frontend, stalled-cycles-backend, L1-dcache-load-misses, L1-icache-load-misses, dTLB-load-misses, iTLB-load-misses, cpu-clock, task-clock, page-faults, minor-faults, major-faults, context-switches, cpu-migrations, alignment-faults
         "#]]
-        .assert_eq(&told);
+        .assert_eq(&texts);
     }
     /// The expected numbers are those that perf uses (`perf stat -vv -e NAME`).
     #[test]

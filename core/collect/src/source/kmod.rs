@@ -108,7 +108,9 @@ impl KmodSource {
         let version = device.version().map_err(|error| lacks(&error.to_string()))?;
         if version.abi != sys::ABI_VERSION {
             let (theirs, ours) = (version.abi, sys::ABI_VERSION);
-            return Err(lacks(&format!("the module speaks version {theirs} of its ABI, this dwell {ours}")));
+            return Err(lacks(&format!(
+                "the module has ABI version {theirs}, this dwell needs {ours}: install modules and dwell of one release"
+            )));
         }
         let cpus = online_cpus()?;
         let has_registers = version.registers as usize == REGISTERS_REPORTED;
@@ -247,7 +249,7 @@ impl Failed {
         self.unreported += 1;
         if self.last != error.raw_os_error() {
             self.last = error.raw_os_error();
-            self.warning = Some(format!("{what} /dev/dwell failed, and samples are lost: {error}"));
+            self.warning = Some(format!("{what} /dev/dwell failed: {error}; samples are lost"));
         }
     }
 }
@@ -268,7 +270,8 @@ impl GivenUp {
         if count > self.count {
             let every = START_AGAIN_EVERY.as_secs();
             self.warning = Some(format!(
-                "{count} events, each of a CPU, are not sampled there, since others' pinned events hold all counters; tried again every {every} s"
+                "on {count} CPUs an event is not sampled, because pinned events of other users hold all counters; trying \
+                 again every {every} s"
             ));
         }
         self.count = count;
@@ -292,10 +295,10 @@ fn lacks(why: &str) -> CollectError {
 fn why_not_open(error: &io::Error) -> String {
     match Errno::from_io_error(error) {
         Some(Errno::NOENT | Errno::NXIO | Errno::NODEV) => {
-            "there is no /dev/dwell; the kernel module dwell.ko is not loaded".to_owned()
+            "/dev/dwell does not exist; load the kernel module dwell.ko".to_owned()
         }
-        Some(Errno::PERM | Errno::ACCESS) => "/dev/dwell takes CAP_PERFMON".to_owned(),
-        Some(Errno::BUSY) => "somebody samples with /dev/dwell already".to_owned(),
+        Some(Errno::PERM | Errno::ACCESS) => "opening /dev/dwell needs CAP_PERFMON".to_owned(),
+        Some(Errno::BUSY) => "another process already samples with /dev/dwell".to_owned(),
         _ => format!("/dev/dwell: {error}"),
     }
 }
@@ -447,7 +450,7 @@ impl Source for KmodSource {
         SourceTally {
             by_cpu,
             table: status.map(|s| TableRecord { samples: s.table.samples, found: s.table.found }),
-            // Only of the requested events: the event of registers has idle samples of its own.
+            // This counts the requested events only; the event of registers has idle samples of its own.
             idle: Some(idle),
             registers_lost: status.map(|s| s.register_lost + self.registers_nested()),
             given_up_ns: Some(given_up_ns),
@@ -508,27 +511,28 @@ mod tests {
 
     /// A CPU that was only idle took one more sample after its number of samples was read.
     #[test]
-    fn samples_and_idle_ones_are_of_two_moments() {
+    fn samples_and_idle_samples_may_be_read_at_different_times() {
         let status = |samples, idle| EventStatus { samples, idle, ..EventStatus::default() };
         assert_eq!([outside_idle(&status(10, 4)), outside_idle(&status(7, 8))], [6, 0]);
     }
 
     #[test]
-    fn what_perf_gave_up_is_told_when_it_becomes_more_and_started_again_now_and_then() {
+    fn given_up_events_are_reported_and_started_again_at_intervals() {
         let (mut given_up, start) = (GivenUp::default(), Instant::now());
         let mut look = |count, second| {
             let now = start + Duration::from_secs(second);
             given_up.look(count, now);
             (given_up.warning.take().is_some(), given_up.is_due(now))
         };
-        let told = [look(0, 0), look(1, 20), look(1, 29), look(1, 30), look(2, 31), look(2, 40), look(0, 60)];
-        let (told, due): (Vec<_>, Vec<_>) = told.into_iter().unzip();
-        assert_eq!(told, [false, true, false, false, true, false, false]);
+        let reported =
+            [look(0, 0), look(1, 20), look(1, 29), look(1, 30), look(2, 31), look(2, 40), look(0, 60)];
+        let (reported, due): (Vec<_>, Vec<_>) = reported.into_iter().unzip();
+        assert_eq!(reported, [false, true, false, false, true, false, false]);
         assert_eq!(due, [false, false, false, true, false, true, false]);
     }
 
     #[test]
-    fn what_fails_is_counted_each_time_and_told_once() {
+    fn failures_are_counted_each_time_and_reported_once() {
         let mut failed = Failed::default();
         let mut fail = |errno| {
             failed.note("reading", &io::Error::from_raw_os_error(errno));

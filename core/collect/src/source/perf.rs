@@ -80,7 +80,7 @@ pub struct PerfSource {
     /// Whether the events of the side band have [`QUIET_PERIOD`].
     quiet: bool,
     /// Whether the events must be queried for losses.
-    asks_lost: bool,
+    must_query_lost: bool,
     /// How long events counted on CPUs that went, by role.
     times_of_gone: BTreeMap<Role, EventTimes>,
     seen: Seen,
@@ -247,7 +247,7 @@ impl PerfSource {
             ring_bytes,
             enabled: false,
             quiet: false,
-            asks_lost: false,
+            must_query_lost: false,
             times_of_gone: BTreeMap::new(),
             seen: Seen::default(),
             threads: false,
@@ -330,7 +330,7 @@ impl PerfSource {
                         *self.seen.by_cpu.entry((event, cpu)).or_default() += 1;
                     }
                     if matches!(record.body, Body::Lost(_)) && self.granted.counts_lost {
-                        self.asks_lost = true; // The events know how many each of them lost.
+                        self.must_query_lost = true; // The events know how many each of them lost.
                         continue;
                     }
                     if self.threads
@@ -397,7 +397,7 @@ impl Source for PerfSource {
 
     fn disable(&mut self) -> Result<(), CollectError> {
         self.enabled = false;
-        self.asks_lost = self.granted.counts_lost; // A full ring reports losses only with a later record.
+        self.must_query_lost = self.granted.counts_lost; // A full ring reports losses only with a later record.
         self.each("stop sampling", PerfEvent::disable)
     }
 
@@ -423,7 +423,7 @@ impl Source for PerfSource {
             self.scratch = bytes;
         }
         self.cpus.retain(|c| !c.gone);
-        if std::mem::take(&mut self.asks_lost) {
+        if std::mem::take(&mut self.must_query_lost) {
             self.ask();
         }
         for (event, records) in self.seen.lost.drain(..) {
@@ -470,7 +470,7 @@ impl Source for PerfSource {
     }
 
     fn times(&mut self) -> Vec<EventTimes> {
-        self.asked_times()
+        self.query_times()
     }
 
     fn take_malformed(&mut self) -> u64 {

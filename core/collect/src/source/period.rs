@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_pair_has_the_documented_rate() {
         let mut random = RandomPeriod::new(MEAN, false, 11);
-        let periods_passed = 1e9; // No loss to compensate.
+        let periods_passed = 1e9; // After so many periods there is no loss to compensate for.
         let mut drawn: Vec<f64> =
             (0..1000).map(|_| MEAN as f64 / random.next(periods_passed) as f64 - 1.0).collect();
         assert!(drawn.chunks(2).all(|pair| (pair[0] + pair[1]).abs() < 1e-4), "{drawn:?}");
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_inherits_a_period_has_one_close_to_the_documented() {
+    fn inherited_periods_are_close_to_the_documented_one() {
         let mut random = RandomPeriod::new(MEAN, true, 7);
         assert_eq!(random.first(), MEAN);
         assert!(!random.is_due(PERIODS_BETWEEN) && random.is_due(PERIODS_BETWEEN_INHERITED));

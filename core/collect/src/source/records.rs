@@ -163,7 +163,7 @@ pub struct Mmap<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// There are fewer bytes than a header has, or the size in the header does not fit the bytes.
-    #[error("a record of {given} bytes says that it has {claimed}")]
+    #[error("a record has {given} bytes, but its header says {claimed}")]
     Size {
         /// Number of bytes given.
         given: usize,
@@ -185,7 +185,7 @@ pub enum RecordError {
         bytes: usize,
     },
     /// The branches of a sample do not fill it exactly.
-    #[error("a sample carries {bytes} bytes of branches and says that they are {claimed}")]
+    #[error("a sample carries {bytes} bytes of branches, but says that there are {claimed} branches")]
     Branches {
         /// Number of bytes of branch entries.
         bytes: usize,

@@ -1,6 +1,6 @@
 //! The BPF program and the arrays that it shares with us.
 //!
-//! Enters: the CPUs, and the sizes of the tables. Leaves: entries, registers and tallies. Never here: when to turn to the
+//! Enters: the CPUs, and the sizes of the tables. Leaves: entries, registers and tallies. Never here: when to switch to the
 //! other side, what an entry means.
 //!
 //! The tables have two sides. The kernel writes to one; the other is ours once a [`grace_period`] has passed after
@@ -130,9 +130,9 @@ impl Spilled {
 
 /// The loaded program, depending on the process that loaded it.
 enum Program {
-    /// Loaded by this process.
+    /// The program was loaded by this process.
     Here(Box<Ebpf>),
-    /// Loaded by a separate process that has ended: the program to attach to each event, and the one that reports
+    /// The programs were loaded by a child process that has ended: the one to attach to each event, and the one that reports
     /// executions, with its link.
     InChild { events: Vec<OwnedFd>, executed: Option<OwnedFd>, link: Option<OwnedFd> },
 }
@@ -527,7 +527,7 @@ pub fn grace_period() {
 /// read, and the allocator would keep them.
 fn give_memory_back() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: releases free memory alone.
+    // SAFETY: releases free memory only.
     unsafe {
         libc::malloc_trim(0);
     }

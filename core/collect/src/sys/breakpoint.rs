@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_no_breakpoints() {
+    fn breakpoints_of_a_missing_thread_are_refused() {
         assert!(Breakpoints::set(Tid(u32::MAX / 2), &[0x1000, 0x2000]).is_err());
         let none = Breakpoints::set_at_least(0, Tid(0), &[]).unwrap();
         assert!(none.stop().unwrap().executions.is_empty());

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_and_sleep_are_told_apart() {
+    fn clock_steps_and_suspensions_are_distinguished() {
         let start = Clocks { wall_ns: 1_800_000_000 * SECOND, boot_ns: 50, monotonic_ns: 50 };
         let mut watch = ClockWatch::new(start);
         let quiet = after(start, 10, 10, 10);
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machines_clocks_run() {
+    fn the_clocks_of_this_machine_run() {
         let (first, second) = (Clocks::now(), Clocks::now());
         assert!(second.boot_ns >= first.boot_ns && second.monotonic_ns >= first.monotonic_ns);
         assert_eq!(ClockWatch::new(first).look(second).slept_ns, None);

@@ -60,9 +60,9 @@ impl PausedCommand {
 
     /// Lets the child continue to its exec. An error is that of exec (no such file, not executable, …).
     pub fn resume(self) -> io::Result<Child> {
-        let told = std::fs::File::from(self.go).write_all(&[1]);
+        let written = std::fs::File::from(self.go).write_all(&[1]);
         let child = join(self.spawning)?;
-        told.map(|()| child)
+        written.map(|()| child)
     }
 
     /// Ends the child before it has executed anything.
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_program_is_told_on_resume() {
+    fn a_missing_program_is_reported_on_resume() {
         let paused = PausedCommand::fork(&command(&["/no/such/program"]), None).unwrap();
         assert_eq!(paused.resume().unwrap_err().kind(), io::ErrorKind::NotFound);
     }

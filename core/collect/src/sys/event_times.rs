@@ -1,6 +1,6 @@
 //! How long events counted. If there are fewer counters than events, the events take turns.
 //!
-//! Enters: times as the kernel reports them. Leaves: shares. Never here: reading them.
+//! Enters: times as the kernel reports them. Leaves: shares of time. Never here: system calls.
 
 use std::ops::AddAssign;
 
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_of_the_time_since_then() {
+    fn a_share_refers_to_the_time_since_then() {
         let share = |now: EventTimes, then: EventTimes| now.running_share_since(&then);
         let second = 1_000_000_000;
         assert_eq!(share(times(4 * second, second), times(0, 0)), Some(0.25));

@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interrupts_are_told_from_preemptions_and_plain_readings() {
+    fn interrupts_are_distinguished_from_preemptions_and_plain_gaps() {
         let mut gaps = vec![Duration::from_nanos(30); PLAIN];
         gaps.extend([Duration::from_nanos(2530); ENOUGH - 15]);
         gaps.extend([Duration::from_millis(4); 15]);

@@ -2,7 +2,7 @@
 //! thread, executing an instruction of another program.
 //!
 //! Enters: validated values. Leaves: safe types. Never here: the meaning of a record's bytes.
-#![allow(unsafe_code)] // The only folder that may; each block says why it is sound.
+#![allow(unsafe_code)] // No other folder contains unsafe code. Each block says why it is sound.
 
 pub mod bpf;
 pub mod breakpoint;

@@ -150,7 +150,7 @@ impl Processor {
         let faulted: u64;
         // SAFETY: the code at `entry` was made by `encode`: it reads and writes `registers` and `operand` alone, keeps the
         // stack, and returns. A fault continues at label 2 with the stack as it was saved there. Everything that it may
-        // change is declared, but for rbx and rbp, which are saved here.
+        // change is declared, except rbx and rbp, which are saved here.
         unsafe {
             asm!(
                 "push rbx",
@@ -182,7 +182,7 @@ impl Processor {
             return Ok(());
         }
         let own_mxcsr: u32 = 0x1f80;
-        // SAFETY: gives our own arithmetic back; only status that nobody looks at is lost.
+        // SAFETY: restores our own arithmetic state; only status flags that nothing reads are lost.
         unsafe { asm!("fninit", "ldmxcsr [{}]", in(reg) &raw const own_mxcsr, options(nostack)) };
         Err(Fault)
     }

@@ -75,13 +75,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_that_are_there_are_read() {
+    fn mapped_words_are_read() {
         let words = [7_u64, u64::MAX, 9];
         let address = |at: usize| (&raw const words[at]) as u64;
-        let asked = [(address(0), 8), (16, 8), (address(1), 4), (24, 4), (address(2), 8), (32, 8)];
-        let read = read_words(Pid(std::process::id()), &asked).unwrap();
+        let requested = [(address(0), 8), (16, 8), (address(1), 4), (24, 4), (address(2), 8), (32, 8)];
+        let read = read_words(Pid(std::process::id()), &requested).unwrap();
         assert_eq!(read, [Some(7), None, Some(0xffff_ffff), None, Some(9), None]);
         assert_eq!(read_words(Pid(std::process::id()), &[]).unwrap(), []);
-        assert!(read_words(Pid(u32::MAX / 2), &asked).is_err());
+        assert!(read_words(Pid(u32::MAX / 2), &requested).is_err());
     }
 }

@@ -208,7 +208,7 @@ pub struct Stepper {
     shared: *mut Shared,
     helper: libc::pid_t,
     /// Number of the latest request.
-    asked: u64,
+    latest_request: u64,
 }
 
 // SAFETY: the mapping belongs to this value alone; the helper writes it only between a request and its reply.
@@ -218,7 +218,10 @@ impl Stepper {
     /// Forks the helper. Returns an error on architectures that are not supported.
     pub fn fork() -> io::Result<Self> {
         if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
-            return Err(io::Error::new(io::ErrorKind::Unsupported, "threads are stepped on x86-64 only"));
+            return Err(io::Error::new(
+                io::ErrorKind::Unsupported,
+                "threads can be single-stepped on x86-64 only",
+            ));
         }
         let mut ends = [0; 2];
         let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
@@ -246,7 +249,7 @@ impl Stepper {
             unsafe { libc::munmap(mapped, mem::size_of::<Shared>()) };
             return Err(error);
         }
-        Ok(Stepper { channel: ours, shared, helper, asked: 0 })
+        Ok(Stepper { channel: ours, shared, helper, latest_request: 0 })
     }
 
     /// Returns the helper's process id, the process that needs permission to trace.
@@ -257,9 +260,9 @@ impl Stepper {
     /// Requests bursts of thread `tid` of process `pid`. There is one order at a time: if [`Stepper::reply`] has not yet
     /// answered the last one, its bursts are lost.
     pub fn request(&mut self, pid: Pid, tid: Tid, order: &Order) -> io::Result<()> {
-        self.asked += 1;
+        self.latest_request += 1;
         let request = Request {
-            number: self.asked,
+            number: self.latest_request,
             pid,
             tid,
             how: order.how as u32,
@@ -281,7 +284,7 @@ impl Stepper {
     pub fn reply(&mut self, timeout_ms: u32) -> io::Result<Option<Vec<Steps>>> {
         let end = Instant::now() + Duration::from_millis(timeout_ms.into());
         while let Some(reply) = self.next_reply(end.saturating_duration_since(Instant::now()))? {
-            if reply.number == self.asked {
+            if reply.number == self.latest_request {
                 return Ok(Some(
                     (0..(reply.bursts as usize).min(BURSTS_MAX)).map(|i| self.burst(i)).collect(),
                 ));
@@ -328,7 +331,7 @@ impl Drop for Stepper {
         // SAFETY: shuts our own socket; the helper then reads the end of it.
         unsafe { libc::shutdown(self.channel.as_raw_fd(), libc::SHUT_RDWR) };
         for _ in 0..300 {
-            // SAFETY: reaps our own child, which nobody else waits for; no status is asked for.
+            // SAFETY: reaps our own child, which nobody else waits for; no status is requested.
             if unsafe { libc::waitpid(self.helper, ptr::null_mut(), libc::WNOHANG) } != 0 {
                 break;
             }

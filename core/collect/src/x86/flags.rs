@@ -51,12 +51,12 @@ impl Flags {
         Flags(if is_set { self.0 | mask } else { self.0 & !mask })
     }
 
-    /// Whether any flag in `mask` is set.
+    /// Returns whether any flag in `mask` is set.
     pub fn has(self, mask: u64) -> bool {
         self.0 & mask != 0
     }
 
-    /// Whether a condition holds. `condition` is the low four bits of the opcode of a `jcc`, `setcc` or `cmovcc`: eight
+    /// Returns whether a condition holds. `condition` is the low four bits of the opcode of a `jcc`, `setcc` or `cmovcc`: eight
     /// conditions, each followed by its negation (Intel SDM volume 1, appendix B).
     pub fn satisfy(self, condition: u8) -> bool {
         let is_less = self.has(Self::SIGN) != self.has(Self::OVERFLOW);

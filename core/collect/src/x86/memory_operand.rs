@@ -12,7 +12,7 @@ pub struct MemoryOperand {
     pub index: Option<(u8, u8)>,
     pub displacement: u64,
     pub segment: Segment,
-    /// The address is computed with 32 bits (prefix 0x67).
+    /// Whether the address is computed with 32 bits (prefix 0x67).
     pub is_32_bit: bool,
 }
 
@@ -45,7 +45,7 @@ impl MemoryOperand {
         has_memory.then(|| MemoryOperand::new(instruction, registers, scale, displacement, segment)).flatten()
     }
 
-    /// Returns one of the operands that an instruction uses, including those that it does not name, as `push` has one. Returns
+    /// Returns one of the memory operands that an instruction uses, including implicit ones such as that of `push`. Returns
     /// `None` if the index is a vector register.
     pub fn from_used(instruction: &Instruction, used: &UsedMemory) -> Option<MemoryOperand> {
         let registers = (used.base(), used.index());

@@ -54,7 +54,7 @@ pub struct Limits {
     pub file_bytes: u64,
     /// Size of all stored files, in bytes; the least recently read ones are evicted first.
     pub cache_bytes: u64,
-    /// Time during which servers are not asked again for a file that none of them had.
+    /// Time during which a file that no server had is not requested again.
     pub miss: Duration,
 }
 
@@ -116,7 +116,7 @@ pub struct Debuginfod {
 struct Server {
     /// The URL without a trailing slash.
     url: String,
-    /// Whether the server did not answer; it is then not asked again in this session.
+    /// Whether the server did not answer. Then it gets no further requests in this session.
     is_silent: RefCell<bool>,
 }
 
@@ -131,7 +131,7 @@ enum Refused {
 }
 
 impl Debuginfod {
-    /// Returns a client for servers with these URLs (`http://…`, `https://…`), which are asked in this order, and a
+    /// Returns a client for servers with these URLs (`http://…`, `https://…`), which are used in this order, and a
     /// cache in this folder; `None` if there is no URL.
     pub fn new(urls: &[String], cache: &Path, limits: Limits) -> Option<Debuginfod> {
         let words = urls.iter().flat_map(|url| url.split_whitespace());
@@ -176,7 +176,10 @@ impl Debuginfod {
                 Err(Refused::Unknown) => continue,
                 Err(Refused::Silent(why)) => {
                     server.is_silent.replace(true);
-                    self.complain(format!("{}: {why}: the server is not asked again", server.url));
+                    self.complain(format!(
+                        "{}: {why}: no further requests are sent to this server",
+                        server.url
+                    ));
                 }
                 Err(Refused::Bad(why)) => {
                     self.complain(format!("{}: {} of {id}: {why}", server.url, artifact.name()));

@@ -97,11 +97,12 @@ fn read(program: &str, arguments: &[&str], format: Format) -> Option<String> {
         Ok(ended) => {
             let complaints = String::from_utf8_lossy(&ended.stderr);
             assert!(ended.status.success(), "{program}: {complaints}");
-            let told = String::from_utf8(ended.stdout).unwrap();
-            let is_quiet =
-                ["WARNING", "malformed"].iter().all(|word| !(complaints.to_string() + &told).contains(word));
-            assert!(is_quiet, "{program}: {complaints} {told}");
-            Some(told)
+            let output = String::from_utf8(ended.stdout).unwrap();
+            let is_quiet = ["WARNING", "malformed"]
+                .iter()
+                .all(|word| !(complaints.to_string() + &output).contains(word));
+            assert!(is_quiet, "{program}: {complaints} {output}");
+            Some(output)
         }
         Err(error) => {
             println!("SKIPPED export read by {program}: {error}");
@@ -112,22 +113,23 @@ fn read(program: &str, arguments: &[&str], format: Format) -> Option<String> {
 
 #[test]
 fn callgrind_annotate_reads_it() {
-    let Some(told) = read("callgrind_annotate", &["--auto=no", "--threshold=100"], Format::Callgrind) else {
+    let Some(output) = read("callgrind_annotate", &["--auto=no", "--threshold=100"], Format::Callgrind)
+    else {
         return;
     };
-    assert!(told.contains("200,000,000 (100.0%)") && told.contains("PROGRAM TOTALS"), "{told}");
-    assert!(told.contains("/src/a.c:hot") && told.contains("/src/a.c:cold;1"), "{told}");
+    assert!(output.contains("200,000,000 (100.0%)") && output.contains("PROGRAM TOTALS"), "{output}");
+    assert!(output.contains("/src/a.c:hot") && output.contains("/src/a.c:cold;1"), "{output}");
 }
 
 #[test]
 fn go_tool_pprof_reads_it() {
     let arguments = ["tool", "pprof", "-top", "-symbolize=none", "-nodecount=10"];
-    let Some(told) = read("go", &arguments, Format::Pprof) else { return };
-    assert!(told.contains("Duration: 5s, Total samples = 100ms"), "{told}");
+    let Some(output) = read("go", &arguments, Format::Pprof) else { return };
+    assert!(output.contains("Duration: 5s, Total samples = 100ms"), "{output}");
     let row =
-        |name: &str| told.lines().find(|l| l.split_whitespace().nth(5) == Some(name)).unwrap().to_owned();
-    assert!(row("hot").contains("70ms") && row("hot").contains("90ms"), "{told}");
-    assert!(row("mix").contains("20ms"), "{told}");
+        |name: &str| output.lines().find(|l| l.split_whitespace().nth(5) == Some(name)).unwrap().to_owned();
+    assert!(row("hot").contains("70ms") && row("hot").contains("90ms"), "{output}");
+    assert!(row("mix").contains("20ms"), "{output}");
     let executed = read(
         "go",
         &["tool", "pprof", "-top", "-symbolize=none", "-sample_index=instructions"],
@@ -341,7 +343,7 @@ fn firefox_knows_lines_addresses_and_inlined_calls() {
     let stack = &thread["samples"]["stack"][1];
     let (inner, outer) =
         (at("stackTable", "frame", stack), at("stackTable", "frame", &at("stackTable", "prefix", stack)));
-    let told = |frame: &serde_json::Value| {
+    let fields = |frame: &serde_json::Value| {
         let function = at("frameTable", "func", frame);
         let name =
             thread["stringArray"][at("funcTable", "name", &function).as_u64().unwrap() as usize].clone();
@@ -352,8 +354,8 @@ fn firefox_knows_lines_addresses_and_inlined_calls() {
             at("frameTable", "inlineDepth", frame),
         )
     };
-    assert_eq!(told(&inner), ("mix".into(), 9.into(), 0x1004.into(), 1.into()));
-    assert_eq!(told(&outer), ("hot".into(), 5.into(), 0x1004.into(), 0.into()));
+    assert_eq!(fields(&inner), ("mix".into(), 9.into(), 0x1004.into(), 1.into()));
+    assert_eq!(fields(&outer), ("hot".into(), 5.into(), 0x1004.into(), 0.into()));
     assert_eq!(thread["samples"]["weight"], serde_json::json!([70, 20, 10]));
     assert_eq!(profile["libs"][0]["breakpadId"].as_str().unwrap().len(), 33);
 }

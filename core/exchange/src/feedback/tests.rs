@@ -163,10 +163,10 @@ fn llvm_profdata_reads_it() {
         return;
     }
     for file in [&profile, &binary] {
-        let told = run(&["show".as_ref(), "--sample".as_ref(), file.as_ref()]).unwrap();
-        assert!(told.contains("Function: hot: 405, 2, 4 sampled lines"), "{told}");
-        assert!(told.contains("3.1: 100, calls: leaf:100"), "{told}");
-        assert!(told.contains("2: inlined callee: mix: 202, 0, 2 sampled lines"), "{told}");
+        let output = run(&["show".as_ref(), "--sample".as_ref(), file.as_ref()]).unwrap();
+        assert!(output.contains("Function: hot: 405, 2, 4 sampled lines"), "{output}");
+        assert!(output.contains("3.1: 100, calls: leaf:100"), "{output}");
+        assert!(output.contains("2: inlined callee: mix: 202, 0, 2 sampled lines"), "{output}");
     }
 }
 

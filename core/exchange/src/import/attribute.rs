@@ -152,14 +152,14 @@ fn modifiers(flags: AttrFlags) -> String {
     };
     let is_narrowed = parts.iter().any(|(counts, _)| !counts);
     let precise = (flags.bits() >> 15 & 3) as usize;
-    let mut text = if is_narrowed { letters(&parts) } else { String::new() };
-    text.push_str(&"p".repeat(precise));
+    let mut suffix = if is_narrowed { letters(&parts) } else { String::new() };
+    suffix.push_str(&"p".repeat(precise));
     let leaves_guests_out = is_narrowed || precise > 0;
     let [(counts_host, _), (counts_guest, _)] = machines;
     if !counts_host || counts_guest != leaves_guests_out {
-        text.push_str(&letters(&machines));
+        suffix.push_str(&letters(&machines));
     }
-    if text.is_empty() { text } else { format!(":{text}") }
+    if suffix.is_empty() { suffix } else { format!(":{suffix}") }
 }
 
 #[cfg(test)]

@@ -63,9 +63,9 @@ pub struct Reading {
 impl Kallsyms {
     /// Chooses a possible source of the names: the file that the user named, or else the running kernel if it is the
     /// sampled one by its build ID or, if the profile has no build ID, by its release.
-    pub fn choose(asked: Option<&Path>, kernel: Option<&BuildId>, release: Option<&str>) -> Option<Self> {
+    pub fn choose(user_file: Option<&Path>, kernel: Option<&BuildId>, release: Option<&str>) -> Option<Self> {
         let here = |by_address| Kallsyms { path: "/proc/kallsyms".into(), by_address };
-        match (asked, kernel) {
+        match (user_file, kernel) {
             (Some(path), _) => Some(Kallsyms { path: path.to_owned(), by_address: false }),
             (None, Some(id)) => runs_here(id).then(|| here(false)),
             (None, None) => release.is_some_and(is_release_here).then(|| here(true)),

@@ -142,8 +142,8 @@ mod tests {
             assert_eq!(pour(packing, &packed[..], &mut whole, 1 << 20), Ok(None));
             assert!(whole == text, "{packing:?}");
             let mut part = Vec::new();
-            let error = pour(packing, &packed[..packed.len() / 2], &mut part, 1 << 20).unwrap().unwrap();
-            assert!(error.contains(packing.name()), "{error}");
+            let reason = pour(packing, &packed[..packed.len() / 2], &mut part, 1 << 20).unwrap().unwrap();
+            assert!(reason.contains(packing.name()), "{reason}");
             assert!(!part.is_empty() && text.starts_with(&part), "{packing:?}: {} bytes", part.len());
             let refused = pour(packing, &packed[..], &mut Vec::new(), 1 << 12).unwrap_err();
             assert!(refused.contains(packing.name()), "{refused}");

@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(at(&spaces, first, 0x3000), Some((1, 0)));
         let executions = [first, second].map(|pid| spaces.execution(pid));
         let names = spaces.applications(executions.into_iter());
-        let told = executions.map(|e| (&*names[&e].app, names[&e].instance));
-        assert_eq!(told, [("program", 1), ("other-program", 1)]);
+        let applications = executions.map(|e| (&*names[&e].app, names[&e].instance));
+        assert_eq!(applications, [("program", 1), ("other-program", 1)]);
     }
 }

@@ -5,7 +5,7 @@ use std::{
     process::Command,
 };
 
-/// `spin` loops as often as the first argument says.
+/// A program whose function `spin` loops as often as the first argument says.
 #[allow(dead_code, reason = "not every test wants this one")]
 pub const SPIN: &str = "\
 #include <stdint.h>
@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
 }
 ";
 
-/// Compiles the source as `spin` in the folder, with debug information and a build id.
+/// Compiles the source as `spin` in the folder, with debug information and a build ID.
 pub fn compile(folder: &Path, source: &str, options: &[&str]) -> PathBuf {
     let (file, program) = (folder.join("spin.c"), folder.join("spin"));
     std::fs::write(&file, source).unwrap();

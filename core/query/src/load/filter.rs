@@ -41,12 +41,12 @@ impl SampleFilter {
 
     /// Returns the dimensions that an epoch must have recorded for the filter to apply.
     pub(crate) fn dimensions(&self) -> DimensionSet {
-        let asked = [
+        let conditions = [
             (Dimension::Thread, self.thread.is_some()),
             (Dimension::Cpu, self.cpu.is_some()),
             (Dimension::Cgroup, self.cgroup.is_some()),
         ];
-        asked.into_iter().filter(|(_, is_asked)| *is_asked).map(|(dimension, _)| dimension).collect()
+        conditions.into_iter().filter(|(_, is_set)| *is_set).map(|(dimension, _)| dimension).collect()
     }
 
     /// Returns whether the filter names a thread, a CPU or a control group.

@@ -247,7 +247,7 @@ fn same_file(record: &ImageRecord) -> Result<Image, String> {
         }
         None if is_same(record, &record.path) => Ok(image),
         None if record.size_bytes.is_none() && record.mtime_ns.is_none() => {
-            Err("nothing tells whether it is the file that was sampled".to_owned())
+            Err("it is unknown whether it is the file that was sampled".to_owned())
         }
         None => Err("changed since it was sampled (it has no build id; size or time differ)".to_owned()),
     }

@@ -119,8 +119,9 @@ fn parse(text: &str, path: &Path, images: &[Subject], event: &Event) -> Result<C
             .find(|s| s.is_called(name))
             .ok_or_else(|| bad(format!("image '{name}' is not among those named by --image")))?;
         let address = u64::from_str_radix(address.trim_start_matches("0x"), 16)
-            .map_err(|_| bad(format!("'{address}' is no hexadecimal address")))?;
-        let count: u64 = count.trim().parse().map_err(|_| bad(format!("'{count}' is no count")))?;
+            .map_err(|_| bad(format!("'{address}' is not a hexadecimal address")))?;
+        let count: u64 =
+            count.trim().parse().map_err(|_| bad(format!("'{count}' is not a number of samples")))?;
         let offset = subject
             .image
             .offset_of(ImageAddress(address))

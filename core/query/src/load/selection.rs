@@ -218,7 +218,9 @@ fn notes(profiles: &[EpochProfile]) -> Vec<String> {
     let models: BTreeSet<String> = profiles.iter().map(|p| p.epoch.cpu.model_name.clone()).collect();
     if models.len() > 1 {
         let list = models.into_iter().collect::<Vec<_>>().join("; ");
-        notes.push(format!("unlike processors are merged ({list}): the newest epoch's model is used"));
+        notes.push(format!(
+            "recordings of different processors are merged ({list}): the model of the newest one is used"
+        ));
     }
     notes.dedup();
     notes

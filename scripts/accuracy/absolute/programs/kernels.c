@@ -1,5 +1,6 @@
-// Kernels whose counts are known, one hot loop each. kernels NAME PASSES; NAME is chase-l1, chase-l2, chase-llc, chase-dram,
-// copy, matmul, sort or hashjoin. A pass takes some tens of milliseconds. The loop that is judged is in the function `hot_NAME`.
+// Kernels with known counts; each has one hot loop. Usage: kernels NAME PASSES, where NAME is chase-l1, chase-l2, chase-llc,
+// chase-dram, copy, matmul, sort or hashjoin. A pass takes some tens of milliseconds. The judged loop is in the function
+// `hot_NAME`.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>

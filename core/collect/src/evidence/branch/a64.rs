@@ -71,11 +71,11 @@ enum What {
         kind: Kind,
         left: Source,
         right: Operand,
-        /// The right operand's complement is taken.
+        /// Whether the right operand is complemented.
         inverted: bool,
         sets_flags: bool,
     },
-    /// `sbfm`, `bfm` and `ubfm`, by their `opc`.
+    /// `sbfm`, `bfm` or `ubfm`, distinguished by `opc`.
     Bitfield { opc: u8, from: Source, rotate: u8, last: u8 },
     /// `csel`, `csinc`, `csinv`, `csneg`.
     Select { condition: u8, then: Source, otherwise: Source, invert: bool, increment: bool },

@@ -19,7 +19,7 @@ const ADDRESSES_MAX: usize = 8;
 /// Number of places of code that are decoded in a process.
 const RUNS_MAX: usize = 1 << 14;
 /// Number of sampled places that are remembered.
-const MET_MAX: usize = 1 << 17;
+const SAMPLED_MAX: usize = 1 << 17;
 /// How many bytes before an instruction a run that contains it may begin.
 const BEFORE_BYTES: u64 = 160;
 /// Number of runs that are searched for an instruction.
@@ -38,7 +38,7 @@ pub struct Word {
 #[derive(Default)]
 pub struct Candidates {
     /// Places that were sampled.
-    met: FxHashSet<u64>,
+    sampled: FxHashSet<u64>,
     decoded: BTreeSet<u64>,
     /// Increments by the place whose registers determine the word's address.
     visible: FxHashMap<u64, Vec<Increment>>,
@@ -85,9 +85,9 @@ impl Candidates {
     /// Takes a sample into account. Returns a word once, when enough samples agree on its address.
     pub fn sample(&mut self, memory: &File, pc: u64, registers: &Registers) -> Option<Word> {
         // Decoding a place that is sampled only once is rarely worth its cost.
-        if self.met.insert(pc) {
-            if self.met.len() > MET_MAX {
-                self.met.clear();
+        if self.sampled.insert(pc) {
+            if self.sampled.len() > SAMPLED_MAX {
+                self.sampled.clear();
             }
             return None;
         }

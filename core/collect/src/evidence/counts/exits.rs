@@ -68,7 +68,7 @@ impl ExitWatcher {
         ExitWatcher { execution_ns, next_cpu_ns: 0.0, refusals: 0, record }
     }
 
-    /// Whether it is time for a window.
+    /// Returns whether it is time for a window.
     pub fn is_due(&self, cpu_ns: f64) -> bool {
         let within_budget = self.record.cost_ns as f64 <= COST_NS_FIRST + BUDGET * cpu_ns;
         self.execution_ns.is_finite()

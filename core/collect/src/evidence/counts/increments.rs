@@ -6,7 +6,7 @@
 //!
 //! An increment is `add`, `sub`, `inc`, `dec` or `xadd` of memory by a constant, or the store of a register that was loaded from
 //! the same operand before and changed by constants only. Operands with an index register, an `fs` or `gs` base or the stack
-//! pointer are left out: samples seldom agree on the address of such a word.
+//! pointer are left out: samples rarely agree on the address of such a word.
 
 use crate::{
     registers::Registers,
@@ -35,9 +35,9 @@ pub struct Increment {
 /// A word in memory as an instruction names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WordOperand {
-    /// Its address. One that is relative to the instruction is resolved: it has no base.
+    /// Its address. An address relative to the instruction is resolved, so it has no base register.
     pub memory: MemoryOperand,
-    /// Bytes: 4 or 8.
+    /// Its size in bytes: 4 or 8.
     pub size: u8,
 }
 
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes in hex, decoded at 0x1000: each increment, and the instructions from which its address is known.
+    /// Decodes bytes in hex at 0x1000. Lists each increment, and the instructions from which its address is known.
     fn check(code: &str, expect: Expect) {
         let bytes: Vec<u8> =
             code.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_samples_share_no_address_of_and_other_operations() {
+    fn words_without_a_shared_address_are_left_out() {
         check(
             // add dword [rsp+8], 1; add dword [rbx+rcx*4], 1; add dword fs:[rbx], 1; add byte [rbx], 1; add word [rbx], 1
             "83 44 24 08 01 83 04 8b 01 64 83 03 01 80 03 01 66 83 03 01",
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn the_address_is_known_while_the_base_is() {
+    fn an_address_is_known_while_its_base_register_is() {
         check(
             // mov rbx, rdi; add dword [rbx], 1; call +0; add dword [rbx], 1; add dword [rdi], 1; pop rbx; nop
             "48 89 fb 83 03 01 e8 00 00 00 00 83 03 01 83 07 01 5b 90",
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_known_by_its_address() {
+    fn the_writing_instruction_is_found_by_its_address() {
         let mut registers = Registers([0; crate::registers::REGISTER_COUNT]);
         (0..16).for_each(|number| registers.set_general(number, 0x1000 * (u64::from(number) + 1)));
         let check = |code: &str, address: u64| {

@@ -35,7 +35,7 @@ const INSTRUCTIONS_MAX: usize = 4096;
 const COUNTERS_MAX: usize = 24;
 /// Number of blocks that may add to one register in one body.
 const WRITERS_MAX: usize = 8;
-/// Code is read in pieces of this many bytes.
+/// Number of bytes of code that are read at a time.
 const PIECE_BYTES: usize = 1024;
 
 /// A general register, identified by its position in [`Registers`].

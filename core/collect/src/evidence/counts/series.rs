@@ -236,8 +236,9 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// Reads a word as the reader would, with a confirmation each 200 ms, for 4 s; `word` says the value at a time, `truth` how much
-    /// was added up to it. What was counted at least and at most over what was added in the same spans, and why it was not believed.
+    /// Reads a word for 4 s as the worker does, with a confirmation each 200 ms. `word` returns the value at a time, and `truth`
+    /// the amount that was added up to it. Returns the lower and upper bounds of the counted amount, each divided by the amount
+    /// that was added in the same spans, and the reason why the word was not believed.
     fn simulate(
         size: u8,
         step: i64,
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_grows_is_exact() {
+    fn a_word_that_only_grows_is_counted_exactly() {
         let exact = |(counted, doubt): (Option<(f64, f64)>, Option<Doubt>)| {
             let (least, most) = counted.unwrap();
             assert!(
@@ -280,13 +281,13 @@ mod tests {
         let rate = 3e6;
         exact(simulate(8, 1, |t| (t * rate) as u64, |t| t * rate));
         exact(simulate(8, -8, |t: f64| 0_u64.wrapping_sub(8 * (t * rate) as u64), |t| 8.0 * t * rate));
-        // 32 bits that wrap twice a second.
+        // The word has 32 bits and wraps twice a second.
         let rate = 8.6e9;
         exact(simulate(4, 1, |t| (t * rate) as u64 & 0xffff_ffff, |t| t * rate));
     }
 
     #[test]
-    fn what_is_set_anew_now_and_then_is_known_within_limits() {
+    fn a_word_that_is_rarely_reset_is_known_within_bounds() {
         let rate = 1e6;
         for millis in [1.3, 4.0, 15.0, 37.0, 100.0, 333.0, 900.0, 1500.0] {
             let every = millis / 1e3;
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_anew_all_the_time_is_refused() {
+    fn a_word_that_is_often_reset_is_refused() {
         for millis in [0.02, 0.1, 0.2] {
             let (rate, every) = (1e6, millis / 1e3);
             let (counted, doubt) = simulate(8, 1, |t| ((t % every) * rate) as u64, |t| t * rate);
@@ -310,17 +311,17 @@ mod tests {
     }
 
     #[test]
-    fn other_data_are_refused() {
+    fn words_that_do_not_count_are_refused() {
         let noise = |t: f64| (t * 1e9) as u64 ^ ((t * 1e9) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let (counted, doubt) = simulate(8, 1, noise, |t| t);
         assert!(counted.is_none() && doubt.is_some());
-        // Steps of 8 that are none.
+        // The values are not multiples of the step of 8.
         let (counted, doubt) = simulate(8, 8, |t| (t * 1e6) as u64, |t| t * 1e6);
         assert!(counted.is_none() && doubt == Some(Doubt::GoesBack), "{counted:?}");
     }
 
     #[test]
-    fn what_was_not_confirmed_does_not_count() {
+    fn unconfirmed_spans_do_not_count() {
         let mut series = Series::new(8, 1);
         (0..30).for_each(|at| series.read(at * MS, at * 1000));
         series.cut();

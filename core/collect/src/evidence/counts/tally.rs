@@ -34,7 +34,7 @@ const SPANS_MIN: usize = 8;
 const OWN_MIN: f64 = 0.8;
 /// Number of rounds from which the shares of several writers can be computed.
 const SHARED_ROUNDS_MIN: usize = 8;
-/// Fewer executions say too little.
+/// Least number of executions that is used.
 const EXECUTIONS_MIN: f64 = 2000.0;
 /// Number of spans that are kept apart; more are added up in pairs.
 const SPANS_MAX: usize = 512;
@@ -353,7 +353,8 @@ mod tests {
         Tally::new(Word { address: 0x4000, size: 8 })
     }
 
-    /// A word after rounds with these writers, and spans of 100 ms with so much added and so many samples.
+    /// Returns the state of a word after rounds with these writers, and after spans of 100 ms, each given by the amount that was
+    /// added and the number of samples.
     fn counted(rounds: &[Round], spans: &[(u64, u64)]) -> Tally {
         let mut tally = tally();
         rounds.iter().for_each(|round| tally.round(round).unwrap());
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn one_writer_has_all() {
+    fn a_single_writer_gets_all_executions() {
         let tally = counted(&one(), &[(4000, 100); 3]);
         let counted = tally.executions(execution_samples(300, 0), alone).unwrap();
         assert_eq!(counted, Executions { samples: 300, of: vec![(0x10, 3000.0, DEVIATION)] });
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_outside_of_spans_is_less_certain_than_what_is_between() {
+    fn samples_outside_of_spans_are_less_certain_than_between_them() {
         let steady = counted(&one(), &[(40_000, 100); 10]);
         let deviation = |tally: &Tally, of| tally.executions(of, alone).unwrap().of[0].2;
         assert!((deviation(&steady, execution_samples(2000, 0)) - DEVIATION).abs() < 1e-9);
@@ -406,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn moments_at_which_a_word_went_back_are_known_within_limits() {
+    fn resets_of_a_word_are_known_within_bounds() {
         let mut tally = counted(&one(), &[]);
         for at in 0..10 {
             let begin_ns = at * 100;
@@ -454,7 +455,7 @@ mod tests {
         );
     }
 
-    /// Two phases of equal time, one of which counts nine times as fast: rounds begin in either as often.
+    /// Two phases take equal time, and one counts nine times as fast. Rounds begin in both equally often.
     #[test]
     fn rounds_stand_for_what_was_counted_about_them() {
         let of =
@@ -468,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn writers_that_take_turns_are_not_told_apart() {
+    fn writers_that_take_turns_cannot_be_separated() {
         let turns = |at: u32| round(&[(if at.is_multiple_of(2) { 0x10 } else { 0x20 }, 1, 16)], 0, &[Tid(7)]);
         let rounds: Vec<Round> = (0..6).map(turns).collect();
         assert_eq!(

@@ -76,7 +76,7 @@ pub struct Worker {
     budget: f64,
     processes: FxHashMap<Pid, Tracked>,
     /// Samples with registers of processes that are not considered yet.
-    met: FxHashMap<Pid, u32>,
+    untracked: FxHashMap<Pid, u32>,
     /// The times of samples of each execution whose processes are considered.
     times: FxHashMap<ExecutionId, Times>,
     complete_ns: u64,
@@ -108,7 +108,7 @@ impl Worker {
             shared,
             budget,
             processes: FxHashMap::default(),
-            met: FxHashMap::default(),
+            untracked: FxHashMap::default(),
             times: FxHashMap::default(),
             complete_ns: 0,
             cpu_ns: 0.0,
@@ -195,11 +195,11 @@ impl Worker {
 
     /// Begins to consider a process, if it has enough samples and may be read.
     fn track(&mut self, seen: &Seen) -> bool {
-        let met = self.met.entry(seen.pid).or_default();
-        *met += 1;
-        if *met != SAMPLES_MIN {
-            if self.met.len() > 1 << 14 {
-                self.met.clear();
+        let untracked = self.untracked.entry(seen.pid).or_default();
+        *untracked += 1;
+        if *untracked != SAMPLES_MIN {
+            if self.untracked.len() > 1 << 14 {
+                self.untracked.clear();
             }
             return false;
         }
@@ -236,7 +236,7 @@ impl Worker {
     }
 
     fn forget(&mut self, pid: Pid) {
-        self.met.remove(&pid);
+        self.untracked.remove(&pid);
         if let Some(tracked) = self.processes.remove(&pid)
             && !self.processes.values().any(|other| other.execution == tracked.execution)
         {

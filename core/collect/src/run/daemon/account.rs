@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_most_memory_is_what_the_kernel_says() {
+    fn peak_memory_equals_the_kernels_figure() {
         let large = std::hint::black_box(vec![1_u8; 64 << 20]);
         drop(large);
         let (now, most) = resident_bytes();

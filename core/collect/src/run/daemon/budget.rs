@@ -160,24 +160,24 @@ mod tests {
     /// window.
     fn simulate(script: impl IntoIterator<Item = u64>) -> (Budget, String) {
         let mut budget = Budget::new(0.01, 2, Duration::from_nanos(2500));
-        let mut told = String::new();
+        let mut changes = String::new();
         for (window, own_ms) in script.into_iter().enumerate() {
             let samples = (20_000.0 * budget.share()) as u64;
             // Half of our work depends on the samples.
             let own_ms = own_ms as f64 * (0.5 + 0.5 * budget.share());
             let own_cpu = Duration::from_secs_f64(own_ms / 1e3);
             if let Some(share) = budget.judge(&Load { elapsed: WINDOW, own_cpu, samples }) {
-                told += &format!("{window}: {:.2}% → {share:.3}\n", 100.0 * budget.cost());
+                changes += &format!("{window}: {:.2}% → {share:.3}\n", 100.0 * budget.cost());
                 budget.adopt(share);
             }
         }
-        (budget, told)
+        (budget, changes)
     }
 
     #[test]
     fn a_cheap_collection_keeps_its_rate() {
-        let (budget, told) = simulate([100; 500]);
-        assert_eq!((told.as_str(), budget.share()), ("", 1.0));
+        let (budget, changes) = simulate([100; 500]);
+        assert_eq!((changes.as_str(), budget.share()), ("", 1.0));
         assert!(
             (budget.cost() - 0.0075).abs() < 1e-6,
             "50 ms of interrupts, 100 ms of ours: {}",
@@ -186,10 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn an_outlier_is_forgiven_and_lasting_load_is_not() {
-        let (_, told) = simulate((0..100).map(|w| if w % 2 == 0 { 180 } else { 100 }));
-        assert_eq!(told, "");
-        let (budget, told) = simulate([400; 60]);
+    fn an_outlier_keeps_the_rate_and_lasting_load_lowers_it() {
+        let (_, changes) = simulate((0..100).map(|w| if w % 2 == 0 { 180 } else { 100 }));
+        assert_eq!(changes, "");
+        let (budget, changes) = simulate([400; 60]);
         expect![[r#"
             0: 2.25% → 0.333
             2: 1.42% → 0.176
@@ -201,13 +201,13 @@ mod tests {
             14: 1.03% → 0.018
             16: 1.02% → 0.016
         "#]]
-        .assert_eq(&told);
+        .assert_eq(&changes);
         assert_eq!(budget.share(), SHARE_MIN, "not lower, however much we cost");
     }
 
     #[test]
-    fn the_rate_comes_back_slowly() {
-        let (budget, told) = simulate((0..200).map(|w| if w < 10 { 300 } else { 20 }));
+    fn the_rate_recovers_slowly() {
+        let (budget, changes) = simulate((0..200).map(|w| if w < 10 { 300 } else { 20 }));
         expect![[r#"
             1: 1.75% → 0.429
             3: 1.18% → 0.273
@@ -216,25 +216,25 @@ mod tests {
             69: 0.17% → 0.800
             99: 0.29% → 1.000
         "#]]
-        .assert_eq(&told);
+        .assert_eq(&changes);
         assert_eq!((budget.share(), budget.lowered, budget.raised), (1.0, 3, 3));
     }
 
     #[test]
-    fn dear_interrupts_lower_the_rate_and_cheap_ones_let_it_rise() {
+    fn expensive_interrupts_lower_the_rate_and_cheap_ones_raise_it() {
         let mut budget = Budget::new(0.01, 2, Duration::from_micros(20));
         budget.begin(1000.0);
         assert!((budget.share() - 0.25).abs() < 1e-9, "half of the budget are 250 interrupts");
-        let mut told = String::new();
+        let mut changes = String::new();
         for window in 0..700 {
-            // A measurement every ten minutes: the host is busy at first, later it is not.
+            // The interrupt is measured every ten minutes. The host is busy at first and idle later.
             if window % 60 == 59 {
                 budget.measured(Duration::from_nanos(if window < 240 { 60_000 } else { 2500 }));
             }
             let samples = (20_000.0 * budget.share()) as u64;
             let own_cpu = Duration::from_millis(10);
             if let Some(share) = budget.judge(&Load { elapsed: WINDOW, own_cpu, samples }) {
-                told += &format!("{window}: {:.2}% → {share:.3}\n", 100.0 * budget.cost());
+                changes += &format!("{window}: {:.2}% → {share:.3}\n", 100.0 * budget.cost());
                 budget.adopt(share);
             }
         }
@@ -245,7 +245,7 @@ mod tests {
             448: 0.29% → 0.519
             508: 0.36% → 1.000
         "#]]
-        .assert_eq(&told);
+        .assert_eq(&changes);
         assert_eq!(budget.share(), 1.0);
 
         let mut without = Budget::new(0.0, 2, Duration::from_micros(20));
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rash_rise_makes_the_next_one_wait() {
+    fn a_rise_that_failed_delays_the_next_one() {
         // The cost is high whenever the share is above a half.
         let mut budget = Budget::new(0.01, 2, Duration::from_nanos(2500));
         let mut changes = 0;

@@ -81,7 +81,7 @@ impl Compacting {
 
     fn join(&mut self, progress: &mut dyn FnMut(Progress)) {
         if let Some(Ok(Err(error))) = self.running.take().map(JoinHandle::join) {
-            progress(Progress::Warning(format!("segments could not be put together: {error}")));
+            progress(Progress::Warning(format!("segments could not be compacted: {error}")));
         }
     }
 }

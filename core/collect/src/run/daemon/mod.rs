@@ -67,7 +67,7 @@ const INTERRUPT_EVERY: Duration = Duration::from_secs(600);
 const EPOCHS_KEPT_MIN: u64 = 8;
 
 /// The reason of an epoch that began on request.
-const ASKED: &str = "asked";
+const ON_REQUEST: &str = "asked";
 
 /// Collects until `stop` is set; then stores the counts, ends the epoch and returns it. In the meantime [`crate::status`],
 /// [`crate::flush`] and [`crate::new_epoch`] talk to the daemon, and `renew` makes it begin a new epoch. The writer's lock
@@ -84,9 +84,9 @@ pub fn daemon(
     let mut supervisor = Supervisor::from_environment();
     let mut daemon = Daemon::start(options, writer, progress)?;
     supervisor.ready();
-    let mut told = None;
-    while !stop.is_asked() {
-        daemon.session.round(Duration::MAX, control.asked(), progress);
+    let mut reported = None;
+    while !stop.is_requested() {
+        daemon.session.round(Duration::MAX, control.request_fd(), progress);
         daemon.tend(progress);
         if renew.take() {
             let _ = daemon.begin_epoch("asked (SIGHUP)", Next::default(), progress);
@@ -94,8 +94,8 @@ pub fn daemon(
         control.answer(|request| daemon.answer(request, progress));
         daemon.reopen_if_silent(progress);
         supervisor.alive();
-        if told.as_ref() != Some(&daemon.session.epoch().id) {
-            told = Some(daemon.session.epoch().id.clone());
+        if reported.as_ref() != Some(&daemon.session.epoch().id) {
+            reported = Some(daemon.session.epoch().id.clone());
             supervisor.status(&format!("collecting epoch {}", daemon.session.epoch().id));
         }
     }
@@ -111,7 +111,7 @@ struct Daemon<'w> {
     /// The requested rate.
     rate: Rate,
     /// The periods of the requested rate, by event. The budget's share refers to them.
-    asked: Vec<u64>,
+    requested_periods: Vec<u64>,
     flushing: Flushing,
     compacting: Compacting,
     budget: Budget,
@@ -171,10 +171,10 @@ impl<'w> Daemon<'w> {
         if options.rate.is_none() {
             budget.begin(session.interrupts_hz());
         }
-        let asked = asked_periods(&session);
-        session.set_first_periods(&periods(&asked, budget.share()));
+        let requested = requested_periods(&session);
+        session.set_first_periods(&periods(&requested, budget.share()));
         session.start(all_pids, &Tasks::All)?;
-        heap::give_back(); // What was needed to examine the machine.
+        heap::give_back(); // This returns the memory that was needed to examine the machine.
         heap::give_back_code();
         let schedule = Schedule {
             every: options.rotate_every,
@@ -184,7 +184,7 @@ impl<'w> Daemon<'w> {
         let clocks = Clocks::now();
         let mut daemon = Daemon {
             rate,
-            asked,
+            requested_periods: requested,
             flushing: Flushing::new(options.flush_every),
             compacting: Compacting::default(),
             rotation: Rotation::new(schedule),
@@ -195,10 +195,10 @@ impl<'w> Daemon<'w> {
             paused: false,
             timers: Timers {
                 clocks: Timer::new(Duration::ZERO, LOOK_EVERY),
-                memory: Timer::new(2 * RETAIN_FIRST, GIVE_BACK_EVERY), // After the work of starting is done.
+                memory: Timer::new(2 * RETAIN_FIRST, GIVE_BACK_EVERY), // The first time is after the start is complete.
                 window: Timer::new(options.budget_window, options.budget_window),
                 interrupt: Timer::new(INTERRUPT_EVERY, INTERRUPT_EVERY),
-                retention: Timer::new(RETAIN_FIRST, RETAIN_EVERY), // Not at once: there is enough to do at the start.
+                retention: Timer::new(RETAIN_FIRST, RETAIN_EVERY), // The start itself has enough to do.
                 rotation: Timer::new(Duration::ZERO, ROTATE_AGAIN),
             },
             window: Window { start: clocks, own_cpu: own_cpu(), samples: 0, seen: 0 },
@@ -292,10 +292,10 @@ impl<'w> Daemon<'w> {
         let cost = 100.0 * self.budget.cost();
         let (from, to) = (100.0 * self.budget.share(), 100.0 * share);
         let why = format!(
-            "rate: {from:.0}% → {to:.0}% of the asked, as it cost {cost:.2}% of each CPU (budget {}%)",
+            "rate: {from:.0}% → {to:.0}% of the requested rate, because sampling cost {cost:.2}% of each CPU (budget {}%)",
             self.options.budget_percent
         );
-        let next = Next { periods: Some(periods(&self.asked, share)), ..Next::default() };
+        let next = Next { periods: Some(periods(&self.requested_periods, share)), ..Next::default() };
         if self.begin_epoch(&why, next, progress).is_ok() {
             self.budget.adopt(share);
             self.update_account();
@@ -306,7 +306,7 @@ impl<'w> Daemon<'w> {
     fn flushed(&mut self, progress: &mut dyn FnMut(Progress)) {
         let id = self.session.epoch().id.clone();
         let written = self.session.take_written();
-        self.rotation.met(&written);
+        self.rotation.note_images(&written);
         self.account.disk_bytes = self.writer.database().epoch_bytes(&id).unwrap_or(0);
         heap::give_back();
         heap::give_back_code();
@@ -318,8 +318,7 @@ impl<'w> Daemon<'w> {
         match retain(self.writer.database(), limits, &self.session.epoch().id) {
             Ok(retained) => {
                 if retained.still_too_large && !self.too_large {
-                    let text =
-                        "the profiles take more than they may, but were named, are of others or not ended";
+                    let text = "the profiles exceed their size limit, but the rest has names, is of other hosts or has not ended";
                     progress(Progress::Warning(text.to_owned()));
                 }
                 self.too_large = retained.still_too_large;
@@ -342,14 +341,14 @@ impl<'w> Daemon<'w> {
         let ended = self.session.epoch().id.clone();
         let counted = self.account.counted(&self.session);
         if let Err(error) = self.session.begin_epoch(self.writer, next) {
-            progress(Progress::Warning(format!("no new epoch ({why}): {error}")));
+            progress(Progress::Warning(format!("no new epoch could begin ({why}): {error}")));
             return Err(error);
         }
         self.account.begin_epoch(why, counted);
         self.rotation.began();
         self.update_account();
         self.compacting.ended(self.writer, &ended, progress);
-        if why != ASKED {
+        if why != ON_REQUEST {
             progress(Progress::Ended(ended));
         }
         self.timers.retention.restart_in(Duration::ZERO); // The new epoch may push others over the limits.
@@ -372,7 +371,7 @@ impl<'w> Daemon<'w> {
                 }
             }
             Request::NewEpoch { name } => {
-                match self.begin_epoch(ASKED, Next { name, periods: None }, progress) {
+                match self.begin_epoch(ON_REQUEST, Next { name, periods: None }, progress) {
                     Ok(()) => Answer::Epoch { id: self.session.epoch().id.clone() },
                     Err(error) => failed(&error),
                 }
@@ -425,9 +424,12 @@ impl<'w> Daemon<'w> {
     /// and opens others, in a new epoch. Until that succeeds, everything except sampling continues.
     fn reopen_if_silent(&mut self, progress: &mut dyn FnMut(Progress)) {
         if self.silence.is_silent() && self.reopening.is_none() {
-            progress(Progress::Warning("the events fell silent: they are opened again".to_owned()));
+            progress(Progress::Warning(
+                "the events no longer deliver samples; opening them again".to_owned(),
+            ));
             self.session.close(); // This comes first: the module's device has one reader.
-            self.session.note("the events fell silent and were closed; no sample is of a later time");
+            self.session
+                .note("the events stopped delivering samples and were closed; there are no later samples");
             self.reopening = Some(Reopening { at: Instant::now(), wait: REOPEN_FIRST });
             self.restart_window();
         }
@@ -442,7 +444,7 @@ impl<'w> Daemon<'w> {
                 progress(Progress::Started(Box::new(self.session.epoch().clone())));
             }
             Err(error) => {
-                progress(Progress::Warning(format!("{error}; tried again in {wait:?}")));
+                progress(Progress::Warning(format!("{error}; trying again in {wait:?}")));
                 let (at, wait) = (Instant::now() + wait, (wait * 2).min(REOPEN_LAST));
                 self.reopening = Some(Reopening { at, wait });
             }
@@ -451,8 +453,8 @@ impl<'w> Daemon<'w> {
 
     fn reopen(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), CollectError> {
         let mut session = Session::open(setup(&self.options, self.rate, None), &Tasks::All, self.writer)?;
-        let asked = asked_periods(&session); // The events may be others, if a counter is gone.
-        session.set_first_periods(&periods(&asked, self.budget.share()));
+        let requested = requested_periods(&session); // The events may be others, if a counter is gone.
+        session.set_first_periods(&periods(&requested, self.budget.share()));
         let started = session.start(all_pids, &Tasks::All);
         if let Err(error) = started.and_then(|()| if self.paused { session.pause() } else { Ok(()) }) {
             session.discard();
@@ -466,7 +468,7 @@ impl<'w> Daemon<'w> {
             // What was stored before remains. The rest is lost if it cannot be stored.
             progress(Progress::Warning(error.to_string()));
         }
-        self.asked = asked;
+        self.requested_periods = requested;
         self.account.begin_epoch("events: they had fallen silent", counted);
         self.account.reopened += 1;
         self.rotation.began();
@@ -489,7 +491,7 @@ impl<'w> Daemon<'w> {
 }
 
 /// Returns the requested periods of a session that was just opened.
-fn asked_periods(session: &Session) -> Vec<u64> {
+fn requested_periods(session: &Session) -> Vec<u64> {
     session.tallies().map(|(config, _)| config.period).collect()
 }
 
@@ -523,8 +525,8 @@ fn rate_within(options: &DaemonOptions, interrupt: Duration) -> u32 {
 }
 
 /// Returns the periods that give this share of the requested rate.
-fn periods(asked: &[u64], share: f64) -> Vec<u64> {
-    asked.iter().map(|period| (*period as f64 / share).round() as u64).collect()
+fn periods(requested: &[u64], share: f64) -> Vec<u64> {
+    requested.iter().map(|period| (*period as f64 / share).round() as u64).collect()
 }
 
 /// Measures the interrupt of the timer. A counter's interrupt costs no more.

@@ -41,7 +41,7 @@ impl Supervisor {
             socket.set_nonblocking(true).ok()?; // If the supervisor hangs, we must not.
             Some((socket, address))
         });
-        // Twice as often as the supervisor requires.
+        // Reports come twice as often as the supervisor requires.
         Supervisor { socket, alive_every: timeout.map(|t| t / 2), next: Instant::now() }
     }
 
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_supervisor_hears_of_us() {
+    fn states_are_reported_to_the_supervisor() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("notify");
         let listener = UnixDatagram::bind(&path).unwrap();
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn without_one_nothing_is_said() {
+    fn nothing_is_sent_without_a_supervisor() {
         let mut nobody = Supervisor::new(None, None);
         nobody.ready();
         nobody.alive();

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_go_first() {
+    fn the_oldest_epochs_are_removed_first() {
         let list = [("b", 3, 10, true), ("a", 9, 10, true), ("c", 1, 10, true), ("named", 20, 10, false)];
         assert_eq!(removed(&list, None, None), (String::new(), false));
         assert_eq!(removed(&list, Some(2), None), ("a b".to_owned(), false));
@@ -136,14 +136,14 @@ mod tests {
     }
 
     #[test]
-    fn epochs_of_the_future_are_young() {
+    fn epochs_in_the_future_are_not_old() {
         let list = [("future", -400, 10, true), ("old", 5, 10, true)];
         assert_eq!(removed(&list, Some(2), None), ("old".to_owned(), false));
         assert_eq!(removed(&list, None, Some(10)), ("old".to_owned(), false));
     }
 
     #[test]
-    fn an_epoch_that_someone_is_at_goes_the_next_time() {
+    fn an_epoch_in_use_is_removed_later() {
         let folder = tempfile::tempdir().unwrap();
         let database = Database::open(folder.path()).unwrap();
         let collector = Some(CollectorRecord::default());

@@ -37,7 +37,7 @@ impl Rotation {
     }
 
     /// Adds the images of a batch of counts. If a path appears with another id, its image was rebuilt.
-    pub fn met<'a>(&mut self, images: impl IntoIterator<Item = &'a ImageRecord>) {
+    pub fn note_images<'a>(&mut self, images: impl IntoIterator<Item = &'a ImageRecord>) {
         for record in images {
             let path = record.path.to_string_lossy();
             let is_watched = self.schedule.rebuilt.iter().any(|part| path.contains(part.as_str()));
@@ -106,13 +106,13 @@ mod tests {
     #[test]
     fn a_rebuild_of_a_watched_image_ends_its_epoch_once() {
         let mut rotation = Rotation::new(Schedule { rebuilt: vec!["/srv/".into()], ..Schedule::default() });
-        rotation.met(&[record("/srv/app", "aa", false), record("/usr/bin/gcc", "11", false)]);
-        rotation.met(&[record("/srv/app", "aa", false), record("/usr/bin/gcc", "22", false)]);
+        rotation.note_images(&[record("/srv/app", "aa", false), record("/usr/bin/gcc", "11", false)]);
+        rotation.note_images(&[record("/srv/app", "aa", false), record("/usr/bin/gcc", "22", false)]);
         assert_eq!(rotation.due(Duration::ZERO, 0), None);
-        rotation.met(&[record("/srv/app", "bb", false), record("/srv/app", "aa", true)]);
+        rotation.note_images(&[record("/srv/app", "bb", false), record("/srv/app", "aa", true)]);
         assert_eq!(rotation.due(Duration::ZERO, 0).as_deref(), Some("rebuilt: /srv/app"));
         rotation.began();
-        rotation.met(&[record("/srv/app", "aa", true), record("/srv/app", "bb", false)]);
+        rotation.note_images(&[record("/srv/app", "aa", true), record("/srv/app", "bb", false)]);
         assert_eq!(rotation.due(Duration::ZERO, 0), None, "the old build goes on beside the new one");
     }
 }

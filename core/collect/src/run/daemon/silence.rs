@@ -69,21 +69,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn silence_on_a_busy_machine_is_told() {
+    fn missing_samples_on_a_busy_machine_are_detected() {
         let mut silence = Silence::default();
-        let mut told = |samples, busy_s| {
+        let mut is_silent_after = |samples, busy_s| {
             silence.judge(samples, 1000.0, busy_s);
             silence.is_silent()
         };
-        assert!(!told(0, 100.0), "nothing is known of the time before");
-        assert!(!told(0, 100.1), "an idle machine");
-        assert!(!told(1, 110.0));
-        assert!(told(0, 120.0));
-        assert!(!told(900, 121.0), "it came back");
+        assert!(!is_silent_after(0, 100.0), "nothing is known of the time before");
+        assert!(!is_silent_after(0, 100.1), "an idle machine");
+        assert!(!is_silent_after(1, 110.0));
+        assert!(is_silent_after(0, 120.0));
+        assert!(!is_silent_after(900, 121.0), "it came back");
     }
 
     #[test]
-    fn busy_time_leaves_idleness_out() {
+    fn busy_time_excludes_idle_time() {
         assert_eq!(parse_busy_s("cpu  100 20 30 4000 500 6 7 800 0 0\ncpu0 1"), Some(1.63));
         assert_eq!(parse_busy_s("cpu  100"), Some(1.0));
         assert_eq!(parse_busy_s("intr 1"), None);

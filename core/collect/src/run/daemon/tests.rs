@@ -12,7 +12,7 @@ fn start<'w>(writer: &'w Writer, backend: BackendChoice) -> Option<Daemon<'w>> {
     match Daemon::start(options, writer, &mut |_| ()) {
         Ok(daemon) => Some(daemon),
         Err(error) => {
-            println!("SKIPPED events_that_fell_silent_are_opened_again with {backend:?}: {error}");
+            println!("SKIPPED silent_events_are_opened_again with {backend:?}: {error}");
             None
         }
     }
@@ -34,10 +34,10 @@ fn check_silence(backend: BackendChoice) {
     let database = Database::open(folder.path().join("db")).unwrap();
     let writer = database.writer().unwrap();
     let Some(mut daemon) = start(&writer, backend) else { return };
-    let mut told = Vec::new();
+    let mut warnings = Vec::new();
     let mut warn = |progress| {
         if let Progress::Warning(text) = progress {
-            told.push(text);
+            warnings.push(text);
         }
     };
     let first = daemon.session.epoch().id.clone();
@@ -65,11 +65,11 @@ fn check_silence(backend: BackendChoice) {
         let read = database.read(epoch).unwrap();
         assert!(read.epoch.end.is_some() && read.epoch.events.values().all(|e| e.samples > 30));
     }
-    assert_eq!(told.len(), 2, "that they fell silent, and that there is no such event: {told:?}");
+    assert_eq!(warnings.len(), 2, "the events stopped, and there is no such event: {warnings:?}");
 }
 
 #[test]
-fn events_that_fell_silent_are_opened_again() {
+fn silent_events_are_opened_again() {
     check_silence(BackendChoice::Perf);
     check_silence(BackendChoice::Bpf);
 }

@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_epoch_has_its_part_of_what_the_kernel_counted() {
+    fn kernel_statistics_are_split_by_epoch() {
         let tally = |samples, idle, lost| SourceTally {
             table: Some(TableRecord { samples, found: samples / 2 }),
             idle: Some(idle),
@@ -270,20 +270,23 @@ mod tests {
             given_up_ns: Some(100 * lost),
             ..SourceTally::default()
         };
-        let told = |then: &SourceTally, now: &SourceTally| {
+        let statistics = |then: &SourceTally, now: &SourceTally| {
             let InKernel { table, idle, registers_lost, kernel_time_lost, executions_lost, given_up_ns } =
                 InKernel::between(then, now);
             let numbers = [idle, registers_lost, kernel_time_lost, executions_lost, given_up_ns];
             (table.map(|t| (t.samples, t.found)), numbers)
         };
         let (then, now, nothing) = (tally(100, 30, 2), tally(180, 31, 3), SourceTally::default());
-        assert_eq!(told(&then, &now), (Some((80, 40)), [Some(1), Some(1), Some(5), Some(10), Some(100)]));
         assert_eq!(
-            told(&nothing, &now),
+            statistics(&then, &now),
+            (Some((80, 40)), [Some(1), Some(1), Some(5), Some(10), Some(100)])
+        );
+        assert_eq!(
+            statistics(&nothing, &now),
             (Some((180, 90)), [Some(31), Some(3), Some(15), Some(30), Some(300)]),
             "the first epoch"
         );
-        assert_eq!(told(&then, &nothing), (None, [None; 5]), "it gave no answer");
-        assert_eq!(told(&now, &then), (Some((0, 0)), [Some(0); 5]), "opened anew");
+        assert_eq!(statistics(&then, &nothing), (None, [None; 5]), "it gave no answer");
+        assert_eq!(statistics(&now, &then), (Some((0, 0)), [Some(0); 5]), "opened anew");
     }
 }

@@ -20,7 +20,7 @@ const WAITING_MAX: usize = 64;
 /// Maximum number of ids that are remembered, so that their images are not checked again before the next epoch.
 const SEEN_MAX: usize = 1 << 13;
 /// Maximum size in bytes of all copies that were not requested.
-const UNASKED_BYTES_MAX: u64 = 256 << 20;
+const UNREQUESTED_BYTES_MAX: u64 = 256 << 20;
 
 /// Copies sampled images.
 pub struct Keeping {
@@ -41,7 +41,7 @@ impl Keeping {
     }
 
     /// Adds a sampled image. `file` is called only if the image is to be copied.
-    pub fn met(&mut self, record: &ImageRecord, file: impl FnOnce() -> Option<File>) {
+    pub fn note_image(&mut self, record: &ImageRecord, file: impl FnOnce() -> Option<File>) {
         let id = &record.id;
         if record.kind != ImageKind::File || self.waiting.len() >= WAITING_MAX || self.seen.contains(id) {
             return;
@@ -80,14 +80,18 @@ impl Keeping {
     /// Waits for the current copy and starts the next.
     fn next(&mut self, writer: &Writer) {
         if let Some(Ok(Err(error))) = self.running.take().map(JoinHandle::join) {
-            self.failed = Some(format!("an image could not be kept: {error}"));
+            self.failed = Some(format!("an image could not be copied into the database: {error}"));
         }
         let Some((id, file)) = self.waiting.pop_front() else { return };
-        let (writer, asked) = (writer.clone(), self.bytes_max);
+        let (writer, requested_max) = (writer.clone(), self.bytes_max);
         self.running = Some(std::thread::spawn(move || {
             // Copies that were not requested must not evict copies that were.
-            let unasked = || UNASKED_BYTES_MAX.max(writer.database().kept_images_bytes());
-            let kept = writer.keep_image(&id, &mut FromStart { file, at: 0 }, asked.unwrap_or_else(unasked));
+            let unrequested_max = || UNREQUESTED_BYTES_MAX.max(writer.database().kept_images_bytes());
+            let kept = writer.keep_image(
+                &id,
+                &mut FromStart { file, at: 0 },
+                requested_max.unwrap_or_else(unrequested_max),
+            );
             heap::give_back();
             kept
         }));

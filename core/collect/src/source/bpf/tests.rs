@@ -50,8 +50,8 @@ fn take_all(source: &mut BpfSource, merger: &mut Merger<OwnedRecord>) -> Vec<Ent
 }
 
 #[test]
-fn samples_are_counted_lost_or_in_the_idle_task() {
-    let test = "samples_are_counted_lost_or_in_the_idle_task";
+fn every_sample_is_counted_or_lost_or_idle() {
+    let test = "every_sample_is_counted_or_lost_or_idle";
     let Some(mut source) = open(test, &configs(&[Event::CPU_CLOCK, Event::named("page-faults")], 2000))
     else {
         return;
@@ -60,7 +60,7 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
     source.enable().unwrap();
     let started = Instant::now();
     let mut taken = Vec::new();
-    // Several batches, so that both sides are used twice. Each contains samples of ours.
+    // There are several batches, so that both sides are used twice. Each contains samples of this process.
     for _ in 0..4 {
         spin(Duration::from_millis(60));
         source.wait(Duration::ZERO, None);
@@ -85,9 +85,9 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
     assert!(tallies[0].entered_lost == 0 && source.tally().kernel_time_lost == Some(0));
     let idle = tallies.iter().map(|t| t.idle).sum();
     let registers_lost = tallies.iter().map(|t| t.registers_lost).sum();
-    let told = source.tally();
-    assert_eq!((told.idle, told.registers_lost), (Some(idle), Some(registers_lost)));
-    // At most 2,000 samples a second on each CPU, and at least most of the time that we spun.
+    let reported = source.tally();
+    assert_eq!((reported.idle, reported.registers_lost), (Some(idle), Some(registers_lost)));
+    // There are at most 2,000 samples a second on each CPU, and they cover most of the time that this test spun.
     let of_time: u64 = taken.iter().filter(|e| e.event == EventIndex(0).into()).map(|e| e.count).sum();
     let most = started.elapsed().as_secs_f64() * 2000.0 * 1.2 * tallies.len() as f64;
     assert!((240.0..most + 10.0).contains(&(of_time as f64)), "{of_time} of at most {most}");
@@ -96,14 +96,14 @@ fn samples_are_counted_lost_or_in_the_idle_task() {
 }
 
 #[test]
-fn what_is_no_whole_machine_is_refused() {
+fn single_processes_are_refused() {
     let refused = BpfSource::open(&Tasks::Running(vec![Pid(1)]), &configs(&[Event::CPU_CLOCK], 100), false);
     assert!(matches!(refused, Err(CollectError::Backend { backend: Backend::Bpf, .. })));
 }
 
 #[test]
-fn executions_are_told_with_what_is_executed() {
-    let test = "executions_are_told_with_what_is_executed";
+fn executions_are_reported_with_their_executable() {
+    let test = "executions_are_reported_with_their_executable";
     let Some(mut source) = open(test, &configs(&[Event::CPU_CLOCK], 100)) else { return };
     let mut merger = Merger::default();
     source.enable().unwrap();
@@ -112,10 +112,10 @@ fn executions_are_told_with_what_is_executed() {
     child.wait().unwrap();
     source.drain(&mut merger);
     source.disable().unwrap();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     merger.take_until(u64::MAX, |timed| {
         if let OwnedRecord::SideBand(side) = timed.item {
-            told.extend(match *side {
+            reported.extend(match *side {
                 SideBandRecord::Exec { pid, .. } if pid == Pid(child_pid) => Some(None),
                 SideBandRecord::Executable { pid, id } if pid == Pid(child_pid) => Some(Some(id)),
                 _ => None,
@@ -123,15 +123,15 @@ fn executions_are_told_with_what_is_executed() {
         }
     });
     // The record of the execution comes first, so that the id is the new program's.
-    assert!(matches!(told[..], [None, Some(id)] if id != 0), "{told:?}");
+    assert!(matches!(reported[..], [None, Some(id)] if id != 0), "{reported:?}");
 }
 
 /// The program caches the executable of a process. Samples after an execution must not be counted under the old one.
 #[test]
-fn a_process_that_executes_another_program_is_looked_up_anew() {
-    let test = "a_process_that_executes_another_program_is_looked_up_anew";
+fn a_process_is_looked_up_again_after_an_exec() {
+    let test = "a_process_is_looked_up_again_after_an_exec";
     let Some(mut source) = open(test, &configs(&[Event::CPU_CLOCK], 2000)) else { return };
-    // Copies that no other process executes.
+    // The test executes copies of the shells, which no other process executes.
     let folder = tempfile::tempdir().unwrap();
     let copy = |shell: &str| {
         let path = folder.path().join(shell);
@@ -148,16 +148,16 @@ fn a_process_that_executes_another_program_is_looked_up_anew() {
     assert!(child.wait().unwrap().success());
     let taken = take_all(&mut source, &mut merger);
     source.disable().unwrap();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     merger.take_until(u64::MAX, |timed| {
         if let OwnedRecord::SideBand(side) = timed.item
             && let SideBandRecord::Executable { pid: executed, id } = *side
             && executed == Pid(pid)
         {
-            told.push(id);
+            reported.push(id);
         }
     });
-    let [first, second] = told[..] else { panic!("{told:?}") };
+    let [first, second] = reported[..] else { panic!("{reported:?}") };
     assert_ne!(first, second);
     let samples = |id| {
         let of = taken.iter().filter(|e| matches!(e.place, Place::Executable { id: i, .. } if i == id));
@@ -183,11 +183,12 @@ fn a_process_that_executes_another_program_is_looked_up_anew() {
 /// The program hands out registers on x86-64 only.
 #[cfg(target_arch = "x86_64")]
 #[test]
-fn registers_are_handed_out_rarely_later() {
-    let test = "registers_are_handed_out_rarely_later";
+fn registers_are_sampled_less_often_later() {
+    let test = "registers_are_sampled_less_often_later";
     let Some(mut source) = open(test, &configs(&[Event::CPU_CLOCK], 2000)) else { return };
     source.enable().unwrap();
-    // One sample in 20, then in 80, of some 800 of ours each time. Other processes have other shares of user code.
+    // One sample in 20 has registers, and later one in 80, out of about 800 samples of this process each time. Other processes
+    // have other shares of user code.
     let own = Pid(std::process::id());
     let mut share = || {
         let mut merger = Merger::default();
@@ -197,13 +198,13 @@ fn registers_are_handed_out_rarely_later() {
         let taken = take_all(&mut source, &mut merger);
         let ours = taken.iter().filter(|e| e.pid == own && e.event != CountedEvent::KERNEL_TIME);
         let samples: u64 = ours.map(|e| e.count).sum();
-        let mut told = 0;
+        let mut reported = 0;
         merger.take_until(u64::MAX, |t| {
-            told += u32::from(matches!(t.item, OwnedRecord::Registers(_, sample) if sample.pid == own));
+            reported += u32::from(matches!(t.item, OwnedRecord::Registers(_, sample) if sample.pid == own));
         });
         source.opened -= LATER;
         source.tend(&mut |warning| panic!("{warning}"));
-        f64::from(told) / samples as f64
+        f64::from(reported) / samples as f64
     };
     let (at_first, later) = (share(), share());
     assert!(at_first > 2.0 * later && later > 0.0, "{at_first} and {later}");

@@ -116,21 +116,21 @@ mod tests {
     }
 
     #[test]
-    fn a_pc_joins_its_registers() {
+    fn the_pc_is_inserted_among_the_registers() {
         let record: Vec<u8> = (0..REGISTER_SAMPLE_BYTES as u64 / 8).flat_map(u64::to_ne_bytes).collect();
         let (time_ns, item) = registers(&record, EventIndex(0)).next().unwrap();
-        let OwnedRecord::Registers(EventIndex(0), Sample { pc, registers: Some(told), .. }) = item else {
+        let OwnedRecord::Registers(EventIndex(0), Sample { pc, registers: Some(reported), .. }) = item else {
             panic!("{item:?}")
         };
         assert_eq!((time_ns, pc), (0, 1));
         // The kernel's place of the pc: after the stack pointer on AArch64, before the flags on x86-64.
         let mut expected: Vec<u64> = (4..).take(REGISTERS_REPORTED).collect();
         expected.insert(if cfg!(target_arch = "aarch64") { 32 } else { 8 }, pc);
-        assert_eq!(told.0.to_vec(), expected);
+        assert_eq!(reported.0.to_vec(), expected);
     }
 
     #[test]
-    fn what_is_cut_or_unknown_is_none() {
+    fn truncated_and_unknown_chunks_are_rejected() {
         let whole = chunk(ENTRIES, 2, 16, &[0; 32]);
         (0..whole.len()).for_each(|end| assert_eq!(split(&whole[..end]), None));
         assert_eq!(split(&chunk(9, 0, 0, &[])), None);

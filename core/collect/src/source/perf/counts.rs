@@ -32,7 +32,7 @@ impl PerfSource {
     }
 
     /// Returns how long each sampled event has counted.
-    pub(super) fn asked_times(&mut self) -> Vec<EventTimes> {
+    pub(super) fn query_times(&mut self) -> Vec<EventTimes> {
         self.ask();
         self.openings.iter().filter_map(|o| o.role.sampled()).map(|index| self.times_of(index)).collect()
     }

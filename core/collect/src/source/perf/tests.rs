@@ -57,8 +57,8 @@ fn cpus_come_and_go() {
 /// The descriptor of a revoked event hangs up; so does a pipe without a writer. The event is opened again on its CPU, with a
 /// warning.
 #[test]
-fn what_the_kernel_revokes_is_opened_again() {
-    let Some(mut source) = on_first_cpu("what_the_kernel_revokes_is_opened_again") else { return };
+fn revoked_events_are_opened_again() {
+    let Some(mut source) = on_first_cpu("revoked_events_are_opened_again") else { return };
     source.enable().unwrap();
     assert_eq!(look(&mut source, || Ok(vec![CpuId(0)])), (vec![CpuId(0)], vec![]), "nothing is revoked yet");
     let (hung_up, writer) = rustix::pipe::pipe().unwrap();
@@ -149,8 +149,8 @@ fn the_side_band_comes_before_samples() {
 
 /// A full ring reports its losses only with its next record. If no record follows, the events are queried.
 #[test]
-fn losses_at_the_end_are_told() {
-    let test = "losses_at_the_end_are_told";
+fn losses_at_the_end_are_reported() {
+    let test = "losses_at_the_end_are_reported";
     let Some(mut source) = on_first_cpu(test) else { return };
     if !source.granted.counts_lost {
         eprintln!("SKIPPED {test}: this kernel does not count losses by event (it is older than 6.0)");
@@ -172,7 +172,10 @@ fn losses_at_the_end_are_told() {
         })
         .sum();
     assert!(samples(&items) > 0 && lost > 0, "{} samples, {lost} lost", samples(&items));
-    assert!(!drained(&mut source).iter().any(|item| matches!(item, OwnedRecord::SideBand(_))), "told once");
+    assert!(
+        !drained(&mut source).iter().any(|item| matches!(item, OwnedRecord::SideBand(_))),
+        "reported once"
+    );
 }
 
 /// Timers do not take turns. The times of a CPU's events are kept when the CPU goes.
@@ -213,8 +216,8 @@ fn a_task_runs_on_one_cpu_at_a_time() {
 
 /// If a thread is created while events are opened, they are opened again. If that happens repeatedly, it is reported.
 #[test]
-fn threads_that_are_born_meanwhile_are_told() {
-    let test = "threads_that_are_born_meanwhile_are_told";
+fn threads_created_while_events_are_opened_are_reported() {
+    let test = "threads_created_while_events_are_opened_are_reported";
     let configs = [EventConfig::new(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap()];
     let tasks = Tasks::Running(vec![Pid(std::process::id())]);
     let own = Some(Tid(rustix::thread::gettid().as_raw_nonzero().get() as u32));
@@ -231,7 +234,7 @@ fn threads_that_are_born_meanwhile_are_told() {
         opened.map(|source| (source.features().escaped, looks))
     };
     match open(&|_| false) {
-        Ok(told) => assert_eq!(told, (0, 2)),
+        Ok(counted) => assert_eq!(counted, (0, 2)),
         Err(error) => return eprintln!("SKIPPED {test}: {error}"),
     }
     assert_eq!(open(&|look| look == 2).unwrap(), (0, 4), "the second time none was born");
@@ -241,8 +244,8 @@ fn threads_that_are_born_meanwhile_are_told() {
 /// A machine without LBR or BRBE answers as the kernel answers for a timer, with which it samples no branches. Sampling then
 /// continues unchanged, without branch stacks.
 #[test]
-fn without_branch_stacks_sampling_goes_on() {
-    let test = "without_branch_stacks_sampling_goes_on";
+fn sampling_continues_without_branch_stacks() {
+    let test = "sampling_continues_without_branch_stacks";
     let configs = [EventConfig::new(&Event::CPU_CLOCK, Rate::Frequency(1000), None).unwrap()];
     let tasks = Tasks::Running(vec![Pid(std::process::id())]);
     let mut source = match PerfSource::open(&tasks, &configs, false, Some(&configs[0])) {
@@ -251,8 +254,9 @@ fn without_branch_stacks_sampling_goes_on() {
     };
     assert!(!source.features().branch_stacks);
     // The kernel understands the request (otherwise EINVAL), but cannot fulfil it.
-    let asked = Attributes { exclude_kernel: true, branch_stacks: true, ..source.openings[0].attributes };
-    let refused = PerfEvent::open(&asked, Some(Tid(std::process::id())), CpuId(0)).err();
+    let attributes =
+        Attributes { exclude_kernel: true, branch_stacks: true, ..source.openings[0].attributes };
+    let refused = PerfEvent::open(&attributes, Some(Tid(std::process::id())), CpuId(0)).err();
     assert_eq!(
         refused.as_ref().and_then(rustix::io::Errno::from_io_error),
         Some(rustix::io::Errno::OPNOTSUPP)
@@ -269,8 +273,8 @@ fn without_branch_stacks_sampling_goes_on() {
 /// If the kernel provides stacks, the records of their event are distinguished from samples by the event's id alone. (The
 /// event of this test provides none: the machine may have no LBR.)
 #[test]
-fn records_of_the_event_for_branches_are_stacks() {
-    let test = "records_of_the_event_for_branches_are_stacks";
+fn records_of_the_branch_stack_event_are_stacks() {
+    let test = "records_of_the_branch_stack_event_are_stacks";
     let Some(mut source) = on_first_cpu(test) else { return };
     let beside = EventConfig::new(&Event::CPU_CLOCK, Rate::Frequency(100), None).unwrap();
     source.open_all(&[(Role::BranchStacks, beside)], &Tasks::All, &[None], &[CpuId(0)]).unwrap();
@@ -295,15 +299,15 @@ fn records_of_the_event_for_branches_are_stacks() {
     .concat();
     let mut merger = Merger::default();
     source.parse(CpuId(0), &bytes, &mut merger);
-    let mut told = Vec::new();
+    let mut items = Vec::new();
     merger.take_until(u64::MAX, |timed| {
-        told.push(match timed.item {
+        items.push(match timed.item {
             OwnedRecord::Branches(stack) => (timed.time_ns, stack.branches),
             OwnedRecord::Sample(EventIndex(0), _) => (timed.time_ns, Vec::new()),
             other => panic!("{other:?}"),
         });
     });
-    assert_eq!(told, [(1, vec![]), (2, vec![(0x20, 0x10)]), (4, vec![])]);
+    assert_eq!(items, [(1, vec![]), (2, vec![(0x20, 0x10)]), (4, vec![])]);
     assert_eq!(
         (source.take_malformed(), source.tally().by_cpu),
         (1, [((EventIndex(0), CpuId(0)), 1)].into())

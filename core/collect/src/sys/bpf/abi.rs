@@ -23,10 +23,10 @@ pub const SPILL_FULL: u32 = 1;
 const NOTICE_REGISTERS: u32 = 2;
 const NOTICE_EXEC: u32 = 3;
 
-/// Plain data: any bytes are a valid value, and there is no padding.
+/// A type of plain data: any bytes are a valid value, and there is no padding.
 ///
 /// # Safety
-/// Both must hold.
+/// Both properties must hold.
 pub unsafe trait Plain: Copy + Default {}
 
 // SAFETY: these are `repr(C)`, consist of integers alone and have no padding (asserted below).
@@ -146,9 +146,9 @@ pub struct ExecNotice {
 }
 
 // SAFETY: `repr(C)`, integers alone, no padding (asserted below).
-unsafe impl Told for RegistersNotice {}
+unsafe impl PlainNotice for RegistersNotice {}
 // SAFETY: as above.
-unsafe impl Told for ExecNotice {}
+unsafe impl PlainNotice for ExecNotice {}
 
 const _: () = {
     assert!(size_of::<RegistersNotice>() == 32 + 8 * REGISTERS);
@@ -158,10 +158,10 @@ const _: () = {
 /// A notice for which any bytes are a valid value.
 ///
 /// # Safety
-/// That must hold.
-unsafe trait Told: Sized {
+/// This property must hold.
+unsafe trait PlainNotice: Sized {
     fn of_bytes(bytes: &[u8]) -> Option<Self> {
-        // SAFETY: as many bytes as it has, of which any are a value; unaligned as they may be.
+        // SAFETY: the length equals the size of the type, any bytes are a valid value, and the read may be unaligned.
         (bytes.len() == size_of::<Self>()).then(|| unsafe { bytes.as_ptr().cast::<Self>().read_unaligned() })
     }
 }

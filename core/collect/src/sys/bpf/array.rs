@@ -53,7 +53,7 @@ impl<T: Plain> Array<T> {
 
     /// Reads an element.
     pub fn read(&self, index: usize) -> T {
-        // SAFETY: in bounds and aligned (see `at`), and any bytes are a value.
+        // SAFETY: in bounds and aligned (see `at`), and any bytes are a valid value.
         unsafe { self.at(index).read_volatile() }
     }
 
@@ -78,7 +78,7 @@ impl<T: Plain> Array<T> {
 }
 
 impl Array<super::abi::Bucket> {
-    /// Reads the place of the first entry of a bucket. For most buckets nothing else need be read.
+    /// Reads the place of the first entry of a bucket. For most buckets nothing else needs to be read.
     pub fn read_first_place(&self, index: usize) -> u64 {
         let first = self.at(index).cast::<RawEntry>();
         // SAFETY: a bucket begins with its first entry.

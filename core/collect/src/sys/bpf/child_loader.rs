@@ -40,55 +40,55 @@ impl Drop for Child {
 /// Calls `make` in a child process. Returns the descriptors that it created, or `None` if that failed. `make` returns those
 /// that are open in the child.
 pub fn load_in_child(make: impl FnOnce() -> Option<Vec<RawFd>>) -> Option<Vec<OwnedFd>> {
-    let (told, tell) = pipe_with(PipeFlags::CLOEXEC).ok()?;
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).ok()?;
     let parent = getpid();
     // SAFETY: the child runs `make`, which takes no lock but the allocator's (glibc's fork takes care of that), and never
     // returns from here.
     match unsafe { libc::fork() } {
         ..0 => None,
         0 => {
-            only_with(parent, &tell);
+            restrict_child(parent, &writer);
             let made = std::panic::catch_unwind(std::panic::AssertUnwindSafe(make)).ok().flatten();
             let bytes: Vec<u8> = made.unwrap_or_default().iter().flat_map(|fd| fd.to_ne_bytes()).collect();
-            let _ = File::from(tell).write_all(&bytes);
+            let _ = File::from(writer).write_all(&bytes);
             // The descriptors stay open until the parent has taken them over, and kills us.
             std::thread::sleep(if bytes.is_empty() { Duration::ZERO } else { TIME_MAX });
             // SAFETY: ends the child without what its parent has registered for its own end.
             unsafe { libc::_exit(0) }
         }
         pid => {
-            drop(tell);
+            drop(writer);
             let child = Child(Pid::from_raw(pid)?);
-            take_over(&child, &File::from(told))
+            take_over(&child, &File::from(reader))
         }
     }
 }
 
-/// Makes the child end with its parent, and closes all its files except the pipe: the locks of a killed parent must be free
-/// at once.
-fn only_with(parent: Pid, tell: &OwnedFd) {
-    let (kept, last) = (tell.as_raw_fd() as libc::c_uint, libc::c_uint::MAX);
-    // SAFETY: takes no pointers. Nothing that owns a descriptor of the parent's runs in the child, but for what keeps `tell`.
+/// Makes the child end with its parent, and closes all its files except the pipe, so that the locks of a killed parent are
+/// released at once.
+fn restrict_child(parent: Pid, writer: &OwnedFd) {
+    let (kept_fd, last) = (writer.as_raw_fd() as libc::c_uint, libc::c_uint::MAX);
+    // SAFETY: takes no pointers. In the child, nothing uses a descriptor of the parent except the owner of `writer`.
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         if getppid() != Some(parent) {
             libc::_exit(0); // The parent ended before the kernel knew.
         }
-        if kept > 3 {
-            libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, kept - 1, 0);
+        if kept_fd > 3 {
+            libc::syscall(libc::SYS_close_range, 3 as libc::c_uint, kept_fd - 1, 0);
         }
-        libc::syscall(libc::SYS_close_range, kept.max(2) + 1, last, 0);
+        libc::syscall(libc::SYS_close_range, kept_fd.max(2) + 1, last, 0);
     }
 }
 
-fn take_over(child: &Child, mut told: &File) -> Option<Vec<OwnedFd>> {
+fn take_over(child: &Child, mut reader: &File) -> Option<Vec<OwnedFd>> {
     let timeout = Timespec { tv_sec: TIME_MAX.as_secs() as i64, tv_nsec: 0 };
-    let mut wait = [PollFd::new(told, PollFlags::IN)];
+    let mut wait = [PollFd::new(reader, PollFlags::IN)];
     if poll(&mut wait, Some(&timeout)).ok()? == 0 {
         return None;
     }
     let mut bytes = [0; FDS_MAX * size_of::<RawFd>()];
-    let read = told.read(&mut bytes).ok()?; // A pipe delivers at once what was written at once.
+    let read = reader.read(&mut bytes).ok()?; // A pipe delivers the bytes of one write in one read.
     let numbers = bytes[..read].as_chunks::<{ size_of::<RawFd>() }>().0;
     let pidfd = pidfd_open(child.0, PidfdFlags::empty()).ok()?;
     let take = |number: &[u8; 4]| {
@@ -110,7 +110,7 @@ pub fn attach_to_tracepoint(program: &OwnedFd) -> std::io::Result<OwnedFd> {
         cookie: u64,
     }
     let attr = Attr { name: 0, program: program.as_raw_fd() as u32, padding: 0, cookie: 0 };
-    // SAFETY: the kernel reads as many bytes from the pointer as it is told that there are.
+    // SAFETY: the kernel reads exactly the passed number of bytes from the pointer, which is live.
     let fd =
         unsafe { libc::syscall(libc::SYS_bpf, BPF_RAW_TRACEPOINT_OPEN, &raw const attr, size_of::<Attr>()) };
     if fd < 0 {
@@ -125,10 +125,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptors_of_a_child_become_ours() {
+    fn descriptors_of_a_child_are_taken_over() {
         let other = File::open("/dev/null").unwrap();
         let made = load_in_child(|| {
-            // SAFETY: asks about a number.
+            // SAFETY: takes a number only.
             assert_eq!(
                 unsafe { libc::fcntl(other.as_raw_fd(), libc::F_GETFD) },
                 -1,
@@ -141,7 +141,9 @@ mod tests {
             Some(vec![fd, fd])
         });
         let Some(made) = made else {
-            return eprintln!("SKIPPED descriptors_of_a_child_become_ours: no permission to take them over");
+            return eprintln!(
+                "SKIPPED descriptors_of_a_child_are_taken_over: no permission to take them over"
+            );
         };
         assert_eq!(made.len(), 2);
         assert_eq!(File::from(made.into_iter().next().unwrap()).metadata().unwrap().len(), 4);

@@ -16,7 +16,7 @@ pub enum BpfError {
     #[error("dwell lacks {0}; run as root or give it CAP_BPF and CAP_PERFMON")]
     Denied(String),
     /// A seccomp filter denies it.
-    #[error("a seccomp filter, as containers have, forbids bpf or perf_event_open; allow both calls")]
+    #[error("a seccomp filter, as containers use it, forbids bpf or perf_event_open; allow both calls")]
     Filtered,
     /// The kernel does not provide its types (BTF).
     #[error("the kernel has no BTF (/sys/kernel/btf/vmlinux)")]

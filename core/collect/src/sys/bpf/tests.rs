@@ -33,12 +33,10 @@ pub fn tables(test: &str, sizes: Sizes) -> Option<BpfTables> {
 }
 
 #[test]
-fn the_objects_are_those_of_the_source() {
+fn the_objects_match_their_source() {
     let has = |tool: &str| Command::new(tool).arg("--version").stdout(Stdio::null()).status().is_ok();
     if !["clang-14", "llvm-strip-14", "llvm-objcopy-14"].into_iter().all(has) {
-        eprintln!(
-            "SKIPPED the_objects_are_those_of_the_source: no clang-14 (apt-get install clang-14 llvm-14)"
-        );
+        eprintln!("SKIPPED the_objects_match_their_source: no clang-14 (apt-get install clang-14 llvm-14)");
         return;
     }
     let built = tempfile::tempdir().unwrap();
@@ -64,7 +62,7 @@ fn the_objects_are_those_of_the_source() {
 
 /// Each line of C's answer contains a name and its size or offset.
 #[test]
-fn the_structures_are_those_of_c() {
+fn the_structures_match_the_c_headers() {
     let size = |name: &str, bytes: usize| (format!("sizeof(struct {name})"), bytes);
     let at = |name: &str, field: &str, bytes: usize| (format!("offsetof(struct {name}, {field})"), bytes);
     let expected = [
@@ -112,9 +110,9 @@ fn the_structures_are_those_of_c() {
     let built = tempfile::tempdir().unwrap();
     fs::write(built.path().join("layout.c"), source).unwrap();
     let layout = compile(built.path(), &built.path().join("layout.c"), &[]);
-    let told = Command::new(layout).output().unwrap();
+    let output = Command::new(layout).output().unwrap();
     let lines: Vec<String> = expected.iter().map(|(what, bytes)| format!("{what} {bytes}\n")).collect();
-    assert_eq!(String::from_utf8(told.stdout).unwrap(), lines.concat());
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), lines.concat());
 }
 
 fn compile(built: &Path, source: &Path, more: &[&Path]) -> PathBuf {
@@ -342,8 +340,8 @@ fn conserves(tables: &mut BpfTables, samples: u64, lost: u64) {
 }
 
 #[test]
-fn executions_that_there_is_no_room_to_tell_of_are_counted() {
-    let test = "executions_that_there_is_no_room_to_tell_of_are_counted";
+fn executions_without_room_are_counted_as_lost() {
+    let test = "executions_without_room_are_counted_as_lost";
     let (sizes, room_bytes) = (Sizes { bucket_bits: 4, capacity: 16 }, rustix::param::page_size());
     let made = BpfTables::load_with_types(
         &[CpuId(0), CpuId(1)],
@@ -351,8 +349,8 @@ fn executions_that_there_is_no_room_to_tell_of_are_counted() {
         RegisterSampling::default(),
         room_bytes as u32,
     );
-    let told = made.and_then(|mut tables| tables.report_executions().map(|()| tables));
-    let mut tables = match told {
+    let reporting = made.and_then(|mut tables| tables.report_executions().map(|()| tables));
+    let mut tables = match reporting {
         Ok(tables) => tables,
         Err(error) => return eprintln!("SKIPPED {test}: BPF: {error}"),
     };
@@ -362,9 +360,9 @@ fn executions_that_there_is_no_room_to_tell_of_are_counted() {
     for _ in 0..executions {
         assert!(Command::new("true").status().unwrap().success());
     }
-    let (mut told, lost) = (0, tables.executions_lost());
-    tables.take_notices(&mut |_| told += 1);
-    assert!(lost >= 50 && told + lost as usize >= executions, "{told} and {lost} of {executions}");
+    let (mut notices, lost) = (0, tables.executions_lost());
+    tables.take_notices(&mut |_| notices += 1);
+    assert!(lost >= 50 && notices + lost as usize >= executions, "{notices} and {lost} of {executions}");
 }
 
 /// Returns the program of tables that this process loaded.

@@ -1,4 +1,4 @@
-//! Compares the mirrors with the C header, as a C compiler lays it out.
+//! Compares the mirrors with the structures of the C header, as a C compiler lays them out.
 
 use std::{fmt::Write, mem::offset_of, path::Path, process::Command};
 
@@ -99,7 +99,7 @@ fn ask_c(source: &str) -> String {
 }
 
 #[test]
-fn the_mirrors_are_what_c_has() {
+fn the_mirrors_match_the_c_header() {
     let (mut ours, mut body) = (String::new(), String::new());
     let mut say = |name: &str, expression: &str, value: u64| {
         writeln!(ours, "{name} {value}").unwrap();

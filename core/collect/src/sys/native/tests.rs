@@ -20,7 +20,7 @@ fn zero() -> (Box<Registers>, Operand) {
 }
 
 #[test]
-fn sums_and_flags_are_those_of_the_processor() {
+fn results_and_flags_equal_those_of_the_processor() {
     let (mut registers, mut operand) = zero();
     registers.general[0] = u64::MAX;
     registers.general[3] = 1;
@@ -31,7 +31,7 @@ fn sums_and_flags_are_those_of_the_processor() {
 }
 
 #[test]
-fn memory_is_the_operand_whatever_the_address_says() {
+fn every_memory_access_goes_to_the_operand() {
     let (mut registers, mut operand) = zero();
     operand.0[..8].copy_from_slice(&40_u64.to_le_bytes());
     registers.general[1] = 2;
@@ -45,7 +45,7 @@ fn memory_is_the_operand_whatever_the_address_says() {
 }
 
 #[test]
-fn the_stack_pointer_is_a_number_like_others() {
+fn the_stack_pointer_is_an_ordinary_operand() {
     let (mut registers, mut operand) = zero();
     registers.general[4] = 0x7fff_0000;
     executed(&[0x48, 0x83, 0xec, 0x28], &mut registers, &mut operand).unwrap(); // sub rsp, 40
@@ -78,7 +78,7 @@ fn x87_has_a_stack_of_its_own() {
 }
 
 #[test]
-fn what_must_not_be_executed_apart_is_refused() {
+fn instructions_that_must_not_run_elsewhere_are_refused() {
     let mut processor = Processor::new().unwrap();
     let refused: [&[u8]; 10] = [
         &[0x0f, 0x05],                   // syscall

@@ -21,7 +21,7 @@ use crate::{
     sys::clock::known_namespace_offset_ns,
 };
 
-/// Bytes of the stack of a burst's thread: emulation is not recursive.
+/// Bytes of the stack of a burst's thread. Little is needed, because emulation is not recursive.
 const STACK_BYTES: usize = 256 << 10;
 
 /// Answers requests until the channel is closed.

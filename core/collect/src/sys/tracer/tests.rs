@@ -64,7 +64,7 @@ fn state(pid: Pid) -> char {
 }
 
 #[test]
-fn a_running_thread_is_stepped_and_runs_on() {
+fn a_stepped_thread_continues_to_run() {
     let mut tracer = Stepper::fork().unwrap();
     let child = spawn("while :; do :; done");
     for _ in 0..5 {
@@ -84,7 +84,7 @@ fn a_running_thread_is_stepped_and_runs_on() {
 }
 
 #[test]
-fn a_followed_thread_would_have_gone_where_it_goes() {
+fn a_followed_thread_takes_the_emulated_path() {
     let mut tracer = Stepper::fork().unwrap();
     let child = spawn("i=0; while :; do i=$((i * 7 + 1)); case $i in *1*3*) s=x$i;; esac; j=${s#x}; done");
     let mut checked = 0;
@@ -102,7 +102,7 @@ fn a_followed_thread_would_have_gone_where_it_goes() {
 }
 
 #[test]
-fn bursts_come_several_at_a_time() {
+fn several_bursts_are_taken_at_a_time() {
     let mut tracer = Stepper::fork().unwrap();
     let child = spawn("while :; do :; done");
     burst(&mut tracer, &child);
@@ -138,7 +138,7 @@ fn the_helper_has_a_process_group_of_its_own_in_our_session() {
 }
 
 #[test]
-fn whoever_waits_or_is_gone_is_left_alone() {
+fn threads_that_wait_or_have_ended_are_left_alone() {
     let mut tracer = Stepper::fork().unwrap();
     let mut child = spawn("exec sleep 60");
     std::thread::sleep(std::time::Duration::from_millis(100));
@@ -188,7 +188,7 @@ fn a_signal_in_a_burst_is_delivered() {
     burst(&mut tracer, &child);
     request(&mut tracer, &child.0, How::Step, STEPS_MAX, 0);
     std::thread::sleep(std::time::Duration::from_millis(2));
-    // This signal is one that a shell's background jobs, tests among them, do not ignore.
+    // Background jobs of a shell, such as a test, do not ignore this signal.
     // SAFETY: a signal to our own child.
     unsafe { libc::kill(child.0.id() as i32, libc::SIGTERM) };
     let status = child.0.wait().unwrap();
@@ -198,7 +198,7 @@ fn a_signal_in_a_burst_is_delivered() {
 }
 
 #[test]
-fn whoever_is_killed_while_it_is_followed_ends() {
+fn a_thread_killed_while_it_is_followed_ends() {
     let mut tracer = Stepper::fork().unwrap();
     for round in 0..20 {
         let mut child = spawn("while :; do :; done");
@@ -235,7 +235,7 @@ fn a_stopped_thread_stays_stopped_until_it_is_continued() {
 }
 
 #[test]
-fn whom_a_debugger_has_is_refused() {
+fn a_thread_traced_by_a_debugger_is_refused() {
     let mut tracer = Stepper::fork().unwrap();
     let child = spawn("while :; do :; done");
     std::thread::sleep(std::time::Duration::from_millis(50));
@@ -342,10 +342,10 @@ fn bursts_until_the_end(tracer: &mut Stepper, pid: Pid, seen: &mut Seen) {
         for tid in threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
             seed += 1;
             let order = Order { how: How::Follow, steps_max: 100, bursts: 1, delay_ns: 0, seed };
-            let asked = Instant::now();
+            let requested_at = Instant::now();
             tracer.request(pid, tid, &order).unwrap();
             *seen.endings.entry(reply(tracer).ending).or_default() += 1;
-            seen.slowest = seen.slowest.max(asked.elapsed());
+            seen.slowest = seen.slowest.max(requested_at.elapsed());
         }
     }
 }

@@ -26,8 +26,8 @@ pub fn image(symbols: &[ImageSymbol]) -> Result<Image, String> {
     let why = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
     let core = File::open("/proc/kcore").map_err(why("/proc/kcore"))?;
     let kallsyms = File::open("/proc/kallsyms").map_err(why("/proc/kallsyms"))?;
-    let (start, end) =
-        bounds(BufReader::new(kallsyms)).ok_or("/proc/kallsyms does not tell where the text is")?;
+    let (start, end) = bounds(BufReader::new(kallsyms))
+        .ok_or("/proc/kallsyms does not show the addresses of the kernel's text")?;
     let (machine, text) = text(&core, start, end)?;
     Image::of_kernel_text(machine, ImageAddress(start), &text, symbols).map_err(|error| error.to_string())
 }
@@ -59,11 +59,11 @@ fn bounds(kallsyms: impl BufRead) -> Option<(u64, u64)> {
 /// Returns from a core file the ELF number of the instruction set, and the bytes from `start` to `end`.
 fn text(core: &File, start: u64, end: u64) -> Result<(u16, Vec<u8>), String> {
     let size_bytes = end.checked_sub(start).filter(|size| (1..=TEXT_BYTES_MAX).contains(size));
-    let size_bytes = size_bytes.ok_or("the kernel's text has no size that is likely")?;
+    let size_bytes = size_bytes.ok_or("the kernel's text has no plausible size")?;
     let mut header = [0; HEADER_BYTES];
     core.read_exact_at(&mut header, 0).map_err(|error| format!("the core file: {error}"))?;
     if !header.starts_with(b"\x7fELF\x02\x01") {
-        return Err("the core file is no ELF file of 64 bits".to_owned());
+        return Err("the core file is not a 64-bit ELF file".to_owned());
     }
     let machine = u16::from_le_bytes([header[18], header[19]]);
     let (table, count) = (long(&header, 32), u64::from(u16::from_le_bytes([header[56], header[57]])));
@@ -83,7 +83,7 @@ fn text(core: &File, start: u64, end: u64) -> Result<(u16, Vec<u8>), String> {
             return Ok((machine, text));
         }
     }
-    Err("the core file does not have the kernel's text".to_owned())
+    Err("the core file does not contain the kernel's text".to_owned())
 }
 
 fn long(bytes: &[u8], at: usize) -> u64 {
@@ -124,8 +124,8 @@ mod tests {
         let (start, end) = (0xffff_ffff_8100_0002, 0xffff_ffff_8100_0004);
         assert_eq!(text(&core, start, end), Ok((62, vec![0x90, 0xc3])));
         for (start, end, why) in [
-            (start, start + 4, "does not have"),
-            (0x1000, 0x1004, "does not have"),
+            (start, start + 4, "does not contain"),
+            (0x1000, 0x1004, "does not contain"),
             (start, start, "no size"),
             (0, u64::MAX, "no size"),
         ] {
@@ -141,7 +141,7 @@ mod tests {
             text(&file, 0x1000, 0x1010).unwrap_err()
         };
         assert!(of(b"").contains("the core file"));
-        assert!(of(&[0; 200]).contains("no ELF file"));
+        assert!(of(&[0; 200]).contains("not a 64-bit ELF file"));
         let mut cut = b"\x7fELF\x02\x01\x01".to_vec();
         cut.resize(HEADER_BYTES, 0xff);
         assert!(of(&cut).contains("the core file"), "its table lies nowhere");

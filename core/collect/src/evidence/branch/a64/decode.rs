@@ -1,8 +1,8 @@
 //! Straight-line AArch64 code → the operations that decide the branch after it, as far as registers are known.
 //!
-//! Enters: bytes of code. Leaves: a [`NextBranch`]. Of an instruction that is not modelled only the registers that it may write
-//! matter, which are unknown from then on. Where even these are unknown, decoding ends without a result. Encodings: Arm ARM
-//! (DDI 0487), chapter C4.
+//! Enters: bytes of code. Leaves: a [`NextBranch`]. If an instruction is not modelled, the registers that it may write are
+//! unknown from then on. If these registers are not known either, decoding ends without a result. Encodings: Arm ARM (DDI
+//! 0487), chapter C4.
 
 use super::{Decision, Form, Kind, NextBranch, Operand, Operation, Source, What};
 
@@ -45,12 +45,12 @@ impl Word {
         self.bits(low + 4, low) as u8
     }
 
-    /// The register at bit `low`, of which number 31 is zero.
+    /// Returns the register whose number is at bit `low`. Number 31 is the zero register.
     fn or_zero(self, low: u32) -> Source {
         if self.number(low) == 31 { ZERO } else { Source::Register(self.number(low)) }
     }
 
-    /// The register at bit `low`, of which number 31 is the stack pointer.
+    /// Returns the register whose number is at bit `low`. Number 31 is the stack pointer.
     fn or_stack(self, low: u32) -> Source {
         Source::Register(self.number(low))
     }

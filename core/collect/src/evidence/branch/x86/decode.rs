@@ -1,7 +1,7 @@
 //! Straight-line x86-64 code → the operations that decide the branch after it, as far as registers are known.
 //!
-//! Enters: bytes of code. Leaves: a [`NextBranch`]. Of an instruction that is not modelled only its length and the registers
-//! that it may write matter, which are unknown from then on. Where even these are unknown, decoding ends without a result.
+//! Enters: bytes of code. Leaves: a [`NextBranch`]. If an instruction is not modelled, its length must be known, and the
+//! registers that it may write are unknown from then on. If these are not known either, decoding ends without a result.
 
 use super::{Kind, NextBranch, Operation, Part, Source};
 use crate::x86::{Base, MemoryOperand, RSP, Segment};
@@ -159,7 +159,7 @@ impl Decoder<'_> {
                 }
             }
             0x8d => self.address(prefixes)?,
-            0x90 if prefixes.register(0, 1) == 0 => {} // With REX.B it exchanges r8 and the accumulator.
+            0x90 if prefixes.register(0, 1) == 0 => {} // `nop`. With REX.B it exchanges r8 and the accumulator.
             0x98 => {
                 let part = prefixes.part(0, prefixes.width(false));
                 let (from_bits, signed) = (part.width_bits / 2, true);
@@ -554,12 +554,12 @@ fn memory(base: Base, index: Option<(u8, u8)>, displacement: i32) -> MemoryOpera
 }
 
 impl Operands {
-    /// The register field as an extension of the opcode.
+    /// Returns the register field, which extends the opcode.
     fn field(&self) -> u8 {
         self.reg & 7
     }
 
-    /// The register, where the other operand is one.
+    /// Returns the other operand if it is a register.
     fn rm(&self) -> Option<u8> {
         match self.rm {
             Rm::Register(number) => Some(number),

@@ -1,4 +1,4 @@
-//! Loops of many kinds, read from the listing of an assembled file, and random code.
+//! Tests loops of many kinds, read from the listing of an assembled file, and random code.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The listing: its bytes, and offsets of labels.
+/// Returns the bytes of the listing, and the offsets of its labels.
 fn fixture() -> (Vec<u8>, Vec<(String, u64)>) {
     let (mut bytes, mut labels) = (Vec::new(), Vec::new());
     for line in include_str!("fixture.objdump").lines() {
@@ -37,7 +37,7 @@ fn name(register: Register) -> &'static str {
     NAMES[usize::from(register.0)]
 }
 
-/// The counters at `within` of a label, offsets relative to it.
+/// Checks the counters at the instruction `within` bytes after a label. Offsets are relative to the label.
 fn check(label: &str, within: u64, expected: Expect) {
     let (code, labels) = fixture();
     let start = labels.iter().find(|(l, _)| l == label).unwrap().1;
@@ -211,7 +211,7 @@ fn a_loop_looks_the_same_from_all_its_instructions() {
     for start in 0..code.len() as u64 {
         for counter in counters_of(&code, start) {
             let same = |found: &Counter| found.writer == counter.writer && found.register == counter.register;
-            // Within an instruction other code may be decoded, which is no loop of this kind.
+            // Bytes in the middle of an instruction may be decoded as other code, which is no loop of this kind.
             for block in &counter.body {
                 let again = counters_of(&code, block.start);
                 let found = again.iter().find(|c| same(c));
@@ -227,7 +227,7 @@ proptest! {
         counters_of(&code, at).iter().for_each(|counter| assert!(verify_counter(counter)));
     }
 
-    /// Short jumps back and forth, and additions: many loops.
+    /// Random code that consists of short jumps in both directions and of additions contains many loops.
     #[test]
     fn loops_of_any_shape(code in proptest::collection::vec(shape(), 1..80), at in 0..40_u64) {
         let code = code.concat();

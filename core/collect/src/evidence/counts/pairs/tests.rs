@@ -1,4 +1,4 @@
-//! Pairs on simulated threads: what a shape of loop gives is right or absent.
+//! Tests pairs on simulated threads: for each shape of loop, the estimate is right or absent.
 
 use super::*;
 use crate::{evidence::counts::loops::RegisterSet, random::Random};
@@ -7,7 +7,7 @@ const RSI: usize = 4;
 const RDI: usize = 5;
 const RSP: usize = 7;
 
-/// A loop of four instructions in which rdi counts, and nothing writes the others.
+/// Returns a counter of a loop of four instructions that counts in rdi and writes no other register.
 fn counter(step: i64, width_bits: u32) -> Counter {
     let rdi = Register::of_number(7).unwrap();
     Counter {
@@ -43,7 +43,7 @@ fn pairs_are_exact_or_refused() {
     assert_eq!(check(&by(8, 64), registers(80, 1, 9), registers(800_080, 1, 9)), Err(Mismatch::Fast));
     assert_eq!(check(&by(8, 64), registers(80, 1, 9), registers(880, 2, 9)), Err(Mismatch::Activation));
     assert_eq!(check(&by(8, 64), registers(80, 1, 9), registers(880, 1, 8)), Err(Mismatch::Activation));
-    // Through the end of 32 bits, whose upper half is not looked at.
+    // The counter wraps at 32 bits, and the upper half is ignored.
     assert_eq!(check(&by(1, 32), registers(0xffff_fff0, 1, 9), registers(0x10, 1, 9)), Ok(0x20));
     assert_eq!(check(&by(-1, 32), registers(0x10, 1, 9), registers(0xffff_fff0, 1, 9)), Ok(0x20));
     let of_register = Counter { step: Step::Negated(Register::of_number(6).unwrap()), ..by(1, 64) };
@@ -53,23 +53,24 @@ fn pairs_are_exact_or_refused() {
     assert_eq!(check(&of_two, registers(1, 5, 9), registers(100, 5, 9)), Ok(49));
 }
 
-/// How a simulated thread behaves: times in ns.
+/// The behaviour of a simulated thread, with times in ns.
 #[derive(Clone, Copy)]
 struct Shape {
-    /// An iteration of the loop.
+    /// Duration of an iteration of the loop.
     iteration_ns: f64,
-    /// An activation's mean length, and whether lengths vary.
+    /// Mean duration of an activation.
     activation_ns: f64,
     varies: bool,
-    /// Time elsewhere between two activations.
+    /// Time that the thread spends outside of the loop between two activations.
     elsewhere_ns: f64,
-    /// The register begins each activation at the same value, or goes on this much further.
+    /// `None` if the counter begins each activation at the same value; otherwise its distance from the last value.
     goes_on: Option<u64>,
-    /// Another register changes with each activation.
+    /// Whether another register changes with each activation.
     has_witness: bool,
 }
 
-/// Simulates threads for some seconds of samples a millisecond apart; the estimate over the true executions, or why there is none.
+/// Simulates threads for some seconds, with a sample each millisecond. Returns the ratio of the estimate to the true
+/// executions, or the reason why there is no estimate.
 fn simulate(shape: Shape, seed: u64, jitter: f64) -> Result<f64, &'static str> {
     let counters = [counter(8, 64)];
     let (id, execution) = (CounterId(0), ExecutionId(1));
@@ -96,7 +97,7 @@ fn simulate(shape: Shape, seed: u64, jitter: f64) -> Result<f64, &'static str> {
             rdi = shape.goes_on.map_or(4096.0, |further| rdi + 8.0 * (iterations + further as f64));
             witness += u64::from(shape.has_witness);
             if begin > window_at {
-                // A window of 3 ms from a moment in this activation.
+                // A window of 3 ms begins at a moment of this activation.
                 let left = length * random.uniform();
                 let round = shape.activation_ns + shape.elsewhere_ns;
                 let times = if left > 3e6 { 0.0 } else { 1.0 + ((3e6 - left) / round).floor() };
@@ -145,12 +146,12 @@ fn long_activations_are_counted() {
 }
 
 #[test]
-fn what_may_be_wrong_is_absent() {
+fn unreliable_estimates_are_absent() {
     let shapes = [
-        // As long as a sample's period, nearly: each time a bit further, as a wheel in a film.
+        // Activations last nearly as long as a sampling period, so each sample finds the counter slightly further (aliasing).
         Shape { activation_ns: 0.97e6, varies: false, ..LONG },
         Shape { activation_ns: 0.3233e6, varies: false, ..LONG },
-        // Short activations that go on where others moved the pointer to.
+        // Activations are short and continue from the pointer that other code has advanced.
         Shape { activation_ns: 2_000.0, goes_on: Some(300), ..LONG },
         Shape { activation_ns: 2_000.0, goes_on: Some(300), elsewhere_ns: 40.0, ..LONG },
         Shape { activation_ns: 0.2e6, goes_on: Some(30_000), elsewhere_ns: 1_000.0, ..LONG },
@@ -166,7 +167,7 @@ fn what_may_be_wrong_is_absent() {
 }
 
 #[test]
-fn any_shape_is_right_or_absent() {
+fn estimates_are_right_or_absent_for_any_shape() {
     let mut random = Random::new(77);
     for seed in 1..60 {
         let mut among = |low: f64, high: f64| low * (high / low).powf(random.uniform());
@@ -185,7 +186,7 @@ fn any_shape_is_right_or_absent() {
 }
 
 #[test]
-fn without_windows_nothing_is_believed() {
+fn without_windows_no_counter_is_believed() {
     let tally =
         Tally { samples: 1000, pairs: 990, executions: 1 << 30, apart_ns: 1 << 30, ..Tally::default() };
     let mut exits = Exits::default();
@@ -203,7 +204,7 @@ fn without_windows_nothing_is_believed() {
 }
 
 #[test]
-fn a_callee_is_no_way_out() {
+fn a_call_is_not_an_exit_of_the_loop() {
     let counters = [Counter { has_calls: true, ..counter(8, 64) }];
     let (id, execution) = (CounterId(0), ExecutionId(1));
     let mut pairs = Pairs::default();

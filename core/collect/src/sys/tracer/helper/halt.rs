@@ -364,7 +364,7 @@ mod tests {
     use crate::sys::tracer::tests::Waits;
 
     #[test]
-    fn a_signal_is_chosen_that_nobody_would_notice() {
+    fn the_signal_is_one_that_the_program_ignores() {
         let [urgent, window] = [bit(libc::SIGURG), bit(libc::SIGWINCH)];
         let quiet = |blocked, caught| Signals { blocked, caught, ..Signals::default() }.quiet();
         assert_eq!(quiet(0, 0), Some(libc::SIGURG));
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_ignored_has_no_effect() {
+    fn ignored_signals_have_no_effect() {
         let signals =
             Signals { ignored: bit(libc::SIGUSR1), caught: bit(libc::SIGCHLD), ..Signals::default() };
         let is_ignored =
@@ -437,7 +437,7 @@ mod tests {
 
     /// Does on purpose what the alarm avoids: threads are interrupted wherever they are, nearly always in `epoll_wait`.
     #[test]
-    fn an_interrupted_call_is_made_again() {
+    fn an_interrupted_call_is_restarted() {
         let waits = Waits::build();
         let child = waits.start("0.5", 2, 1);
         let pid = child.id();

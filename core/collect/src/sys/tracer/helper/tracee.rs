@@ -76,7 +76,7 @@ impl Tracee {
     }
 
     /// Lets a stopped thread execute one instruction, which must not be a system call, and returns its next stop. This wait
-    /// has no bound; it ends when the thread has got a CPU. A thread that were left before that would keep the trap flag and
+    /// has no bound; it ends when the thread has got a CPU. If we left the thread before that, it would keep the trap flag and
     /// die of SIGTRAP.
     pub fn step(&self) -> Stop {
         if self.ptrace(libc::PTRACE_SINGLESTEP, 0, 0) < 0 {
@@ -103,7 +103,7 @@ impl Tracee {
             }
             let left_ns = end_ns.checked_sub(now_ns()).filter(|left| *left > 0)?;
             let time = libc::timespec { tv_sec: 0, tv_nsec: left_ns.min(999_999_999) as libc::c_long };
-            // SAFETY: set and time are live; no information is asked for.
+            // SAFETY: set and time are live; no information is requested.
             unsafe {
                 let mut child: libc::sigset_t = mem::zeroed();
                 libc::sigaddset(&raw mut child, libc::SIGCHLD);
