@@ -45,7 +45,7 @@ pub(super) struct AggregatedEntries {
     owners: FxHashMap<(u64, u32), Owner>,
     /// Latest owner found for entries in the kernel, by pid. A record about the pid removes it.
     owners_in_kernel: FxHashMap<Pid, (u64, Owner)>,
-    /// What a pid was, if that is certain. A record about the pid removes it.
+    /// The address spaces of a pid, if they are certain. A record about the pid removes them.
     spaces: FxHashMap<Pid, Rc<KnownSpaces>>,
     /// The execution of each program that has only one in this interval.
     sole: Option<FxHashMap<TargetIndex, Option<ExecutionId>>>,
@@ -93,12 +93,12 @@ impl AggregatedEntries {
         self.forget_all_spaces();
     }
 
-    /// Forgets what all pids were, because any of them may be something else now.
+    /// Forgets the address spaces of all pids, because any pid may be another process now.
     pub(super) fn forget_all_spaces(&mut self) {
         (self.spaces, self.owners_in_kernel) = Default::default(); // This releases their memory too.
     }
 
-    /// Forgets what a pid was, because a record may change it.
+    /// Forgets the address spaces of a pid, because a record may change them.
     pub(super) fn forget_spaces(&mut self, pid: Pid) {
         self.spaces.remove(&pid);
         self.owners_in_kernel.remove(&pid);
@@ -388,7 +388,7 @@ impl<H: Host> EntryCounter<'_, H> {
         owner
     }
 
-    /// Returns the owner like [`EntryCounter::owner`], but for a sample in the kernel. Nothing is learned from it: during an
+    /// Returns the owner of entries of samples in the kernel (see [`EntryCounter::owner`]). Nothing is learned from it: during an
     /// exec the process already has the new executable while the kernel reports the exec later, perhaps in the next
     /// interval. If the file of the ID is known, it decides.
     fn owner_in_kernel(&mut self, id: u64, pid: Pid) -> Owner {

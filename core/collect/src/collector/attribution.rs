@@ -1,4 +1,4 @@
-//! What is known of the machine while samples are attributed: processes, applications, images, generated code, dimensions.
+//! The state of the machine by which samples are attributed: processes, applications, images, generated code, dimensions.
 //!
 //! Enters: pids, threads and addresses of samples. Leaves: executions, places in images, values of dimensions. An address that
 //! cannot be resolved has a cause. Never here: rings, files, clocks (see [`Host`]).
@@ -23,7 +23,7 @@ use crate::{host::Host, source::records::Mode};
 /// Number of executions above which unreferenced ones are searched for and forgotten.
 pub(super) const EXECUTIONS_MAX: usize = 1 << 14;
 
-/// Who a sample belongs to and when it was taken: everything but its place.
+/// The owner of a sample and the time when it was taken: everything except its place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SampleContext {
     /// Interval in which the sample was taken: one instant, or the interval in which the kernel aggregated it.
@@ -58,7 +58,7 @@ pub(super) struct Attribution<H> {
 }
 
 impl<H: Host> Attribution<H> {
-    /// Returns the attribution of a machine of which nothing is known yet.
+    /// Returns the attribution of a machine about which nothing is known yet.
     pub(super) fn new(host: H, apart: InstanceLimits) -> Self {
         let mut apps = Applications::new(apart);
         let (idle, nobody) = (apps.uncounted("[idle]"), apps.uncounted("unknown"));

@@ -27,9 +27,9 @@ pub trait Fetch {
 /// Why memory was not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It cannot be read.
+    /// The memory cannot be read.
     Unreadable,
-    /// The burst has read as much as it may.
+    /// The burst has read as much memory as it may.
     TooMuch,
 }
 
@@ -49,14 +49,14 @@ pub struct Memory<F> {
     /// Number of writes to blocks that hold code.
     code_writes: u32,
     by_number: FxHashMap<u64, usize>,
-    /// Numbers of the pages of which a single block was read.
+    /// Numbers of the pages from which a single block was read.
     touched: FxHashSet<u64>,
     /// Number and index of the block used last, by purpose.
     recent: [(u64, usize); 2],
 }
 
 impl<F: Fetch> Memory<F> {
-    /// Creates a memory of which nothing is read yet.
+    /// Creates a memory from which nothing was read yet.
     pub fn new(fetch: F) -> Memory<F> {
         Memory {
             fetch,

@@ -61,8 +61,8 @@ const BUFFER_ENTRIES_MAX: f64 = 65536.0;
 /// Samples per second of a CPU whose registers are handed out: enough for the branches of hot code, and cheap. Only samples
 /// are chosen whose place had been sampled before.
 const REGISTERS_HZ: f64 = 100.0;
-/// After [`LATER`] registers of only one in this many of these samples are handed out. They give shares, which a change of
-/// the rate does not bias.
+/// After [`LATER`] the registers of only one in this many of these samples are handed out. They are used for shares, which a
+/// change of the rate does not bias.
 const REGISTERS_LATER: u32 = 4;
 
 /// A source that samples with BPF: the tables, and the events that fill them.
@@ -71,7 +71,7 @@ pub struct BpfSource {
     tables: Rc<RefCell<Vec<BpfTables>>>,
     configs: Vec<EventConfig>,
     registers: bool,
-    /// Number of samples of which one has its registers handed out, before [`LATER`].
+    /// The registers of one in this many samples are handed out, before [`LATER`].
     registers_every: u32,
     opened: Instant,
     /// Whether [`LATER`] has passed.
@@ -221,7 +221,7 @@ fn shows_branches(config: &EventConfig) -> bool {
     (config.event.is_time() || config.event == Event::INSTRUCTIONS) && config.samples_registers()
 }
 
-/// Returns the number of samples of which one has its registers handed out, with these periods.
+/// Returns N such that the registers of one in N samples are handed out, with these periods.
 fn registers_every(configs: &[EventConfig], periods: &[u64]) -> u32 {
     let telling = configs.iter().zip(periods).filter(|(config, _)| shows_branches(config));
     let rate_hz: f64 = telling.map(|(config, period)| config.rate_hz_at(*period)).sum();

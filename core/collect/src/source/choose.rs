@@ -60,7 +60,7 @@ fn open_first(
     request: &SourceRequest<'_>,
     tasks: &Tasks,
 ) -> Result<OpenedSource, CollectError> {
-    let (last, better) = backends.split_last().expect("there are three");
+    let (last, better) = backends.split_last().expect("the list of backends is not empty");
     let mut reasons = Vec::new();
     for backend in better {
         match open_with(*backend, request, tasks) {

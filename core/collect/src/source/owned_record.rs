@@ -1,7 +1,7 @@
 //! Owned copies of kernel records, without the fields that the collector does not need.
 //!
-//! Enters: parsed records that borrow from a ring's bytes. Leaves: owned values that outlive the ring; records that nobody
-//! needs (mappings of data, threads, unknown types) are left out. Never here: state.
+//! Enters: parsed records that borrow from a ring's bytes. Leaves: owned values that outlive the ring. Records that the
+//! collector does not need (mappings of data, threads, unknown types) are left out. Never here: state.
 
 use dwell_attribution::Target;
 use dwell_profile::{EventIndex, Pid, Tid};

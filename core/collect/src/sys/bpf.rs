@@ -55,7 +55,7 @@ pub struct Sizes {
 /// Which registers are sampled, and for what.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RegisterSampling {
-    /// One in this many samples in user mode has its registers handed out; 0: none.
+    /// The registers of one in this many samples in user mode are handed out; 0: none.
     pub every: u32,
     /// The events whose registers are handed out, one bit for each.
     pub events: u32,
@@ -340,7 +340,7 @@ impl BpfTables {
         self.control.write(0, control);
     }
 
-    /// Sets the number of samples of which one has its registers handed out.
+    /// Sets N such that the registers of one in N samples are handed out; 0: none.
     pub fn set_registers_every(&mut self, every: u32) {
         let mut control = self.control.read(0);
         control.registers_every = every;
@@ -416,7 +416,7 @@ impl BpfTables {
         }
     }
 
-    /// Maps a table while it is being read. Tables take megabytes, which nobody needs between two turns.
+    /// Maps a table while it is being read. Tables take megabytes, which are not needed between two turns.
     fn buckets(&self, slot: usize, side: u32) -> io::Result<Array<Bucket>> {
         let first = (slot * 2 + side as usize) << self.sizes.bucket_bits;
         Array::map_from(self.buckets.as_fd(), first, 1 << self.sizes.bucket_bits)

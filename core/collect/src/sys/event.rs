@@ -212,10 +212,10 @@ impl Attributes {
         }
     }
 
-    /// Returns whether the event's records end with time and identifier. They do without only if nothing remains to be
-    /// written except throttling, whose records contain both, and losses, which the event counts. Precise samples need their
-    /// time by a clock that the processor cannot read. Otherwise the processor would collect many samples and hand them over
-    /// when the registers are long gone (arch/x86/events/intel/core.c, intel_pmu_large_pebs_flags).
+    /// Returns whether the event's records end with time and identifier. These are left out only if the event writes nothing
+    /// except throttling, whose records contain both, and losses, which the event counts. Precise samples need a time from a
+    /// clock that the processor cannot read. Otherwise the processor would collect many samples and deliver them when the
+    /// registers have other values (arch/x86/events/intel/core.c, intel_pmu_large_pebs_flags).
     fn has_trailer(&self) -> bool {
         self.side_band || !self.for_program || !self.lost || self.precise > 0
     }

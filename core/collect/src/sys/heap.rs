@@ -60,8 +60,8 @@ pub fn give_back_code() {
             let (first, end) = (start.next_multiple_of(page), start.wrapping_add(header.p_memsz as usize));
             let is_file = header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W == 0;
             if is_file && end > first {
-                // SAFETY: whole pages of a mapping of a file that nobody could write to since it was mapped: what is
-                // dropped is read from the file again.
+                // SAFETY: these are whole pages of a file's mapping that could not be written to since it was mapped.
+                // Dropped pages are read from the file again.
                 unsafe {
                     libc::madvise(
                         first as *mut libc::c_void,

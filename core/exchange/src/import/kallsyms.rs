@@ -35,7 +35,7 @@ const NAME_CHARACTERS_MAX: usize = 1000;
 impl KernelNames {
     fn read(kallsyms: impl BufRead) -> Self {
         let (layout, symbols) = read_kernel(kallsyms, Modules::default());
-        // A list that somebody made may leave the symbols out that say where the kernel begins.
+        // A list that a user made may lack the symbols that mark the start of the kernel.
         let first = symbols.starts().first().map(|(address, _)| *address);
         KernelNames { text: layout.text.or(first), symbols }
     }

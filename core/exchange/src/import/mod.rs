@@ -52,7 +52,7 @@ pub struct ImportFile {
     pub symfs: Option<PathBuf>,
     /// Folders with images or debug information by build ID.
     pub debug_dirs: Vec<PathBuf>,
-    /// The servers that are asked for missing images and for the debug information of the hottest ones; none by
+    /// The servers from which missing images and the debug information of the hottest ones are requested; none by
     /// default.
     pub servers: Servers,
     /// The folder where perf keeps copies of the images that it sampled, as `.build-id/ab/cdef…/elf`: `~/.debug`.
@@ -69,7 +69,7 @@ pub struct ImportFile {
 /// Servers of debuginfod.
 #[derive(Clone, Debug, Default)]
 pub struct Servers {
-    /// The URLs of the servers, in the order in which they are asked.
+    /// The URLs of the servers, in the order in which they are used.
     pub urls: Vec<String>,
     /// The folder in which files from servers are stored. Readers of the epoch should use it as a folder with debug
     /// information.

@@ -24,7 +24,7 @@ use crate::registers::Registers;
 
 /// The greatest number of instructions that a core retires in a nanosecond: 8 per cycle, at 6 GHz.
 const INSTRUCTIONS_PER_NS: f64 = 48.0;
-/// Two samples at a greater distance in ns are no pair.
+/// Largest distance in ns between two samples of a pair.
 const APART_NS_MAX: u64 = 100_000_000;
 /// Number of threads whose last samples are kept.
 const THREADS_MAX: usize = 4096;
@@ -36,7 +36,7 @@ const EXECUTIONS_MIN: u64 = 200;
 const BACKWARD_MAX: f64 = 0.15;
 /// Least share of a loop's samples that begin a pair.
 const PAIRED_MIN: f64 = 0.6;
-/// A loop with a smaller share of an application's samples is left out.
+/// Least share of an application's samples that a loop must have.
 const SHARE_MIN: f64 = 0.005;
 /// The logarithmic error of a counter whose every sample begins a pair.
 const DEVIATION: f64 = 0.01;
@@ -100,7 +100,7 @@ pub fn executions(
     let forward = if step > 0 { change } else { change.wrapping_neg() } & mask;
     let step = step.unsigned_abs();
     if forward > mask / 2 {
-        // One or two of several additions that form a step cannot make it seem to have gone back.
+        // If several additions form a step, one or two missing ones do not mean that the counter went back.
         return Err(Mismatch::Backward);
     }
     if counter.parts == 1 && forward % step != 0 {

@@ -9,7 +9,7 @@
 //! such reads, so that its error is known. Reads are frequent enough to make that time a small part of all: after a word
 //! went back the interval begins at its minimum and grows with the time since, up to a share of the mean time between two
 //! such moments. At any steady rate a word that is set to zero is then below its last value at the next read, so that
-//! this cannot go unnoticed. What was never confirmed never counts.
+//! this cannot go unnoticed. Spans that were never confirmed do not count.
 
 /// The longest interval between reads, in ns.
 pub const INTERVAL_NS_MAX: u64 = 250_000_000;

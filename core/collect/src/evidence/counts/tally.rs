@@ -78,7 +78,7 @@ pub struct Tally {
     rounds: Vec<Seen>,
     tids: BTreeSet<Tid>,
     idle: u32,
-    /// What was confirmed, and waits for the samples of its time.
+    /// Confirmed spans that wait for the samples of their time.
     pub pending: Vec<Span>,
     counted: Vec<Counted>,
 }
@@ -223,8 +223,8 @@ impl Tally {
         }
         let all = of_execution.samples.max(samples) as f64;
         let uncovered = 1.0 - samples as f64 / all;
-        // What was not read in between resembles what was, as far as that is uniform; what came before and after need
-        // not.
+        // Samples between the spans resemble those in the spans as far as the rate is uniform. Samples before and after
+        // all spans need not.
         let (between, outside) = match self.between() {
             Some(deviation) => (deviation * uncovered.sqrt(), of_execution.outside as f64 / all),
             None => (0.0, uncovered),

@@ -33,7 +33,7 @@ use crate::{
     },
 };
 
-/// Number of samples with registers before a process is considered: short processes are not worth it.
+/// Number of samples with registers before a process is considered, because short processes are not worth the cost.
 const SAMPLES_MIN: u32 = 20;
 /// Number of processes that are considered.
 const PROCESSES_MAX: usize = 64;
@@ -392,7 +392,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Adds up what was confirmed and whose samples are complete. At the end returns the result.
+    /// Adds up the confirmed spans whose samples are complete. At the end passes the result on.
     fn emit(&mut self) {
         let complete_ns = self.complete_ns;
         let (mut refused, mut counts, mut words) = (BTreeMap::<&str, u64>::new(), Vec::new(), 0);

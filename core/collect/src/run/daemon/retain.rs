@@ -1,8 +1,8 @@
 //! Retention: which epochs are removed, by age and by size.
 //!
-//! Enters: the existing epochs, with their sizes. Leaves: those to remove, oldest first. Only epochs are removed that a
-//! daemon of this host collected, that have ended and that have no name: a name means that somebody wants to keep the epoch.
-//! The sizes of named epochs count nevertheless. Never here: removing.
+//! Enters: the existing epochs, with their sizes. Leaves: the epochs to remove, oldest first. An epoch is removed only if a
+//! daemon of this host collected it, it has ended, and it has no name, because a name means that a user wants to keep it.
+//! Named epochs are still included in the total size.
 
 use std::time::Duration;
 

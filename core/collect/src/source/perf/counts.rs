@@ -37,8 +37,8 @@ impl PerfSource {
         self.openings.iter().filter_map(|o| o.role.sampled()).map(|index| self.times_of(index)).collect()
     }
 
-    /// Returns the times of an event. A task has one event for each CPU, each of which is enabled while the task runs, on
-    /// whichever CPU.
+    /// Returns the times of an event. A task has one event for each CPU, and all of them are enabled while the task runs on
+    /// any CPU.
     fn times_of(&self, index: EventIndex) -> EventTimes {
         let role = Role::Sampled(index);
         let mut sum = self.times_of_gone.get(&role).copied().unwrap_or_default();

@@ -397,8 +397,8 @@ mod tests {
         assert_eq!(pending.deliverable().collect::<Vec<_>>(), [10]);
     }
 
-    /// Threads are left at any moment between the request to stop and the second stop. Afterwards nobody is traced, no
-    /// signal of ours is pending, and no system call has noticed anything.
+    /// Threads are left at any moment between the request to stop and the second stop. Afterwards no thread is traced, no
+    /// signal of ours is pending, and no system call was affected.
     #[test]
     fn a_thread_that_is_left_before_it_stops_notices_nothing() {
         let waits = Waits::build();
