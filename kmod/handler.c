@@ -24,12 +24,12 @@ struct dwell_apart dwell_apart __read_mostly;
 /*
  * The executable of the task that was interrupted, as dwell_executable_tag() names it, or 0.
  *
- * In an NMI, hence without locks and references. The task cannot leave its mm while it is
- * interrupted. exe_file, which another thread may replace (PR_SET_MM_EXE_FILE), is protected by
- * RCU, whose grace periods wait for all code with interrupts off: nothing is locked for it. A
- * struct file may be used for another file within a grace period (SLAB_TYPESAFE_BY_RCU, 6.7), but
- * its inode, and the inode's superblock, are freed after one: at worst one sample is given to that
- * other file's executable.
+ * This may run in an NMI, so it takes no locks and no references. The task cannot leave its mm
+ * while it is interrupted. exe_file, which another thread may replace (PR_SET_MM_EXE_FILE), is
+ * protected by RCU, whose grace periods wait for all code with interrupts off, so no lock is
+ * needed. A struct file may be used for another file within a grace period
+ * (SLAB_TYPESAFE_BY_RCU, 6.7), but its inode, and the inode's superblock, are freed after one:
+ * at worst one sample is given to that other file's executable.
  */
 static __always_inline u64 dwell_current_executable(const struct mm_struct *mm)
 {
@@ -110,7 +110,7 @@ static noinline void dwell_keep_registers(struct dwell_cpu *cpu, unsigned int in
 		irq_work_queue(&cpu->wake);
 }
 
-/* Counts a sample in any context. It is inline because each sample would pay for a call. */
+/* Counts a sample in any context. It is inline because a call would cost time at each sample. */
 static __always_inline void dwell_count(struct dwell_cpu *cpu, unsigned int index,
 					struct pt_regs *regs)
 {

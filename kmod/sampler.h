@@ -45,11 +45,11 @@ struct dwell_counter {
 
 /**
  * struct dwell_registers - samples with registers, in two buffers like entries
- * @samples: two buffers of @capacity, end to end
- * @capacity: of one
- * @spill: which is which
- * @taken: handed on
- * @lost: samples that found both full, or that were not in 64-bit user code
+ * @samples: two buffers of @capacity samples, end to end
+ * @capacity: the number of samples in one buffer
+ * @spill: the states of the two buffers
+ * @taken: samples that were passed on
+ * @lost: samples that found both buffers full, or that were not in 64-bit user code
  */
 struct dwell_registers {
 	struct dwell_register_sample *samples;
@@ -61,10 +61,10 @@ struct dwell_registers {
 
 /**
  * struct dwell_clock - one event that is a timer of the module's own
- * @timer: on the CPU
- * @index: the event's
- * @is_open: dwell_mutex: there is one, and the CPU is online
- * @is_on: dwell_mutex: it runs
+ * @timer: the timer, which runs on the CPU
+ * @index: the index of the event
+ * @is_open: dwell_mutex: the event exists, and the CPU is online
+ * @is_on: dwell_mutex: the timer runs
  * @since_ns: dwell_mutex: when it was started
  * @counted_ns: dwell_mutex: for how long it ran before that
  */
@@ -78,10 +78,10 @@ struct dwell_clock {
 };
 
 /**
- * struct dwell_on - for how long a CPU was to be sampled
- * @is_on: it is
- * @since_ns: since when
- * @before_ns: for how long before that
+ * struct dwell_on - how long sampling of a CPU has been on
+ * @is_on: whether it is on
+ * @since_ns: the time since which it is on
+ * @before_ns: how long it was on before that
  */
 struct dwell_on {
 	bool is_on;
@@ -90,10 +90,10 @@ struct dwell_on {
 };
 
 /**
- * struct dwell_given_up - of an event, whether perf has given it up
- * @is: it was so when it was last looked at
- * @seen_ns: when that was, in time that the CPU was to be sampled
- * @total_ns: for how long it was so
+ * struct dwell_given_up - whether perf has given an event up
+ * @is: whether it was given up at the last check
+ * @seen_ns: the time of the last check, in time that sampling of the CPU was on
+ * @total_ns: how long it was given up
  */
 struct dwell_given_up {
 	bool is;
@@ -102,9 +102,9 @@ struct dwell_given_up {
 };
 
 /**
- * struct dwell_event_time - of an event
- * @enabled_ns: how long it was to count
- * @running_ns: how long it did
+ * struct dwell_event_time - the times of an event
+ * @enabled_ns: how long it was enabled
+ * @running_ns: how long it counted
  */
 struct dwell_event_time {
 	u64 enabled_ns;
@@ -112,24 +112,24 @@ struct dwell_event_time {
 };
 
 /**
- * struct dwell_cpu - all of one CPU
- * @busy: a sample is being counted, or buffers are being switched: an NMI must keep off
- * @table: counts
+ * struct dwell_cpu - the state of one CPU
+ * @busy: a sample is being counted, or buffers are being switched; an NMI must not touch them
+ * @table: the table of counts
  * @kernel: counted samples that were not in user mode
  * @registers: samples with registers
- * @counter: by event index
+ * @counter: the counters, by event index
  * @clock: the event that needs no counter, if there is one
  * @wake: wakes the reader from a context in which an NMI may not
- * @event: dwell_mutex: by event index; NULL while the CPU is offline
- * @gone: dwell_mutex: by event index, of events that were closed when the CPU went
- * @on: dwell_mutex: for how long events were to count
- * @given_up: dwell_mutex: by event index
- * @sampled: dwell_mutex: there are events
- * @since_ns: the reader's: nothing in @table is older
- * @read_samples: the reader's: sum of counts handed out
- * @read_entries: the reader's: entries handed out
- * @entries_done: the reader's: how far it has got with a FULL overflow buffer, by side
- * @registers_done: the reader's: the same of samples with registers
+ * @event: dwell_mutex: the events, by event index; NULL while the CPU is offline
+ * @gone: dwell_mutex: times of events that were closed when the CPU went offline, by event index
+ * @on: dwell_mutex: how long the events were enabled
+ * @given_up: dwell_mutex: whether events are given up, by event index
+ * @sampled: dwell_mutex: whether there are events
+ * @since_ns: the reader's: lower bound of the times of samples in @table
+ * @read_samples: the reader's: sum of the counts that were passed to the reader
+ * @read_entries: the reader's: entries that were passed to the reader
+ * @entries_done: the reader's: entries already read of a FULL overflow buffer, by side
+ * @registers_done: the reader's: samples with registers already read of a FULL buffer, by side
  */
 struct dwell_cpu {
 	u32 busy;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * For tests on machines without a counter that raises NMIs, never in what users build: each CPU
- * sends NMIs to all others every so often, which land anywhere, also within the handler. They are
+ * For tests on machines without a counter that raises NMIs; users never build this file. Each CPU
+ * sends NMIs to all others at intervals. They interrupt any code, including the handler, and are
  * counted as samples of the last event, which no configuration of the tests uses otherwise.
  */
 #include <linux/delay.h>

@@ -2,11 +2,12 @@
 /*
  * Instructions that a sample costs, in a machine whose clock is its instruction counter (QEMU's
  * -icount shift=0: one instruction, one ns). The same kernel, module and compiler give the same
- * numbers within a percent on any host, however loaded; where the kernel put things makes the rest.
+ * numbers within a percent on any host, however loaded; the rest depends on where the kernel places
+ * code and data.
  *
  * The same work is timed alone, under a timer that samples nothing, under an event whose samples
- * nobody reads, and under the module. What is more than the work alone, over the samples, is the
- * price of one.
+ * are not read, and under the module. The additional time divided by the number of samples is the
+ * cost of one sample.
  */
 #define _GNU_SOURCE
 #include <stdio.h>

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The real dwell in the machine: a command and a daemon sample known work by the module, and a BPF
- * program and rings sample it by themselves. What dwell answers goes to the console;
- * scripts/vm/end_to_end.mjs compares. Then the module goes, and dwell must say so or do without.
+ * Tests the real dwell in the virtual machine. A command and a daemon sample known work by the
+ * module, and separately by a BPF program and by rings. The answers of dwell are printed on the
+ * console, and scripts/vm/end_to_end.mjs compares them. Then the module is unloaded, and dwell must
+ * report that or use another backend.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * The table against a plain map: random samples, random readers, every seed printed.
+ * Compares the table with a plain map: random samples, random readers; every seed is printed.
  *
  * Enters: nothing (or a seed and rounds). Leaves: TAP. Built with address and undefined-behaviour
  * sanitizers. Invariants: samples in = entries out + lost, and with room for all, the same count

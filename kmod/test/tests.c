@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * The module in a running kernel: what it counts, and how it comes and goes.
+ * Tests the module in a running kernel: its counts, and how it is loaded and unloaded.
  *
  * No assertion depends on how fast the machine is: sums must be exact, shares have wide bounds.
  */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
 /*
- * How well a table of this many ways aggregates a recorded trace (scripts/bench-ways.mjs builds it
- * once for 4 and once for 6): DCPI, section 5.4, on today's programs.
+ * Measures how well a table with this many ways aggregates a recorded trace (DCPI, section 5.4).
+ * scripts/bench-ways.mjs builds it once for 4 and once for 6 ways.
  *   ways BUCKET_BITS FLUSH < TRACE
  * TRACE: struct dwell_trace_record, in the order of time. The tables are emptied after each FLUSH
  * samples, as a reader does every so often. Prints: samples, entries found, entries evicted,

@@ -446,7 +446,7 @@ static __always_inline __u64 entered_from(struct task_struct *task)
 		return 0;
 	pc = PC(user);
 #if defined(DWELL_X86_64)
-	/* `syscall' leaves the address of its successor in rcx and the flags in r11 (see branch.rs). */
+	/* `syscall' leaves the address of its successor in rcx and the flags in r11 (see registers.rs). */
 	if (user->cx == pc && user->r11 == user->flags)
 		pc -= 2;
 #endif

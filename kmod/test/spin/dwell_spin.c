@@ -7,7 +7,7 @@
 #include <linux/ktime.h>
 #include <linux/module.h>
 
-/* The clock is asked so seldom that its own code, which is the kernel's, has next to no samples. */
+/* The clock is read so rarely that its code, which belongs to the kernel, has almost no samples. */
 #define ROUNDS 100000
 
 static noinline void dwell_spin(u64 ms)

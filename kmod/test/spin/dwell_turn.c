@@ -1,3 +1,3 @@
 // SPDX-License-Identifier: GPL-2.0
-/* The same under another name. */
+/* The code of dwell_spin.c under another module name. */
 #include "dwell_spin.c"
