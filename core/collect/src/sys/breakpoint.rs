@@ -6,7 +6,9 @@
 use std::{
     fs::File,
     io::{self, Read},
+    mem,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
+    sync::atomic::{AtomicBool, Ordering},
     time::Instant,
 };
 
@@ -98,9 +100,12 @@ impl Breakpoints {
 }
 
 /// Measures the cost of one execution that a breakpoint counts, in ns of the thread's time, with a function of ours. Returns
-/// an error where this machine or this user has no breakpoints.
+/// an error where this machine or this user has no breakpoints, and where a breakpoint ended in SIGTRAP: some hypervisors lose
+/// the cause of a debug exception (DR6 is 0) if the virtual processor is interrupted at that moment, and Linux takes that for
+/// a trap of the program. Such a machine would end the programs that are watched.
 pub fn cost_ns() -> io::Result<f64> {
     let address = watched as *const () as usize as u64;
+    let traps = OwnTraps::catch()?;
     let own = Breakpoints::set_at_least(1, Tid(0), &[address])?;
     own.start()?;
     let of_calls = || {
@@ -109,10 +114,49 @@ pub fn cost_ns() -> io::Result<f64> {
         start.elapsed()
     };
     let least = (0..TIMES).map(|_| of_calls()).min().unwrap_or_default();
-    match own.stop()?.executions.first() {
+    let counts = own.stop()?;
+    drop(traps);
+    refuse_if_unsafe()?;
+    match counts.executions.first() {
         Some(&n) if n >= u64::from(CALLS * TIMES) => Ok(least.as_nanos() as f64 / f64::from(CALLS)),
         // The breakpoint was set but had no effect: an emulator, or a hypervisor that does not support breakpoints.
         _ => Err(io::ErrorKind::Unsupported.into()),
+    }
+}
+
+/// Returns an error if a breakpoint of ours was seen to end in SIGTRAP on this machine: see [`cost_ns`].
+pub fn refuse_if_unsafe() -> io::Result<()> {
+    let is_unsafe = TRAPPED.load(Ordering::Relaxed);
+    if is_unsafe { Err(io::Error::other("breakpoints end programs on this virtual machine")) } else { Ok(()) }
+}
+
+/// Whether a SIGTRAP came while [`OwnTraps`] caught them.
+static TRAPPED: AtomicBool = AtomicBool::new(false);
+
+/// Catches SIGTRAP of this process until it is dropped.
+struct OwnTraps {
+    before: libc::sigaction,
+}
+
+impl OwnTraps {
+    fn catch() -> io::Result<Self> {
+        extern "C" fn handler(_: libc::c_int) {
+            TRAPPED.store(true, Ordering::Relaxed);
+        }
+        // SAFETY: both structures are zeroed and thereby valid; the handler only stores to an atomic.
+        unsafe {
+            let (mut ours, mut before): (libc::sigaction, libc::sigaction) = (mem::zeroed(), mem::zeroed());
+            ours.sa_sigaction = handler as *const () as usize;
+            check(libc::sigaction(libc::SIGTRAP, &raw const ours, &raw mut before))?;
+            Ok(OwnTraps { before })
+        }
+    }
+}
+
+impl Drop for OwnTraps {
+    fn drop(&mut self) {
+        // SAFETY: `before` is what the kernel returned for this signal.
+        unsafe { libc::sigaction(libc::SIGTRAP, &raw const self.before, std::ptr::null_mut()) };
     }
 }
 

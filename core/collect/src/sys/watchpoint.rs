@@ -13,6 +13,7 @@ use perf_event_open_sys::{self as perf, bindings as abi};
 use rustix::param::page_size;
 
 use super::{
+    breakpoint::refuse_if_unsafe,
     event::{PerfEvent, REGISTER_MASK},
     ring::Ring,
 };
@@ -41,6 +42,7 @@ impl Watchpoint {
     /// Returns an error if any thread that is still alive cannot be watched: its unseen writes would make the shares of the
     /// others wrong.
     pub fn set(tids: &[Tid], address: u64, size: u8, writes: i32) -> io::Result<Self> {
+        refuse_if_unsafe()?;
         let mut events = Vec::with_capacity(tids.len());
         for &tid in tids {
             let event = match open(tid, address, size) {
