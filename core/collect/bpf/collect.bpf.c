@@ -41,10 +41,7 @@ static __u64 (*bpf_ringbuf_query)(void *ring, __u64 flags) = (void *)134;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 static void *(*bpf_task_pt_regs)(struct task_struct *task) = (void *)175;
 
-/*
- * The fields of kernel structures that the programs read. The loader relocates each access to the
- * field's offset in the running kernel (CO-RE).
- */
+/* Kernel structures: the loader relocates each access to the running kernel's offset (CO-RE). */
 #define CORE __attribute__((preserve_access_index))
 struct super_block {
 	__u32 s_dev;
@@ -71,10 +68,7 @@ struct task_struct {
 } CORE;
 #define PF_KTHREAD 0x00200000
 
-/*
- * The argument of a program on a perf event: the registers of the interrupted code. The kernel
- * saves the registers with which a task entered the kernel in the same layout.
- */
+/* The registers of interrupted code, and of a task that entered the kernel. */
 #if defined(DWELL_X86_64)
 struct context {
 	__u64 r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax;
@@ -168,10 +162,7 @@ static __always_inline void lose(struct dwell_head *head, const struct dwell_ent
 		head->lost[event & (DWELL_BPF_EVENTS - 1)] += samples;
 }
 
-/*
- * Moves an entry that left a table to an overflow buffer. Notifies the collector when that fills the
- * buffer.
- */
+/* Moves an entry from a table to an overflow buffer; notifies the collector if that fills it. */
 static __always_inline void spill(struct dwell_head *head, __u32 table,
 				  const struct dwell_entry *entry)
 {
@@ -343,10 +334,7 @@ static __always_inline void look_at_executable(const struct dwell_control *setti
 		sample->flags |= DWELL_SAMPLE_APART;
 }
 
-/*
- * Whether this sample's registers are due to be passed to the collector, which computes from them
- * which way branches go.
- */
+/* Whether this sample's registers are due to be passed to the collector. */
 static __always_inline int registers_are_due(const struct dwell_control *settings,
 					   struct dwell_head *head, const struct context *context,
 					   __u32 event)

@@ -84,10 +84,12 @@ pub struct BreakpointCounter {
 }
 
 impl BreakpointCounter {
-    /// Measures the cost of a breakpoint. If there are none, the record contains the reason, and nothing is counted.
+    /// Measures the cost of a breakpoint. If there are none, or they could end the program, the record contains the reason, and
+    /// nothing is counted.
     pub fn start(budget_percent: f64) -> Self {
         let mut record = BreakpointRecord { budget_percent, ..BreakpointRecord::default() };
-        let execution_ns = match breakpoint::cost_ns() {
+        let usable = breakpoint::refuse_on_virtual_machines().and_then(|()| breakpoint::cost_ns());
+        let execution_ns = match usable {
             Ok(cost_ns) => cost_ns,
             Err(error) => {
                 count(&mut record.refused, &cause(&error));
