@@ -21,12 +21,15 @@ mod dimensions;
 mod discovery;
 mod disturbances;
 mod feed;
+mod generated_code;
 mod jit;
 mod jit_layout;
 mod loops;
 mod odometers;
 mod places;
 mod rows;
+mod spot;
+mod symbol_limits;
 mod symbols;
 mod unknown;
 mod withheld;
@@ -49,12 +52,12 @@ use dwell_profile::{
 use feed::SampleFeed;
 use loops::LoopCounters;
 use odometers::OdometerCounts;
-use places::Spot;
 pub use rows::Rows;
 pub(crate) use rows::Texts;
 #[cfg(test)]
 pub(crate) use rows::tests::rows;
 use rustc_hash::FxHashMap;
+use spot::Spot;
 use withheld::WithheldPrograms;
 
 use crate::{

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use super::{
     attribution::{Attribution, Candidate, SampleContext},
     counts::SampleCounts,
-    places::Spot,
+    spot::Spot,
     unknown::Cause,
 };
 use crate::{

@@ -13,13 +13,14 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{
     counts::{SampleCounts, Slot},
     dimensions::{Dimensions, ValuesIndex},
-    discovery,
-    jit::GeneratedCode,
-    places::Spot,
+    generated_code::GeneratedCode,
+    spot::Spot,
     unknown::Cause,
 };
 use crate::{host::Host, source::records::Mode};
 
+/// Most mappings of live processes that are kept: 1.3 MB.
+pub(super) const MAPPINGS_MAX: usize = 1 << 15;
 /// Number of executions above which unreferenced ones are searched for and forgotten.
 pub(super) const EXECUTIONS_MAX: usize = 1 << 14;
 
@@ -198,7 +199,7 @@ impl<H: Host> Attribution<H> {
     pub(super) fn reap_processes(&mut self, now_ns: u64) {
         let host = &self.host;
         self.processes.reap(now_ns, &|pid| host.is_alive(pid));
-        self.processes.forget_least_recent(discovery::MAPPINGS_MAX);
+        self.processes.forget_least_recent(MAPPINGS_MAX);
     }
 
     /// Forgets executions that no process refers to, and what only they referred to. Returns the rest.

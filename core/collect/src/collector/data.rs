@@ -19,7 +19,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{
     attribution::{Attribution, SampleContext},
     branch_directions::read_code,
-    places::Spot,
+    spot::Spot,
 };
 use crate::{
     evidence::operand::Operand,

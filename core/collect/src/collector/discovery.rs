@@ -6,11 +6,8 @@ use dwell_attribution::{ExecutionId, Process};
 use dwell_profile::Pid;
 use rustc_hash::FxHashSet;
 
-use super::attribution::Attribution;
+use super::attribution::{Attribution, MAPPINGS_MAX};
 use crate::host::{Host, ProcessSnapshot};
-
-/// Most mappings of live processes that are kept: 1.3 MB.
-pub(super) const MAPPINGS_MAX: usize = 1 << 15;
 
 impl<H: Host> Attribution<H> {
     /// Adds processes that run already. Call it after the events were enabled, so that no mapping is missed. Records from

@@ -10,18 +10,17 @@
 
 use std::{
     path::Path,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
 use dwell_attribution::{CodeId, ExecutionId, ImageIndex, Mapping};
 use dwell_profile::{CountedEvent, Pid};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use super::{
     attribution::{Attribution, SampleContext},
     counts::{SampleCounts, Slot},
-    dimensions::ValuesIndex,
+    generated_code::{Code, Waiting},
     jit_layout::JitLayout,
 };
 use crate::host::{
@@ -39,52 +38,6 @@ const NAMELESS_MAX: usize = 1 << 14;
 const ANCESTORS_MAX: usize = 4;
 /// Number of waiting counts at which all names are looked up at once.
 const WAITING_MAX: usize = 1 << 15;
-
-/// The generated code of all processes.
-#[derive(Default)]
-pub(super) struct GeneratedCode {
-    codes: FxHashMap<CodeId, Code>,
-    layouts: FxHashMap<Arc<str>, JitLayout>,
-    waiting: usize,
-    next_look: Option<Instant>,
-    /// Samples in the epoch whose names are uncertain.
-    uncertain: u64,
-}
-
-/// The generated code of one address space.
-#[derive(Default)]
-struct Code {
-    /// Address spaces whose code was inherited, nearest first, each with the length of its text of names at the fork.
-    ancestors: Vec<(CodeId, u64)>,
-    /// Length in bytes of its own text of names that was read so far.
-    known: u64,
-    waiting: FxHashMap<Waiting, u64>,
-    /// Addresses of samples that were counted without a name.
-    nameless: FxHashSet<u64>,
-}
-
-/// Key of samples that wait for a name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-struct Waiting {
-    address: u64,
-    execution: ExecutionId,
-    dimensions: ValuesIndex,
-    event: CountedEvent,
-}
-
-impl GeneratedCode {
-    /// Returns the number of counts that wait for names.
-    pub(super) fn len(&self) -> usize {
-        self.waiting
-    }
-
-    /// Forgets what was stored because a new epoch begins.
-    pub(super) fn begin_epoch(&mut self) {
-        self.layouts.clear();
-        self.codes.values_mut().for_each(|code| code.nameless.clear());
-        self.uncertain = 0;
-    }
-}
 
 impl<H: Host> Attribution<H> {
     /// Notes a mapping of a process. If it may contain generated code, or is a jitdump, the files with names must be found

@@ -11,7 +11,7 @@ use dwell_attribution::CodeId;
 use dwell_profile::{ImageOffset, ImageSymbol};
 use rustc_hash::FxHashMap;
 
-use super::symbols::{SYMBOL_NAME_BYTES_MAX, SYMBOL_NAMES_BYTES_MAX, SYMBOLS_MAX, cut};
+use super::symbol_limits::{SYMBOL_NAME_BYTES_MAX, SYMBOL_NAMES_BYTES_MAX, SYMBOLS_MAX, cut};
 
 /// All addresses of user space are below this.
 const ADDRESSES_END: u64 = 1 << 57;

@@ -8,23 +8,8 @@ use dwell_attribution::{
 };
 use dwell_profile::{ImageId, ImageKind, Pid};
 
-use super::{attribution::Attribution, unknown::Cause};
+use super::{attribution::Attribution, spot::Spot, unknown::Cause};
 use crate::host::{Host, procfs::MapsLine};
-
-/// Place of a sample in user code, as far as it is known when the sample is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Spot {
-    /// An offset in an image.
-    Image(ImageIndex, u64),
-    /// An address in code that a process generated. The names of the code decide later under which function it is counted.
-    Code(CodeId, u64),
-}
-
-impl From<(ImageIndex, u64)> for Spot {
-    fn from((image, offset): (ImageIndex, u64)) -> Self {
-        Spot::Image(image, offset)
-    }
-}
 
 /// Number of remembered answers about anonymous code. Beyond it they are forgotten and the memory is read again.
 const COPIED_MAX: usize = 1 << 12;

@@ -6,14 +6,11 @@
 use dwell_attribution::ImageIndex;
 use dwell_profile::{ImageKind, ImageRecord, ImageSymbol};
 
-use super::attribution::Attribution;
+use super::{
+    attribution::Attribution,
+    symbol_limits::{SYMBOL_NAME_BYTES_MAX, SYMBOL_NAMES_BYTES_MAX, SYMBOLS_MAX, cut},
+};
 use crate::host::Host;
-
-/// Longest name of a symbol in bytes. Longer ones are cut, because the texts of a segment are limited.
-pub(super) const SYMBOL_NAME_BYTES_MAX: usize = 4 << 10;
-/// Most symbols of an image, and most bytes of all their names, so that a segment's image records stay readable.
-pub(super) const SYMBOLS_MAX: usize = 1 << 16;
-pub(super) const SYMBOL_NAMES_BYTES_MAX: usize = 16 << 20;
 
 impl<H: Host> Attribution<H> {
     pub(super) fn record_with_symbols(&mut self, image: ImageIndex, mut offsets: Vec<u64>) -> ImageRecord {
@@ -55,13 +52,6 @@ fn is_named(symbols: &[ImageSymbol], offset: u64) -> bool {
     let after = symbols.partition_point(|s| s.offset.0 <= offset);
     let symbol = after.checked_sub(1).and_then(|at| symbols.get(at));
     symbol.is_some_and(|s| offset - s.offset.0 < s.size_bytes)
-}
-
-pub(super) fn cut(text: &mut String, bytes_max: usize) {
-    if text.len() > bytes_max {
-        let end = (0..=bytes_max).rev().find(|at| text.is_char_boundary(*at));
-        text.truncate(end.unwrap_or(0));
-    }
 }
 
 #[cfg(test)]
