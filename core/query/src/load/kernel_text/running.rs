@@ -126,8 +126,8 @@ mod tests {
         for (start, end, why) in [
             (start, start + 4, "does not contain"),
             (0x1000, 0x1004, "does not contain"),
-            (start, start, "no size"),
-            (0, u64::MAX, "no size"),
+            (start, start, "no plausible size"),
+            (0, u64::MAX, "no plausible size"),
         ] {
             assert!(text(&core, start, end).unwrap_err().contains(why), "{start:x} to {end:x}");
         }
