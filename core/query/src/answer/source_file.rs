@@ -93,7 +93,7 @@ pub struct LineCost {
     pub cycles: Option<f64>,
     /// CPU time in the epoch in seconds; `None` if it is unknown.
     pub seconds: Option<f64>,
-    /// Kind of the scale of the executions, as in [`ListingScale`]: the weakest one of the line's instructions.
+    /// Kind of the scale of the executions, as in `ListingScale`: the weakest one of the line's instructions.
     pub scale: ScaleKind,
     /// Executions of the line's most executed instruction; `None` unless the scale is absolute.
     pub executions: Option<f64>,
@@ -127,7 +127,7 @@ pub struct LineCost {
 pub struct LineCulprit {
     /// Whether the code itself causes the stall (`static`) or the execution does (`dynamic`).
     pub kind: StallKind,
-    /// Cause in kebab-case, as in [`ListingStall`].
+    /// Cause in kebab-case, as in `ListingStall`.
     pub cause: String,
     /// Name of the cause for users, such as `D-cache miss`.
     pub label: &'static str,
@@ -177,7 +177,7 @@ pub struct ProcedureCost {
     pub cycles: Option<f64>,
     /// CPU time in seconds; `None` if it is unknown.
     pub seconds: Option<f64>,
-    /// Kind of the scale of the executions, as in [`ListingScale`].
+    /// Kind of the scale of the executions, as in `ListingScale`.
     pub scale: ScaleKind,
     /// Measured cycles per instruction; `None` unless the scale is absolute.
     pub cpi: Option<f64>,

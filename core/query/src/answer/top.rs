@@ -106,7 +106,7 @@ pub struct TopRow {
     pub cpi_min: Option<f64>,
     /// Upper end of the 90 % interval of `cpi`; `None` if nothing bounds it.
     pub cpi_max: Option<f64>,
-    /// By procedure: kind of the scale of the executions, as in [`ListingScale`], if the procedure was analysed.
+    /// By procedure: kind of the scale of the executions, as in `ListingScale`, if the procedure was analysed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<ScaleKind>,
     /// Where the cycles of the row go, if the request includes it and it is known.
