@@ -21,7 +21,7 @@ use serde::Serialize;
 
 use crate::capture::ELSEWHERE;
 
-/// Arguments of `export`.
+/// These arguments select what `export` writes, and where.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// The profile database. All its recordings are added up.

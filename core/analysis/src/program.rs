@@ -39,7 +39,7 @@ pub struct Member<'a> {
     pub counted: &'a [Counted],
 }
 
-/// What the breakpoint counts of a group of places say of a procedure's scale.
+/// This is an estimate of a procedure's scale from the breakpoint counts of one group of places.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CountedShape {
     /// The group's number. Its places are on one scale throughout the program.
@@ -67,7 +67,7 @@ pub struct Shape {
     pub headroom: f64,
     /// Number of time samples.
     pub samples: f64,
-    /// What breakpoint counts say of its scale.
+    /// Breakpoint counts give these estimates of the procedure's scale, one for each group of places.
     pub counted: Vec<CountedShape>,
 }
 

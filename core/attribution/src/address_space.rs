@@ -43,7 +43,7 @@ pub struct Mapping {
     pub anonymous: Option<Box<Anonymous>>,
 }
 
-/// What is known about a mapping of anonymous memory beyond its range.
+/// This holds what is known about a mapping of anonymous memory beside its range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Anonymous {
     /// The file that the memory was mapped over, if any, and the file offset of the first byte. Text that a program copies

@@ -60,7 +60,7 @@ pub enum RoleChoice {
     Tune,
     /// Micro-kernels, each of which stalls for one known reason.
     Kernel,
-    /// All captures.
+    /// Judges all captures.
     All,
 }
 

@@ -16,7 +16,7 @@ use crate::{
 
 const ROUNDS: usize = 5;
 
-/// Arguments of `speed`.
+/// These arguments select what `speed` measures.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// A capture, or a folder with captures up to two levels below.

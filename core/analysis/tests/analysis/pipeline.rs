@@ -18,7 +18,7 @@ pub struct Run {
     pub head_cycles: Vec<f64>,
 }
 
-/// How an instruction behaves in the simulated pipeline.
+/// This says how an instruction behaves in the simulated pipeline.
 struct Nature {
     misses: f64,
     miss_cycles: u64,

@@ -130,8 +130,8 @@ pub fn refuse_if_unsafe() -> io::Result<()> {
     if is_unsafe { Err(io::Error::other("breakpoints end programs on this virtual machine")) } else { Ok(()) }
 }
 
-/// Returns an error on a virtual machine, where many executions of a breakpoint may end the program: see [`cost_ns`]. Of
-/// 100,000 executions 2 to 5 did on a loaded KVM guest.
+/// Returns an error on a virtual machine, where many executions of a breakpoint may end the program: see [`cost_ns`] and
+/// "Debug exceptions in a virtual machine" in docs/measured.md.
 pub fn refuse_on_virtual_machines() -> io::Result<()> {
     #[cfg(target_arch = "x86_64")]
     if std::arch::x86_64::__cpuid(1).ecx & 1 << 31 != 0 {

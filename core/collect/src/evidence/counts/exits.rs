@@ -62,7 +62,9 @@ impl ExitWatcher {
     pub fn start() -> Self {
         let mut record = CountsRecord { budget_percent: 100.0 * BUDGET, ..CountsRecord::default() };
         let execution_ns = breakpoint::cost_ns().unwrap_or_else(|_| {
-            record.refused.insert("loop: no breakpoints here".to_owned(), 1);
+            let unsafe_here = breakpoint::refuse_if_unsafe().err().map(|error| error.to_string());
+            let cause = unsafe_here.unwrap_or_else(|| "no breakpoints here".to_owned());
+            record.refused.insert(format!("loop: {cause}"), 1);
             f64::INFINITY
         });
         ExitWatcher { execution_ns, next_cpu_ns: 0.0, refusals: 0, record }
