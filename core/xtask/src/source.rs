@@ -12,6 +12,7 @@ const LONG: Exceptions =
 const UNSAFE: Exceptions = &[
     ("core/collect/src/", "system calls and the rings that the kernel writes"),
     ("core/image/src/", "the one memory map, in a module that allows it"),
+    ("core/probe/src/", "ptrace, and the memory that is shared with the probed program"),
 ];
 
 /// Places below `query` that may use JSON.

@@ -1,0 +1,5 @@
+//! Probes: exact counts and call paths of chosen functions in a running program, after Bernat and Miller, "Incremental
+//! Call-Path Profiling" (2007).
+//!
+//! Enters: a process and functions of it. Leaves: for each function its calls by call path, with metrics. Never here: text,
+//! arguments of the command line, the database.
