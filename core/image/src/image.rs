@@ -9,6 +9,7 @@ use crate::debug_files::{self, DebugSearch, DebugState};
 use crate::dwarf::places::Places;
 use crate::dwarf::{CompiledFrame, Dwarf, Frame};
 use crate::elf::Elf;
+use crate::landing_pads::LandingPads;
 use crate::lru_cache::LruCache;
 use crate::procedure::{Procedure, ProcedureTable};
 use crate::relocations::Relocations;
@@ -27,6 +28,7 @@ pub struct Image {
     demangled: LruCache<u64, String>,
     relocations: OnceLock<Relocations>,
     data_symbols: OnceLock<DataSymbols>,
+    landing_pads: OnceLock<LandingPads>,
     /// If set, offsets are distances from this address, not offsets in the file.
     text: Option<ImageAddress>,
 }
@@ -63,9 +65,19 @@ impl Image {
         };
         let debug = Err(why.to_owned());
         let own = Dwarf::new(elf, Arc::new(data));
-        let (procedures, relocations, data_symbols) = Default::default();
+        let (procedures, relocations, data_symbols, landing_pads) = Default::default();
         let demangled = LruCache::new(NAME_BYTES_KEPT);
-        Ok(Image { path, own, debug, procedures, demangled, relocations, data_symbols, text: None })
+        Ok(Image {
+            path,
+            own,
+            debug,
+            procedures,
+            demangled,
+            relocations,
+            data_symbols,
+            landing_pads,
+            text: None,
+        })
     }
 
     /// Looks for the image's debug file, unless the image contains debug information, and sets the places of the other files
@@ -210,6 +222,20 @@ impl Image {
         let loaded = self.elf().loaded(self.own.bytes(), start);
         let size = size_bytes.min(INSTRUCTION_BYTES_MAX).min(loaded.len() as u64) as usize;
         decode::instructions(self.arch(), &loaded[..size], start)
+    }
+
+    /// Returns the executable segments with their addresses.
+    pub fn code(&self) -> impl Iterator<Item = (ImageAddress, &[u8])> {
+        let segments = self.elf().segments.iter().filter(|segment| segment.executable);
+        let addresses = segments.map(|segment| ImageAddress(segment.address));
+        addresses.map(|address| (address, self.elf().loaded(self.own.bytes(), address)))
+    }
+
+    /// Returns where the unwinder may continue the function that starts at `start` after an exception, ascending; `None` if
+    /// that cannot be read. The first call reads the unwind entries of the whole image.
+    pub fn landing_pads(&self, start: ImageAddress) -> Option<Vec<ImageAddress>> {
+        let all = self.landing_pads.get_or_init(|| LandingPads::read(&self.own.file()));
+        all.of(self.elf(), self.own.bytes(), start.0)
     }
 
     /// Returns the source place of `address` and the calls that were inlined around it, innermost first. Without debug

@@ -17,6 +17,7 @@ mod fuzzing;
 mod image;
 mod instruction;
 mod kernel;
+mod landing_pads;
 mod lru_cache;
 mod minidebug;
 mod paths;

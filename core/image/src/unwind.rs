@@ -10,7 +10,7 @@ use crate::data::ReadAt;
 use crate::elf::{Elf, Section};
 use crate::elf_file::ElfFile;
 
-fn bases(elf: &Elf, section: &Section) -> BaseAddresses {
+pub(crate) fn bases(elf: &Elf, section: &Section) -> BaseAddresses {
     let address = |name| elf.section(name).map_or(0, |s| s.address);
     BaseAddresses::default()
         .set_eh_frame(section.address)
@@ -213,7 +213,7 @@ impl Entries {
 }
 
 /// Returns the section of unwind entries; `None` for a relocatable file, whose addresses are not known yet.
-fn frames(elf: &Elf) -> Option<&Section> {
+pub(crate) fn frames(elf: &Elf) -> Option<&Section> {
     elf.section(".eh_frame").filter(|_| !elf.relocatable)
 }
 

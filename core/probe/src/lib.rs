@@ -3,3 +3,7 @@
 //!
 //! Enters: a process and functions of it. Leaves: for each function its calls by call path, with metrics. Never here: text,
 //! arguments of the command line, the database.
+
+#![allow(unsafe_code)] // ptrace, and the memory that is shared with the probed program
+
+pub mod patch;

@@ -9,7 +9,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("dwell-attribution", &["dwell-profile", "dwell-image"]),
     ("dwell-collect", &["dwell-profile", "dwell-image", "dwell-attribution"]),
     ("dwell-analysis", &["dwell-profile", "dwell-image"]),
-    ("dwell-probe", &["dwell-profile", "dwell-image", "dwell-collect"]),
+    ("dwell-probe", &["dwell-profile", "dwell-image", "dwell-analysis", "dwell-collect"]),
     ("dwell-query", &["dwell-profile", "dwell-image", "dwell-analysis"]),
     ("dwell-exchange", &["dwell-profile", "dwell-image", "dwell-attribution", "dwell-query"]),
     ("dwell-cli", &["dwell-profile", "dwell-collect", "dwell-probe", "dwell-query", "dwell-exchange"]),
