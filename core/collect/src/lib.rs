@@ -42,4 +42,8 @@ pub use run::{
     stop::{Renew, Stop},
 };
 pub use source::{Backend, BackendChoice, Rate, events::known_names as known_events, records};
-pub use sys::{heap::keep_peak_small, inherited::take as take_inherited_fd};
+pub use sys::{
+    alarm::{Alarm, Signals, keep_switches_watched},
+    heap::keep_peak_small,
+    inherited::take as take_inherited_fd,
+};

@@ -4,6 +4,7 @@
 //! Enters: validated values. Leaves: safe types. Never here: the meaning of a record's bytes.
 #![allow(unsafe_code)] // No other folder contains unsafe code. Each block says why it is sound.
 
+pub mod alarm;
 pub mod bpf;
 pub mod breakpoint;
 pub mod clock;

@@ -18,7 +18,7 @@ use super::{
 use crate::{
     emulate::{Emulator, End},
     random::Random,
-    sys::clock::known_namespace_offset_ns,
+    sys::{alarm::keep_switches_watched, clock::known_namespace_offset_ns},
 };
 
 /// Bytes of the stack of a burst's thread. Little is needed, because emulation is not recursive.
@@ -54,7 +54,7 @@ fn answer(channel: RawFd, shared: *mut Shared) -> ! {
         if request.how != How::Step as u32 && emulator.is_none() {
             emulator = Emulator::new().ok();
         }
-        switches = switches.or_else(halt::keep_switches_watched);
+        switches = switches.or_else(keep_switches_watched);
         // SAFETY: a mapping that both processes keep; until the reply we alone use it.
         let slots = unsafe { &mut (*shared).slots };
         let reply = Reply { number: request.number, bursts: bursts(&request, emulator.as_mut(), slots) };

@@ -22,22 +22,19 @@
 //! - *While a thread is traced* even ignored signals wake it. If such a signal, or ours where the kernel delivers it late, ended
 //!   a call with EINTR, the call is put back ([`put_back`]). The thread had been in it for a few hundred microseconds at most.
 
-use std::{
-    io,
-    os::fd::{AsRawFd, FromRawFd, OwnedFd},
-};
+use std::io;
 
 use dwell_profile::{Pid, Tid};
-use perf_event_open_sys::{self as perf, bindings as abi};
 
 use super::{
     now_ns, time_ns,
     tracee::{Stop, Tracee},
 };
-use crate::sys::tracer::Ending;
+use crate::sys::{
+    alarm::{Alarm, Signals, bit},
+    tracer::Ending,
+};
 
-/// CPU time of the thread after which it stops. If it is in the kernel at that moment, it stops after the same time again.
-const ALARM_NS: u64 = 50_000;
 /// Time after which a thread is left alone that runs but does not stop, because it waits for a CPU or stays in the kernel.
 const PATIENCE_NS: u64 = 50_000_000;
 /// Time after which a thread is left alone that was already sent the alarm's signal. It is longer: if the signal came late,
@@ -52,16 +49,6 @@ const TICKS_PER_SECOND: u64 = 100;
 const LOOK_NS: u64 = 200_000;
 /// Interval between two checks of a thread that is to be left alone and only has the signal to take.
 const LEAVING_LOOK_NS: u64 = 2_000_000;
-/// Signals that have no effect unless the program handles them. SIGCHLD and SIGCONT are not among them: programs wait for
-/// SIGCHLD, and SIGCONT takes effect when it is sent.
-const QUIET: [libc::c_int; 2] = [libc::SIGURG, libc::SIGWINCH];
-/// Signals that are ignored unless the program installs a handler.
-const IGNORED_BY_DEFAULT: [libc::c_int; 4] = [libc::SIGCHLD, libc::SIGCONT, libc::SIGURG, libc::SIGWINCH];
-/// Commands of `fcntl` for signals from files, which the libc crate lacks (asm-generic/fcntl.h).
-const F_SETSIG: libc::c_int = 10;
-const F_SETOWN_EX: libc::c_int = 15;
-/// Type of an owner of a file's signals: a thread.
-const F_OWNER_TID: libc::c_int = 0;
 /// The result of a system call that the kernel itself restarts. Programs never see it.
 const ERESTARTNOINTR: i64 = 513;
 
@@ -190,59 +177,6 @@ fn refusal(error: &io::Error) -> Ending {
     }
 }
 
-/// Opens an event that never counts. While it is open, opening an alarm is fast. The first event of a thread on a machine
-/// makes the kernel watch context switches, and the opener then waits for an RCU grace period. That takes seconds when
-/// threads that were preempted within the kernel get no CPU.
-pub fn keep_switches_watched() -> Option<OwnedFd> {
-    open_event(Tid(0)).ok()
-}
-
-/// Opens a disabled event: a clock of the thread's time in user mode (0: of the calling thread's).
-fn open_event(tid: Tid) -> io::Result<OwnedFd> {
-    let mut attr = abi::perf_event_attr {
-        size: size_of::<abi::perf_event_attr>() as u32,
-        type_: abi::PERF_TYPE_SOFTWARE,
-        config: u64::from(abi::PERF_COUNT_SW_CPU_CLOCK),
-        ..Default::default()
-    };
-    attr.__bindgen_anon_1.sample_period = ALARM_NS;
-    attr.set_disabled(1);
-    attr.set_exclude_kernel(1);
-    attr.set_exclude_hv(1);
-    let flags = libc::c_ulong::from(abi::PERF_FLAG_FD_CLOEXEC);
-    // SAFETY: `attr` is a live, initialized perf_event_attr whose `size` is its own; the kernel writes at most its `size`
-    // field.
-    let fd = check(unsafe { perf::perf_event_open(&mut attr, tid.0 as libc::pid_t, -1, -1, flags) })?;
-    // SAFETY: the kernel just gave us this descriptor, so nobody else owns it.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// A timer that counts while a thread runs and sends it a single signal in user mode. Dropping the alarm closes it.
-struct Alarm {
-    event: OwnedFd,
-}
-
-impl Alarm {
-    fn new(tid: Tid, signal: libc::c_int) -> io::Result<Alarm> {
-        let event = open_event(tid)?;
-        let fd = event.as_raw_fd();
-        let owner: [libc::c_int; 2] = [F_OWNER_TID, tid.0 as libc::c_int]; // struct f_owner_ex
-        // SAFETY: the owner is live; the other calls take no pointer.
-        unsafe {
-            check(libc::fcntl(fd, F_SETOWN_EX, owner.as_ptr()))?;
-            check(libc::fcntl(fd, F_SETSIG, signal))?;
-            check(libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC))?;
-        }
-        Ok(Alarm { event })
-    }
-
-    /// Starts the timer. It stops after it has fired once.
-    fn start(&self) -> io::Result<()> {
-        // SAFETY: takes no pointer.
-        check(unsafe { perf::ioctls::REFRESH(self.event.as_raw_fd(), 1) }).map(drop)
-    }
-}
-
 /// A thread, as `/proc` shows it.
 struct Thread {
     pid: Pid,
@@ -265,17 +199,10 @@ impl Thread {
         let field = |name: &str| {
             status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
         };
-        let mask = |name| field(name).and_then(|text| u64::from_str_radix(text, 16).ok()).unwrap_or(0);
         Some(State {
             is_running: field("State")?.starts_with('R'),
             threads: field("Threads")?.parse().ok()?,
-            signals: Signals {
-                pending: mask("SigPnd"),
-                pending_for_process: mask("ShdPnd"),
-                blocked: mask("SigBlk"),
-                ignored: mask("SigIgn"),
-                caught: mask("SigCgt"),
-            },
+            signals: Signals::parse(&status),
         })
     }
 
@@ -317,65 +244,10 @@ fn stat_field(path: &str, field: usize) -> Option<u64> {
     text.rsplit_once(')')?.1.split_whitespace().nth(field - 3)?.parse().ok()
 }
 
-/// Sets of signals, as bit masks.
-#[derive(Clone, Copy, Default)]
-struct Signals {
-    pending: u64,
-    pending_for_process: u64,
-    blocked: u64,
-    ignored: u64,
-    caught: u64,
-}
-
-impl Signals {
-    /// Returns the signal to stop the thread with. SIGURG is not used where the program handles it: our signal would replace
-    /// one that is sent at the same moment, and the Go runtime waits for each of them. Programs that handle SIGWINCH as
-    /// well, as Go programs do, query the size of the window at each signal, so a lost one does no harm.
-    fn quiet(self) -> Option<libc::c_int> {
-        let is_free = |signal: &libc::c_int| self.blocked & bit(*signal) == 0;
-        let unhandled = QUIET.into_iter().filter(is_free).find(|signal| self.caught & bit(*signal) == 0);
-        unhandled.or(Some(libc::SIGWINCH).filter(is_free))
-    }
-
-    /// Iterates over pending signals that the thread takes before it continues.
-    fn deliverable(self) -> impl Iterator<Item = libc::c_int> {
-        let deliverable = (self.pending | self.pending_for_process) & !self.blocked;
-        (1..=64).filter(move |signal| deliverable & bit(*signal) != 0)
-    }
-
-    /// Returns whether the signal has no effect.
-    fn is_ignored(self, signal: libc::c_int) -> bool {
-        let by_default = IGNORED_BY_DEFAULT.contains(&signal) && self.caught & bit(signal) == 0;
-        by_default || self.ignored & bit(signal) != 0
-    }
-}
-
-fn bit(signal: libc::c_int) -> u64 {
-    1 << (signal - 1)
-}
-
-fn check(result: libc::c_int) -> io::Result<libc::c_int> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sys::tracer::tests::Waits;
-
-    #[test]
-    fn the_signal_is_one_that_the_program_ignores() {
-        let [urgent, window] = [bit(libc::SIGURG), bit(libc::SIGWINCH)];
-        let quiet = |blocked, caught| Signals { blocked, caught, ..Signals::default() }.quiet();
-        assert_eq!(quiet(0, 0), Some(libc::SIGURG));
-        assert_eq!(quiet(urgent, 0), Some(libc::SIGWINCH));
-        assert_eq!(quiet(0, urgent), Some(libc::SIGWINCH));
-        assert_eq!(quiet(0, window), Some(libc::SIGURG));
-        // The masks that the Go runtime has.
-        assert_eq!(quiet(0, urgent | window), Some(libc::SIGWINCH));
-        assert_eq!(quiet(window, urgent), None);
-        assert_eq!(quiet(urgent | window, 0), None);
-    }
 
     #[test]
     fn a_thread_grows_older() {
@@ -384,17 +256,6 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(30));
         assert!((age + 2..age + 1000).contains(&thread.age_ticks()), "{age} {}", thread.age_ticks());
         assert_eq!(Thread { pid: Pid(0), tid: Tid(0) }.age_ticks(), 0);
-    }
-
-    #[test]
-    fn ignored_signals_have_no_effect() {
-        let signals =
-            Signals { ignored: bit(libc::SIGUSR1), caught: bit(libc::SIGCHLD), ..Signals::default() };
-        let is_ignored =
-            [libc::SIGUSR1, libc::SIGCHLD, libc::SIGURG, libc::SIGTERM].map(|s| signals.is_ignored(s));
-        assert_eq!(is_ignored, [true, false, true, false]);
-        let pending = Signals { pending: bit(10), pending_for_process: bit(12), blocked: bit(12), ..signals };
-        assert_eq!(pending.deliverable().collect::<Vec<_>>(), [10]);
     }
 
     /// Threads are left at any moment between the request to stop and the second stop. Afterwards no thread is traced, no
