@@ -31,6 +31,7 @@ use crate::{
     sys::{
         breakpoint::{self, Breakpoints, PLACES_MAX},
         clock::now_ns,
+        guard::{Guard, Protection, Refusal},
     },
 };
 
@@ -79,17 +80,16 @@ pub struct BreakpointCounter {
     refusals: u32,
     /// Sampled blocks by process.
     blocks: FxHashMap<Pid, Blocks>,
+    protection: Protection,
     record: BreakpointRecord,
     random: Random,
 }
 
 impl BreakpointCounter {
-    /// Measures the cost of a breakpoint. If there are none, or they could end the program, the record contains the reason, and
-    /// nothing is counted.
-    pub fn start(budget_percent: f64) -> Self {
+    /// Measures the cost of a breakpoint. If there are none, the record contains the reason, and nothing is counted.
+    pub fn start(budget_percent: f64, protection: Protection) -> Self {
         let mut record = BreakpointRecord { budget_percent, ..BreakpointRecord::default() };
-        let usable = breakpoint::refuse_on_virtual_machines().and_then(|()| breakpoint::cost_ns());
-        let execution_ns = match usable {
+        let execution_ns = match breakpoint::cost_ns() {
             Ok(cost_ns) => cost_ns,
             Err(error) => {
                 count(&mut record.refused, &cause(&error));
@@ -104,6 +104,7 @@ impl BreakpointCounter {
             next_cpu_ns: 0.0,
             refusals: 0,
             blocks: FxHashMap::default(),
+            protection,
             record,
             random: Random::new(now_ns()),
         }
@@ -139,6 +140,16 @@ impl BreakpointCounter {
         if hottest.len() < 2 {
             return Vec::new();
         }
+        let guard = match self.protection.guard(pid, &[tid], false) {
+            Ok(guard) => guard,
+            Err(Refusal::Busy) => return Vec::new(), // It is tried again when the bursts in progress are over.
+            Err(refusal) => {
+                self.next_cpu_ns = cpu_ns + RETRY_CPU_NS;
+                self.refusals += 1;
+                count(&mut self.record.refused, &refusal.to_string());
+                return Vec::new();
+            }
+        };
         let gap_ns = self.cost_ns / self.budget;
         let number = (BATCH.as_nanos() as f64 / gap_ns).clamp(1.0, 16.0) as usize;
         let mut windows = Vec::new();
@@ -150,11 +161,12 @@ impl BreakpointCounter {
             if at > 0 {
                 sleep(Duration::from_nanos(self.random.delay(gap_ns).min(BATCH.as_nanos() as f64) as u64));
             }
-            match self.one(pid, tid, &hottest) {
+            match self.one(&guard, pid, tid, &hottest) {
                 Some(window) => windows.push(window),
                 None => break,
             }
         }
+        guard.release_later();
         let wait_ns =
             if windows.is_empty() { RETRY_CPU_NS } else { self.random.delay(self.cost_ns / self.budget) };
         self.next_cpu_ns = cpu_ns + wait_ns;
@@ -162,10 +174,16 @@ impl BreakpointCounter {
         windows
     }
 
-    fn one(&mut self, pid: Pid, tid: Tid, hottest: &[(u64, f64)]) -> Option<(u64, RawBreakpointCounts)> {
+    fn one(
+        &mut self,
+        guard: &Guard,
+        pid: Pid,
+        tid: Tid,
+        hottest: &[(u64, f64)],
+    ) -> Option<(u64, RawBreakpointCounts)> {
         let places = self.draw_places(hottest);
         let begin_ns = now_ns();
-        let counted = Breakpoints::set(tid, &places).and_then(|set| {
+        let counted = Breakpoints::set(guard, tid, &places).and_then(|set| {
             set.start()?;
             let start = Instant::now();
             sleep(WINDOW);
@@ -294,6 +312,7 @@ fn cause(error: &io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sys::guard::Turns;
 
     /// The code of this test consists of two blocks: `mov eax, edi; add eax, 1; jmp …` twice.
     #[test]
@@ -314,7 +333,7 @@ mod tests {
 
     #[test]
     fn places_are_drawn_in_pairs_of_neighbours() {
-        let mut counter = BreakpointCounter::start(1.0);
+        let mut counter = BreakpointCounter::start(1.0, Protection::start(&Turns::default()));
         let hottest = [0x1000, 0x1040, 0x9000, 0x90f0, 0x10000].map(|place| (place, 3.0));
         for _ in 0..100 {
             let places = counter.draw_places(&hottest);
@@ -330,7 +349,7 @@ mod tests {
 
     #[test]
     fn without_breakpoints_nothing_is_counted() {
-        let mut counter = BreakpointCounter::start(1.0);
+        let mut counter = BreakpointCounter::start(1.0, Protection::start(&Turns::default()));
         counter.execution_ns = f64::INFINITY;
         assert!(!counter.is_on());
         assert_eq!(counter.count(Pid(1), Tid(1), 1e9), []);

@@ -18,6 +18,7 @@ use crate::{
     source::owned_record::RawBurst,
     sys::{
         clock::now_ns,
+        guard::Turns,
         tracer::{BURSTS_MAX, Ending, How, Order, Stepper, Steps},
     },
 };
@@ -71,6 +72,8 @@ pub struct BurstRecorder {
     /// Whether threads can be followed on this machine, as far as is known.
     is_followed: bool,
     denied: u32,
+    /// A thread that is guarded cannot be followed.
+    turns: Turns,
     record: BurstsRecord,
     random: Random,
 }
@@ -94,7 +97,7 @@ impl PendingRequest {
 impl BurstRecorder {
     /// Starts the helper process that follows threads, or single-steps them if `may_step`. Call it early, because the helper
     /// is a fork of this process.
-    pub fn start(budget_percent: f64, may_step: bool) -> io::Result<Self> {
+    pub fn start(budget_percent: f64, may_step: bool, turns: &Turns) -> io::Result<Self> {
         Ok(BurstRecorder {
             tracer: Some(Stepper::fork()?),
             budget: budget_percent / 100.0,
@@ -104,6 +107,7 @@ impl BurstRecorder {
             may_step,
             is_followed: true,
             denied: 0,
+            turns: turns.clone(),
             record: BurstsRecord { budget_percent, ..BurstsRecord::default() },
             random: Random::new(now_ns()),
         })
@@ -153,6 +157,9 @@ impl BurstRecorder {
         };
         let order = Order { how, steps_max, bursts: bursts.clamp(1, BURSTS_MAX), delay_ns, seed };
         let Some(tracer) = &mut self.tracer else { return };
+        if !self.turns.begin_bursts() {
+            return;
+        }
         match tracer.request(pid, tid, &order) {
             Ok(()) => self.pending = Some(PendingRequest { pid, tid, at_ns: now_ns(), cpu_ns }),
             Err(_) => self.give_up(),
@@ -168,6 +175,7 @@ impl BurstRecorder {
     pub fn take_last(&mut self) -> Vec<(u64, RawBurst)> {
         let bursts = self.take_within(LAST_MS);
         if self.pending.take().is_some() {
+            self.turns.end_bursts();
             count(&mut self.record.refused, UNANSWERED);
         }
         bursts
@@ -184,6 +192,7 @@ impl BurstRecorder {
             }
         };
         self.pending = None;
+        self.turns.end_bursts();
         self.record.cpu_ns = pending.cpu_ns as u64;
         bursts.into_iter().filter_map(|steps| self.account(pending, steps)).collect()
     }
@@ -243,6 +252,7 @@ impl BurstRecorder {
     /// Ends path bursts because the helper process is gone.
     fn give_up(&mut self) {
         (self.pending, self.tracer) = (None, None);
+        self.turns.end_bursts();
         count(&mut self.record.refused, HELPER_ENDED);
     }
 
@@ -311,25 +321,25 @@ mod tests {
 
     #[test]
     fn bursts_end_if_threads_can_be_neither_followed_nor_stepped() {
-        let mut bursts = BurstRecorder::start(1.0, false).unwrap();
+        let mut bursts = BurstRecorder::start(1.0, false, &Turns::default()).unwrap();
         account_times(&mut bursts, Ending::NotPermitted, DENIED_MAX - 1);
         assert!(bursts.is_on());
         account_times(&mut bursts, Ending::NotPermitted, 1);
         assert!(!bursts.is_on());
         assert_eq!(bursts.record().refused, [("not permitted".to_owned(), u64::from(DENIED_MAX))].into());
 
-        let mut bursts = BurstRecorder::start(1.0, false).unwrap();
+        let mut bursts = BurstRecorder::start(1.0, false, &Turns::default()).unwrap();
         account_times(&mut bursts, Ending::CannotFollow, 1);
         assert!(!bursts.is_on());
     }
 
     #[test]
     fn requested_bursts_continue_and_so_do_bursts_after_a_first_success() {
-        let mut requested = BurstRecorder::start(1.0, true).unwrap();
+        let mut requested = BurstRecorder::start(1.0, true, &Turns::default()).unwrap();
         account_times(&mut requested, Ending::NotPermitted, 10 * DENIED_MAX);
         assert!(requested.is_on());
 
-        let mut bursts = BurstRecorder::start(1.0, false).unwrap();
+        let mut bursts = BurstRecorder::start(1.0, false, &Turns::default()).unwrap();
         assert!(bursts.account(pending(), ended(Ending::Complete, vec![1, 2, 3, 4])).is_some());
         account_times(&mut bursts, Ending::NotPermitted, 10 * DENIED_MAX);
         assert!(bursts.is_on());

@@ -15,6 +15,8 @@ use std::{
 use dwell_profile::Tid;
 use perf_event_open_sys::{self as perf, bindings as abi};
 
+use super::guard::Guard;
+
 /// Number of breakpoints on every processor that has any (x86: four; a debugger may hold some).
 pub const PLACES_MAX: usize = 4;
 /// Number of calls by which the cost of one execution is measured. The shortest of [`TIMES`] measurements is used, since
@@ -38,14 +40,14 @@ pub struct Counts {
 }
 
 impl Breakpoints {
-    /// Sets breakpoints in `thread`, at as many of `addresses` as there are free ones; they do not count yet. Returns an
+    /// Sets breakpoints in `thread`, which is guarded, at as many of `addresses` as there are free ones; they do not count yet. Returns an
     /// error if not even two are free, since a single one allows no comparison.
-    pub fn set(thread: Tid, addresses: &[u64]) -> io::Result<Self> {
+    pub fn set(_: &Guard, thread: Tid, addresses: &[u64]) -> io::Result<Self> {
         Self::set_at_least(2, thread, addresses)
     }
 
-    /// Sets breakpoints in `thread` at all of these addresses. Returns an error, and sets none, if that is not possible.
-    pub fn set_all(thread: Tid, addresses: &[u64]) -> io::Result<Self> {
+    /// Sets breakpoints in `thread`, which is guarded, at all of these addresses. Returns an error, and sets none, if that is not possible.
+    pub fn set_all(_: &Guard, thread: Tid, addresses: &[u64]) -> io::Result<Self> {
         Self::set_at_least(addresses.len(), thread, addresses)
     }
 
@@ -100,9 +102,9 @@ impl Breakpoints {
 }
 
 /// Measures the cost of one execution that a breakpoint counts, in ns of the thread's time, with a function of ours. Returns
-/// an error where this machine or this user has no breakpoints, and where a breakpoint ended in SIGTRAP: some hypervisors lose
-/// the cause of a debug exception (DR6 is 0) if the virtual processor is interrupted at that moment, and Linux takes that for
-/// a trap of the program. Such a machine would end the programs that are watched.
+/// an error where this machine or this user has no breakpoints. SIGTRAP is caught meanwhile: some hypervisors lose the cause of
+/// a debug exception (DR6 is 0) if the virtual processor is interrupted at that moment, and Linux takes that for a trap of the
+/// program. The threads of others are guarded against that (`guard.rs`).
 pub fn cost_ns() -> io::Result<f64> {
     let address = watched as *const () as usize as u64;
     let traps = OwnTraps::catch()?;
@@ -116,7 +118,6 @@ pub fn cost_ns() -> io::Result<f64> {
     let least = (0..TIMES).map(|_| of_calls()).min().unwrap_or_default();
     let counts = own.stop()?;
     drop(traps);
-    refuse_if_unsafe()?;
     match counts.executions.first() {
         Some(&n) if n >= u64::from(CALLS * TIMES) => Ok(least.as_nanos() as f64 / f64::from(CALLS)),
         // The breakpoint was set but had no effect: an emulator, or a hypervisor that does not support breakpoints.
@@ -124,20 +125,19 @@ pub fn cost_ns() -> io::Result<f64> {
     }
 }
 
-/// Returns an error if a breakpoint of ours was seen to end in SIGTRAP on this machine: see [`cost_ns`].
-pub fn refuse_if_unsafe() -> io::Result<()> {
-    let is_unsafe = TRAPPED.load(Ordering::Relaxed);
-    if is_unsafe { Err(io::Error::other("breakpoints end programs on this virtual machine")) } else { Ok(()) }
+/// Returns whether a breakpoint of ours was seen to end in SIGTRAP on this machine: see [`cost_ns`].
+pub fn was_trapped() -> bool {
+    TRAPPED.load(Ordering::Relaxed)
 }
 
-/// Returns an error on a virtual machine, where many executions of a breakpoint may end the program: see [`cost_ns`] and
+/// Returns whether this is a virtual machine, where debug exceptions may end the program that is watched: see [`cost_ns`] and
 /// "Debug exceptions in a virtual machine" in docs/measured.md.
-pub fn refuse_on_virtual_machines() -> io::Result<()> {
+pub fn is_virtual_machine() -> bool {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::x86_64::__cpuid(1).ecx & 1 << 31 != 0 {
-        return Err(io::Error::other("breakpoints may end programs on a virtual machine"));
-    }
-    Ok(())
+    let is_virtual = std::arch::x86_64::__cpuid(1).ecx & 1 << 31 != 0;
+    #[cfg(not(target_arch = "x86_64"))]
+    let is_virtual = false;
+    is_virtual
 }
 
 /// Whether a SIGTRAP came while [`OwnTraps`] caught them.
@@ -222,7 +222,7 @@ mod tests {
     fn executions_are_counted_exactly() {
         let name = "executions_are_counted_exactly";
         let places = [rarely as *const () as usize as u64, often as *const () as usize as u64];
-        let set = match Breakpoints::set(Tid(0), &places) {
+        let set = match Breakpoints::set(&Guard::for_own_thread(), Tid(0), &places) {
             Ok(set) => set,
             Err(error) => return println!("SKIPPED {name}: {error}"),
         };
@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn breakpoints_of_a_missing_thread_are_refused() {
-        assert!(Breakpoints::set(Tid(u32::MAX / 2), &[0x1000, 0x2000]).is_err());
+        assert!(Breakpoints::set(&Guard::for_own_thread(), Tid(u32::MAX / 2), &[0x1000, 0x2000]).is_err());
         let none = Breakpoints::set_at_least(0, Tid(0), &[]).unwrap();
         assert!(none.stop().unwrap().executions.is_empty());
     }

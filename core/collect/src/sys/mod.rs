@@ -12,6 +12,7 @@ pub mod clocks;
 pub mod command;
 pub mod event;
 pub mod event_times;
+pub mod guard;
 pub mod heap;
 pub mod inherited;
 pub mod interrupt;

@@ -354,10 +354,19 @@ mod helper {
         // SAFETY: ends this process.
         unsafe { libc::_exit(1) }
     }
+
+    pub mod guard {
+        pub fn serve(_: super::RawFd) -> ! {
+            // SAFETY: ends this process.
+            unsafe { libc::_exit(1) }
+        }
+    }
 }
+
+pub use helper::guard::serve as serve_guards;
 
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod helper;
 
 #[cfg(all(test, target_arch = "x86_64"))]
-mod tests;
+pub mod tests;

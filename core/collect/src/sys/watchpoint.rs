@@ -13,8 +13,8 @@ use perf_event_open_sys::{self as perf, bindings as abi};
 use rustix::param::page_size;
 
 use super::{
-    breakpoint::refuse_if_unsafe,
     event::{PerfEvent, REGISTER_MASK},
+    guard::Guard,
     ring::Ring,
 };
 use crate::registers::{REGISTER_COUNT, Registers};
@@ -38,11 +38,10 @@ pub struct Watchpoint {
 }
 
 impl Watchpoint {
-    /// Watches a word of 4 or 8 bytes at an aligned address in these threads from now on, for `writes` writes in each.
+    /// Watches a word of 4 or 8 bytes at an aligned address in these threads, which are guarded, from now on, for `writes` writes in each.
     /// Returns an error if any thread that is still alive cannot be watched: its unseen writes would make the shares of the
     /// others wrong.
-    pub fn set(tids: &[Tid], address: u64, size: u8, writes: i32) -> io::Result<Self> {
-        refuse_if_unsafe()?;
+    pub fn set(_: &Guard, tids: &[Tid], address: u64, size: u8, writes: i32) -> io::Result<Self> {
         let mut events = Vec::with_capacity(tids.len());
         for &tid in tids {
             let event = match open(tid, address, size) {
@@ -152,10 +151,11 @@ mod tests {
         static WORD: AtomicU64 = AtomicU64::new(0);
         let name = "the_writer_of_a_word_is_seen";
         let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        let mut watch = match Watchpoint::set(&[Tid(tid)], WORD.as_ptr() as u64, 8, 5) {
-            Ok(watch) => watch,
-            Err(error) => return println!("SKIPPED {name}: {error}"),
-        };
+        let mut watch =
+            match Watchpoint::set(&Guard::for_own_thread(), &[Tid(tid)], WORD.as_ptr() as u64, 8, 5) {
+                Ok(watch) => watch,
+                Err(error) => return println!("SKIPPED {name}: {error}"),
+            };
         // If the compiler knew the word, it would need no register for its address.
         (0..20).for_each(|_| write(std::hint::black_box(&WORD)));
         let writes = watch.writes().to_vec();

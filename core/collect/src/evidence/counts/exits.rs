@@ -16,6 +16,7 @@ use crate::{
     sys::{
         breakpoint::{self, Breakpoints},
         clock::now_ns,
+        guard::{Protection, Refusal},
     },
 };
 
@@ -29,6 +30,8 @@ const EXECUTIONS_ENOUGH: u64 = 8;
 const SETTING_NS: f64 = 20_000.0;
 /// The least time in ns between two windows, during which the target runs.
 const EVERY_CPU_NS: f64 = 12e6;
+/// The same if threads must be guarded, because an ignored signal may shorten a transfer of a guarded thread.
+const EVERY_CPU_NS_GUARDED: f64 = 50e6;
 /// The greatest share of the target's CPU time that this may cost, and the allowance at the beginning.
 const BUDGET: f64 = 0.003;
 const COST_NS_FIRST: f64 = 1e6;
@@ -54,20 +57,19 @@ pub struct ExitWatcher {
     execution_ns: f64,
     next_cpu_ns: f64,
     refusals: u32,
+    protection: Protection,
     record: CountsRecord,
 }
 
 impl ExitWatcher {
     /// Measures the cost of a breakpoint.
-    pub fn start() -> Self {
+    pub fn start(protection: Protection) -> Self {
         let mut record = CountsRecord { budget_percent: 100.0 * BUDGET, ..CountsRecord::default() };
         let execution_ns = breakpoint::cost_ns().unwrap_or_else(|_| {
-            let unsafe_here = breakpoint::refuse_if_unsafe().err().map(|error| error.to_string());
-            let cause = unsafe_here.unwrap_or_else(|| "no breakpoints here".to_owned());
-            record.refused.insert(format!("loop: {cause}"), 1);
+            record.refused.insert("loop: no breakpoints here".to_owned(), 1);
             f64::INFINITY
         });
-        ExitWatcher { execution_ns, next_cpu_ns: 0.0, refusals: 0, record }
+        ExitWatcher { execution_ns, next_cpu_ns: 0.0, refusals: 0, protection, record }
     }
 
     /// Returns whether it is time for a window.
@@ -82,9 +84,19 @@ impl ExitWatcher {
     /// Watches for some 3 ms. Returns when the window began and what was counted, or `None` if breakpoints were refused
     /// or the thread did not run.
     pub fn watch(&mut self, watch: &Watch, cpu_ns: f64) -> Option<(u64, RawExits)> {
-        self.next_cpu_ns = cpu_ns + EVERY_CPU_NS;
+        let guard = match self.protection.guard(watch.pid, &[watch.tid], false) {
+            Ok(guard) => guard,
+            Err(Refusal::Busy) => return None, // It is tried again when the bursts in progress are over.
+            Err(refusal) => {
+                self.next_cpu_ns = cpu_ns + EVERY_CPU_NS_GUARDED;
+                self.refuse(&refusal.to_string());
+                return None;
+            }
+        };
+        let every_ns = if guard.is_needed() { EVERY_CPU_NS_GUARDED } else { EVERY_CPU_NS };
+        self.next_cpu_ns = cpu_ns + every_ns;
         let since_ns = now_ns();
-        let counted = Breakpoints::set_all(watch.tid, &watch.addresses).and_then(|set| {
+        let counted = Breakpoints::set_all(&guard, watch.tid, &watch.addresses).and_then(|set| {
             set.start()?;
             let start = Instant::now();
             while start.elapsed() < WINDOW {
@@ -95,9 +107,10 @@ impl ExitWatcher {
             }
             set.stop()
         });
+        // An execution whose exception was lost is repeated, so the counts are right all the same.
+        guard.release_later();
         let Ok(counts) = counted else {
-            self.refusals += 1;
-            *self.record.refused.entry("loop: breakpoints refused".to_owned()).or_default() += 1;
+            self.refuse("breakpoints refused");
             return None;
         };
         self.refusals = 0;
@@ -115,6 +128,11 @@ impl ExitWatcher {
             executions,
         };
         Some((since_ns, raw))
+    }
+
+    fn refuse(&mut self, cause: &str) {
+        self.refusals += 1;
+        *self.record.refused.entry(format!("loop: {cause}")).or_default() += 1;
     }
 
     /// Adds the cost and the refusals so far to a record.

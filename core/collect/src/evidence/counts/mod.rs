@@ -30,7 +30,7 @@ use dwell_attribution::{CodeId, ExecutionId};
 use dwell_profile::{CountsRecord, Pid};
 use worker::Worker;
 
-use crate::registers::Registers;
+use crate::{registers::Registers, sys::guard::Protection};
 
 /// A sample, reduced to what matters here.
 #[derive(Clone, Debug)]
@@ -133,7 +133,7 @@ pub struct Odometers {
 
 impl Odometers {
     /// Starts the thread, which may spend `percent` of the target's CPU time.
-    pub fn start(budget_percent: f64) -> Self {
+    pub fn start(budget_percent: f64, protection: Protection) -> Self {
         let record = CountsRecord { budget_percent, ..CountsRecord::default() };
         let output = Mutex::new(Output { record, ..Output::default() });
         let shared = Arc::new(Shared {
@@ -142,7 +142,7 @@ impl Odometers {
             is_last: Condvar::new(),
             output,
         });
-        let worker = Worker::new(shared.clone(), budget_percent / 100.0);
+        let worker = Worker::new(shared.clone(), budget_percent / 100.0, protection);
         let thread = std::thread::Builder::new().name("dwell-odometers".to_owned());
         let thread = thread.spawn(move || worker.run()).ok();
         Odometers { shared, thread }

@@ -28,6 +28,7 @@ use crate::{
     random::Random,
     sys::{
         clock::now_ns,
+        guard::{self, Guard, Protection},
         process_memory::{read_words, thread_cpu_time, wake_in_time},
         watchpoint::{Watchpoint, Write},
     },
@@ -42,7 +43,7 @@ const WORDS_MAX: usize = 48;
 /// Number of words that are watched at a time: x86 has four watchpoints.
 const WATCHED_MAX: usize = 4;
 /// Number of threads of a process that are watched.
-const THREADS_MAX: usize = 64;
+const THREADS_MAX: usize = guard::THREADS_MAX;
 /// The longest duration of a round in ns, until all words are verified and later.
 const ROUND_NS_FIRST: u64 = 20_000_000;
 const ROUND_NS_LATER: u64 = 6_000_000;
@@ -74,6 +75,7 @@ const TIMES_MAX: usize = 1 << 17;
 pub struct Worker {
     shared: Arc<Shared>,
     budget: f64,
+    protection: Protection,
     processes: FxHashMap<Pid, Tracked>,
     /// Samples with registers of processes that are not considered yet.
     untracked: FxHashMap<Pid, u32>,
@@ -103,10 +105,11 @@ struct Tracked {
 
 impl Worker {
     /// Creates the state of a thread that may spend this share of the target's CPU time.
-    pub fn new(shared: Arc<Shared>, budget: f64) -> Self {
+    pub fn new(shared: Arc<Shared>, budget: f64, protection: Protection) -> Self {
         Worker {
             shared,
             budget,
+            protection,
             processes: FxHashMap::default(),
             untracked: FxHashMap::default(),
             times: FxHashMap::default(),
@@ -313,10 +316,24 @@ impl Worker {
 
     /// Watches some words of a process for a moment, which confirms what was read before, or not.
     fn round(&mut self, pid: Pid) -> io::Result<()> {
+        let tids = threads(pid)?;
+        if tids.len() > THREADS_MAX {
+            self.processes.get_mut(&pid).into_iter().for_each(|tracked| tracked.words.clear());
+            self.refuse("too many threads");
+            return Ok(());
+        }
+        let guard = match self.protection.guard(pid, &tids, true) {
+            Ok(guard) => guard,
+            Err(refusal) => {
+                let next_ns = now_ns() + self.random.delay(ROUND_EVERY_NS_LATER) as u64;
+                self.processes.get_mut(&pid).into_iter().for_each(|tracked| tracked.next_round_ns = next_ns);
+                self.refuse(&refusal.to_string());
+                return Ok(());
+            }
+        };
         self.read(pid)?;
         sleep(MOMENT);
         self.read(pid)?;
-        let tids = threads(pid)?;
         let Some(tracked) = self.processes.get_mut(&pid) else { return Ok(()) };
         let is_later = tracked.words.iter().all(Tally::is_verified);
         let (every_ns, longest_ns) = if is_later {
@@ -334,19 +351,20 @@ impl Worker {
         let first = tracked.turn % number.max(1);
         let chosen: Vec<usize> = (0..number.min(WATCHED_MAX)).map(|at| (first + at) % number).collect();
         tracked.turn = first + chosen.len();
-        if tids.len() > THREADS_MAX {
-            tracked.words.clear();
-            self.refuse("too many threads");
-            return Ok(());
-        }
         let begin_ns = now_ns();
         self.shared.watching_since_ns.store(begin_ns, Ordering::SeqCst);
-        let (seen, until_ns) = watch(&tids, chosen.iter().map(|at| &tracked.words[*at]), longest_ns);
+        let (seen, until_ns) = watch(&guard, &tids, chosen.iter().map(|at| &tracked.words[*at]), longest_ns);
         {
             let mut output = self.shared.output();
             output.watched.push(Watched { pid, begin_ns, until_ns });
         }
         self.shared.watching_since_ns.store(u64::MAX, Ordering::SeqCst);
+        if guard.release() > 0 {
+            // A write was not seen, so the shares of the others would be wrong.
+            tracked.next_round_ns = now_ns() + delay_ns;
+            self.refuse("the machine lost a debug exception");
+            return Ok(());
+        }
         let mut refused: BTreeMap<usize, &'static str> = BTreeMap::new();
         let mut verified = 0;
         let mut is_held = false;
@@ -445,6 +463,7 @@ impl Worker {
 /// Watches words at the same time, up to a limit. Returns the writes of each, or why it could not be watched, and the
 /// time during which the program was disturbed.
 fn watch<'t>(
+    guard: &Guard,
     tids: &[Tid],
     tallies: impl Iterator<Item = &'t Tally>,
     longest_ns: u64,
@@ -453,7 +472,7 @@ fn watch<'t>(
     let mut watches: Vec<(i32, io::Result<Watchpoint>)> = tallies
         .map(|tally| {
             let writes = tally.writes_wanted();
-            (writes, Watchpoint::set(tids, tally.word.address, tally.word.size, writes))
+            (writes, Watchpoint::set(guard, tids, tally.word.address, tally.word.size, writes))
         })
         .collect();
     let (mut until_ns, mut seen) = (now_ns(), 0);

@@ -9,9 +9,14 @@ use dwell_profile::{BreakpointRecord, BurstsRecord, CountsRecord, Pid, Tid};
 use super::Session;
 use crate::{
     CollectError,
-    evidence::{breakpoint_counts::BreakpointCounter, bursts::BurstRecorder, counts::Odometers},
+    evidence::{
+        breakpoint_counts::BreakpointCounter,
+        bursts::BurstRecorder,
+        counts::{Odometers, exits::ExitWatcher},
+    },
     run::options::RecordOptions,
     source::owned_record::OwnedRecord,
+    sys::guard::{Protection, Turns},
 };
 
 /// Shortest interval between two deliveries of samples to the odometers: each one wakes their thread.
@@ -25,13 +30,15 @@ pub struct Counting {
     /// Counts executions by hardware breakpoints.
     pub breakpoints: Option<BreakpointCounter>,
     /// Watches the exits of loops whose registers count iterations. Without it no such counter is trusted.
-    pub exits: Option<crate::evidence::counts::exits::ExitWatcher>,
+    pub exits: Option<ExitWatcher>,
     /// Percent of the target's CPU time that breakpoints may cost once it is found that threads cannot be emulated.
     pub stand_in_percent: Option<f64>,
     /// Percent of the target's CPU time that odometers may cost; 0: none are read.
     pub odometers_percent: f64,
     /// Reads words of memory in which programs count, once sampling begins.
     pub odometers: Option<Odometers>,
+    /// How threads are protected while breakpoints or watchpoints are set in them; `None` if none are set.
+    protection: Option<Protection>,
     /// End of the samples that were delivered to the odometers, plus [`OFFER_EVERY_NS`].
     offer_next_ns: u64,
 }
@@ -40,7 +47,10 @@ impl Counting {
     /// Starts the methods. Call this early: the process that emulates threads is a fork of this one, so it is smaller then.
     pub fn start(options: &RecordOptions) -> Result<Self, CollectError> {
         let (percent, stand_in) = (options.bursts_percent, options.breakpoints_stand_in);
-        let bursts = match (percent > 0.0).then(|| BurstRecorder::start(percent, !stand_in)) {
+        let turns = Turns::default();
+        let is_watched = options.odometers_percent > 0.0 || options.breakpoints_percent > 0.0;
+        let protection = is_watched.then(|| Protection::start(&turns));
+        let bursts = match (percent > 0.0).then(|| BurstRecorder::start(percent, !stand_in, &turns)) {
             Some(Err(error)) if !stand_in => return Err(CollectError::Bursts(error)),
             started => started.and_then(Result::ok),
         };
@@ -48,11 +58,12 @@ impl Counting {
         let (now, later) = if stand_in && bursts.is_some() { (0.0, percent) } else { (percent, 0.0) };
         Ok(Counting {
             bursts,
-            breakpoints: (now > 0.0).then(|| BreakpointCounter::start(now)),
-            exits: (options.odometers_percent > 0.0).then(crate::evidence::counts::exits::ExitWatcher::start),
+            breakpoints: protection.clone().filter(|_| now > 0.0).map(|p| BreakpointCounter::start(now, p)),
+            exits: protection.clone().filter(|_| options.odometers_percent > 0.0).map(ExitWatcher::start),
             stand_in_percent: (later > 0.0).then_some(later),
             odometers_percent: options.odometers_percent,
             odometers: None,
+            protection,
             offer_next_ns: 0,
         })
     }
@@ -63,6 +74,8 @@ impl Session {
     pub(super) fn offer_thread(&mut self) {
         let latest = self.collector.feed.take_latest();
         let cpu_ns = self.cpu_ns();
+        // Before new bursts are requested, since threads cannot be guarded until those are over.
+        self.watch_exits(cpu_ns);
         if let (Some(bursts), Some((pid, tid))) = (&mut self.counting.bursts, latest)
             && pid != Pid(std::process::id())
             && Some(pid) != bursts.tracer()
@@ -71,7 +84,6 @@ impl Session {
         }
         self.stand_in();
         self.count_at_breakpoints(latest, cpu_ns);
-        self.watch_exits(cpu_ns);
     }
 
     /// Switches to breakpoints if it is found that threads cannot be emulated.
@@ -79,8 +91,10 @@ impl Session {
         if self.counting.bursts.as_ref().is_some_and(BurstRecorder::is_on) {
             return;
         }
-        if let Some(percent) = self.counting.stand_in_percent.take() {
-            self.counting.breakpoints = Some(BreakpointCounter::start(percent));
+        if let Some(percent) = self.counting.stand_in_percent.take()
+            && let Some(protection) = self.counting.protection.clone()
+        {
+            self.counting.breakpoints = Some(BreakpointCounter::start(percent, protection));
             self.collector.feed.keep_places();
         }
     }
@@ -114,8 +128,13 @@ impl Session {
     pub(super) fn start_odometers(&mut self) {
         let percent = self.counting.odometers_percent;
         let registers = self.source.as_ref().is_some_and(|source| source.features().registers);
-        if cfg!(target_arch = "x86_64") && percent > 0.0 && registers && self.tables().is_none() {
-            self.counting.odometers = Some(Odometers::start(percent));
+        if cfg!(target_arch = "x86_64")
+            && percent > 0.0
+            && registers
+            && self.tables().is_none()
+            && let Some(protection) = self.counting.protection.clone()
+        {
+            self.counting.odometers = Some(Odometers::start(percent, protection));
             self.collector.feed.keep_seen();
         }
     }

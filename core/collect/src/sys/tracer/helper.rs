@@ -5,6 +5,7 @@
 //! `PTRACE_O_EXITKILL` is never set.
 
 mod copy;
+pub mod guard;
 mod halt;
 mod tracee;
 
@@ -26,7 +27,7 @@ const STACK_BYTES: usize = 256 << 10;
 
 /// Answers requests until the channel is closed.
 pub fn serve(channel: RawFd, shared: *mut Shared) -> ! {
-    set_up(channel);
+    set_up(channel, c"dwell-step");
     // Unwinding would continue into the code that forked.
     panic::set_hook(Box::new(|_| {}));
     let _ = panic::catch_unwind(|| answer(channel, shared));
@@ -72,7 +73,7 @@ fn answer(channel: RawFd, shared: *mut Shared) -> ! {
 /// machine a group of threads that wait and wake very often can keep another group from its CPU for seconds (13 s were
 /// measured on Linux 6.18, for a process that only slept a millisecond at a time). Meanwhile a thread that we had stopped
 /// would not run.
-fn set_up(channel: RawFd) {
+fn set_up(channel: RawFd, name: &std::ffi::CStr) {
     // SAFETY: system calls on values that live here. Closing every other descriptor is sound, since nothing of the parent's
     // that owns one runs in this process any more.
     unsafe {
@@ -80,7 +81,7 @@ fn set_up(channel: RawFd) {
         libc::sigfillset(&raw mut all);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const all, ptr::null_mut());
         libc::setpgid(0, 0);
-        libc::prctl(libc::PR_SET_NAME, c"dwell-step".as_ptr());
+        libc::prctl(libc::PR_SET_NAME, name.as_ptr());
         let (channel, last) = (channel as libc::c_uint, libc::c_uint::MAX);
         if channel > 0 {
             libc::syscall(libc::SYS_close_range, 0 as libc::c_uint, channel - 1, 0);

@@ -151,7 +151,7 @@ fn take_back(
 
 /// Restarts a system call that ended with EINTR, as the kernel does with calls that it restarts by itself. Does nothing if
 /// the thread is about to get a signal, `delivered` or another, that would have ended the call without us as well.
-fn put_back(tracee: &Tracee, thread: &Thread, delivered: Option<libc::c_int>) {
+pub fn put_back(tracee: &Tracee, thread: &Thread, delivered: Option<libc::c_int>) {
     let is_interrupted = tracee.is_in_call() && tracee.result() == Some(-i64::from(libc::EINTR));
     if !is_interrupted {
         return;
@@ -178,23 +178,23 @@ fn refusal(error: &io::Error) -> Ending {
 }
 
 /// A thread, as `/proc` shows it.
-struct Thread {
-    pid: Pid,
-    tid: Tid,
+pub struct Thread {
+    pub pid: Pid,
+    pub tid: Tid,
 }
 
 /// The state of a thread.
-struct State {
+pub struct State {
     /// Whether it is on a CPU or waits for one.
     is_running: bool,
     /// Number of threads of its process.
     threads: u32,
-    signals: Signals,
+    pub signals: Signals,
 }
 
 impl Thread {
     /// Reads the thread's state. Returns `None` if there is no such thread.
-    fn state(&self) -> Option<State> {
+    pub fn state(&self) -> Option<State> {
         let status = std::fs::read_to_string(format!("/proc/{}/task/{}/status", self.pid, self.tid)).ok()?;
         let field = |name: &str| {
             status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
@@ -208,7 +208,7 @@ impl Thread {
 
     /// Returns whether the end of a child could affect other threads of the process: it has children, or has waited for some
     /// and so is likely to fork again. If the kernel does not list children (no `CONFIG_PROC_CHILDREN`), it may have some.
-    fn is_parent_among_others(&self, state: &State) -> bool {
+    pub fn is_parent_among_others(&self, state: &State) -> bool {
         if state.threads == 1 || !state.signals.is_ignored(libc::SIGCHLD) {
             return false;
         }

@@ -75,6 +75,27 @@ impl Tracee {
         self.ptrace(libc::PTRACE_CONT, 0, signal as usize);
     }
 
+    /// Leaves a thread in its group stop and reports when that ends.
+    pub fn listen(&self) {
+        self.ptrace(libc::PTRACE_LISTEN, 0, 0);
+    }
+
+    /// Returns the signals that the stopped thread blocks.
+    pub fn signal_mask(&self) -> Option<u64> {
+        let mut mask = 0u64;
+        let size = size_of::<u64>();
+        // SAFETY: the kernel writes `size` bytes to the live mask.
+        let got = unsafe { libc::ptrace(libc::PTRACE_GETSIGMASK, self.tid, size, &raw mut mask) };
+        (got == 0).then_some(mask)
+    }
+
+    /// Sets the signals that the stopped thread blocks.
+    pub fn set_signal_mask(&self, mask: u64) {
+        let size = size_of::<u64>();
+        // SAFETY: the kernel reads `size` bytes of the live mask.
+        unsafe { libc::ptrace(libc::PTRACE_SETSIGMASK, self.tid, size, &raw const mask) };
+    }
+
     /// Lets a stopped thread execute one instruction, which must not be a system call, and returns its next stop. This wait
     /// has no bound; it ends when the thread has got a CPU. If we left the thread before that, it would keep the trap flag and
     /// die of SIGTRAP.
@@ -135,7 +156,8 @@ impl Tracee {
         self.signal_code().is_some_and(|code| code > 0 && code != SI_KERNEL)
     }
 
-    fn signal_code(&self) -> Option<libc::c_int> {
+    /// Returns the code of the signal that the thread is about to take.
+    pub fn signal_code(&self) -> Option<libc::c_int> {
         // SAFETY: the kernel writes the live siginfo, for which zeros are valid.
         unsafe {
             let mut info: libc::siginfo_t = mem::zeroed();
@@ -185,7 +207,8 @@ impl Tracee {
     }
 }
 
-fn stop_of(status: i32) -> Stop {
+/// Returns the stop that a status of `waitpid` reports.
+pub fn stop_of(status: i32) -> Stop {
     if !libc::WIFSTOPPED(status) {
         return Stop::Ended; // We waited as its tracer; its parent still gets the status.
     }
