@@ -13,6 +13,7 @@ use crate::landing_pads::LandingPads;
 use crate::lru_cache::LruCache;
 use crate::procedure::{Procedure, ProcedureTable};
 use crate::relocations::Relocations;
+use crate::unwind_rows::{self, UnwindRow};
 use crate::{Arch, BuildId, ImageAddress, ImageError, ImageOffset, Instruction, decode, minidebug, symbols};
 
 /// An ELF file: executable, shared library, vdso, kernel module or kernel.
@@ -229,6 +230,11 @@ impl Image {
         let segments = self.elf().segments.iter().filter(|segment| segment.executable);
         let addresses = segments.map(|segment| ImageAddress(segment.address));
         addresses.map(|address| (address, self.elf().loaded(self.own.bytes(), address)))
+    }
+
+    /// Reads how the caller of each instruction is found, ascending. Empty if that is not known or not for x86-64.
+    pub fn unwind_rows(&self) -> Vec<UnwindRow> {
+        if self.arch() == Arch::X86_64 { unwind_rows::read(&self.own.file()) } else { Vec::new() }
     }
 
     /// Returns where the unwinder may continue the function that starts at `start` after an exception, ascending; `None` if

@@ -28,6 +28,7 @@ mod registers;
 mod relocations;
 mod symbols;
 mod unwind;
+mod unwind_rows;
 
 pub use data_symbols::DataPlace;
 pub use debug_files::{DebugSearch, DebugState};
@@ -43,3 +44,4 @@ pub use lru_cache::LruCache;
 pub use procedure::{Procedure, ProcedureTable};
 pub use procedure_offsets::ProcedureOffsets;
 pub use registers::{Arch, Register, RegisterSet, aarch64, riscv, x86};
+pub use unwind_rows::{Caller, CallerRbp, UnwindRow};

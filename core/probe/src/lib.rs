@@ -7,3 +7,5 @@
 #![allow(unsafe_code)] // ptrace, and the memory that is shared with the probed program
 
 pub mod patch;
+pub mod target;
+pub mod unwind_table;
