@@ -6,6 +6,8 @@
 
 #![allow(unsafe_code)] // ptrace, and the memory that is shared with the probed program
 
+pub mod layout;
 pub mod patch;
+pub mod shared_memory;
 pub mod target;
 pub mod unwind_table;

@@ -1,0 +1,359 @@
+//! Dwell's side of the memory that it shares with the payload.
+//!
+//! Enters: a file that both map, unwind tables, what to measure. Leaves: the numbers by call path, while the program runs. Never
+//! here: the program itself.
+//!
+//! The payload writes without locks, and this side only reads, apart from what it writes before the payload sees it. Each answer
+//! is consistent all the same: returns are read before calls, and the payload counts a call first.
+
+use std::{
+    collections::BTreeMap,
+    fs::File,
+    io,
+    mem::{offset_of, size_of},
+    os::fd::AsRawFd,
+    ptr,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
+
+use crate::{
+    layout::{
+        self, BUCKETS, FUNCTIONS_MAX, MISSED_KINDS, Metric, Pair, Path, Shared, THREADS_MAX, Thread,
+        WITH_CPU, WITH_RETURNS, WITH_WALL,
+    },
+    unwind_table::UnwindTable,
+};
+
+/// What is measured at each call, beside its path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// Whether returns are counted. The function's exits must be patched then.
+    pub returns: bool,
+    /// Whether the time on the clock is measured, which needs returns.
+    pub wall: bool,
+    /// Whether the thread's CPU time is measured, which needs returns.
+    pub cpu: bool,
+}
+
+/// The unwind table of an image and where it is mapped.
+pub struct MappedTable<'t> {
+    /// First address in the program.
+    pub start: u64,
+    /// Address behind the last.
+    pub end: u64,
+    /// The table, from `start` on.
+    pub table: &'t UnwindTable,
+}
+
+/// Why a path ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PathEnd {
+    /// At the outermost frame.
+    Complete,
+    /// In code without unwind information.
+    UnknownCode,
+    /// It has too many frames.
+    TooDeep,
+    /// The stack cannot be read there.
+    Unreadable,
+}
+
+/// The values of a metric.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Values {
+    /// Their sum.
+    pub sum: u64,
+    /// The largest.
+    pub max: u64,
+    /// How many are in each bucket: four for each power of two.
+    pub buckets: Vec<u64>,
+}
+
+/// The numbers of a call path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathCounts {
+    /// Number of the function.
+    pub function: u32,
+    /// The return addresses, the call site first.
+    pub return_addresses: Vec<u64>,
+    /// Why there are no more.
+    pub end: PathEnd,
+    /// Number of calls.
+    pub calls: u64,
+    /// Number of calls that returned.
+    pub returns: u64,
+    /// Number of calls that an exception or longjmp ended.
+    pub unwound: u64,
+    /// Time on the clock, in ticks.
+    pub wall: Values,
+    /// CPU time in ns.
+    pub cpu: Values,
+}
+
+impl PathCounts {
+    /// Number of calls in progress.
+    pub fn active(&self) -> u64 {
+        self.calls - self.returns - self.unwound
+    }
+}
+
+/// All numbers at a moment.
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// The paths of all threads.
+    pub paths: Vec<PathCounts>,
+    /// For each function, the calls that were missed: in a signal handler that interrupted the payload, because of too many
+    /// threads, of too many paths, of too many calls in progress.
+    pub missed: Vec<[u64; MISSED_KINDS]>,
+    /// Returns of calls that were in progress at the beginning.
+    pub unmatched: u64,
+}
+
+/// The shared memory, mapped in this process.
+pub struct SharedMemory {
+    file: File,
+    base: *mut u8,
+    bytes: usize,
+    /// Offset of the next free byte for tables; tables come before the chunks.
+    tables_at: usize,
+}
+
+// SAFETY: the mapping belongs to this value; what the payload changes is read by volatile or atomic loads.
+unsafe impl Send for SharedMemory {}
+
+/// Bytes for tables, paths and counts. Only pages that are used take memory.
+const ARENA_BYTES: usize = 256 << 20;
+const CHUNK_BYTES: usize = 65536;
+
+impl SharedMemory {
+    /// Size of a memory with tables of this size.
+    pub fn bytes_for(tables_bytes: usize) -> usize {
+        let fixed = size_of::<Shared>() + THREADS_MAX * size_of::<Thread>();
+        (fixed + tables_bytes + ARENA_BYTES).next_multiple_of(CHUNK_BYTES)
+    }
+
+    /// Initializes a new file with room for tables of `tables_bytes` in all.
+    pub fn create(file: File, tables_bytes: usize, ns_per_tick: f64) -> io::Result<Self> {
+        let bytes = Self::bytes_for(tables_bytes);
+        if file.metadata()?.len() < bytes as u64 {
+            file.set_len(bytes as u64)?;
+        }
+        // SAFETY: a fresh mapping of a file that nobody shrinks, at an address of the kernel's choice.
+        let base = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let threads_at = size_of::<Shared>().next_multiple_of(64);
+        let tables_at = threads_at + THREADS_MAX * size_of::<Thread>();
+        let memory =
+            SharedMemory { file, base: base.cast(), bytes, tables_at: tables_at.next_multiple_of(64) };
+        // SAFETY: the payload does not run yet, and the file is at least as long as the structure.
+        let shared = unsafe { &mut *memory.base.cast::<Shared>() };
+        shared.magic = layout::MAGIC;
+        shared.version = layout::VERSION;
+        shared.controller = std::process::id();
+        shared.bytes = bytes as u64;
+        shared.chunks = (memory.tables_at + tables_bytes).next_multiple_of(CHUNK_BYTES) as u64;
+        shared.threads_at = threads_at as u64;
+        shared.ns_per_tick = (ns_per_tick * 4_294_967_296.0) as u64;
+        Ok(memory)
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Size of the part that the payload reads and writes.
+    pub fn len(&self) -> usize {
+        self.bytes
+    }
+
+    /// Returns whether it is empty, which it never is.
+    pub fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    /// Stores tables, and lets the payload use them. Returns an error if there is not enough room.
+    pub fn set_images(&mut self, images: &[MappedTable]) -> io::Result<()> {
+        let mut entries: Vec<layout::Image> = Vec::with_capacity(images.len());
+        for image in images {
+            let table = image.table;
+            entries.push(layout::Image {
+                start: image.start,
+                end: image.end,
+                starts: self.store(&table.starts)?,
+                rules: self.store(&table.rows)?,
+                buckets: self.store(&table.buckets)?,
+                table: self.store(&table.rules)?,
+            });
+        }
+        entries.sort_by_key(|image| image.start);
+        let count_at = self.store(&[entries.len() as u64])?;
+        self.tables_at = count_at as usize + size_of::<u64>();
+        self.store(&entries)?;
+        // A pairs with the acquire load in find_image: the tables are complete before they are found.
+        self.atomic_u64(offset_of!(Shared, images)).store(count_at, Ordering::Release);
+        Ok(())
+    }
+
+    /// Copies values to the next free place, aligned to 8 bytes, and returns its offset.
+    fn store<T: Copy>(&mut self, values: &[T]) -> io::Result<u64> {
+        let at = self.tables_at.next_multiple_of(8);
+        let end = at + size_of_val(values);
+        // SAFETY: the field is within the mapping.
+        if end as u64 > self.bytes as u64 {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        // SAFETY: the place is within the mapping, and the payload does not know it yet.
+        unsafe { ptr::copy_nonoverlapping(values.as_ptr(), self.base.add(at).cast(), values.len()) };
+        self.tables_at = end;
+        Ok(at as u64)
+    }
+
+    /// Sets what is measured at calls of a function.
+    pub fn set_function(&self, function: u32, metrics: Metrics) {
+        assert!((function as usize) < FUNCTIONS_MAX);
+        let chosen = [(metrics.returns, WITH_RETURNS), (metrics.wall, WITH_WALL), (metrics.cpu, WITH_CPU)];
+        let bits = chosen.iter().filter(|(is_on, _)| *is_on).fold(0, |bits, (_, bit)| bits | bit);
+        let at = offset_of!(Shared, function) + function as usize * size_of::<layout::Function>();
+        self.atomic_u32(at).store(bits, Ordering::Release);
+        if metrics.cpu {
+            self.atomic_u32(offset_of!(Shared, with_cpu)).store(1, Ordering::Release);
+        }
+    }
+
+    /// Reads all numbers. The paths of threads are added up.
+    pub fn snapshot(&self) -> Snapshot {
+        let mut paths: BTreeMap<(u32, Vec<u64>, PathEnd), PathCounts> = BTreeMap::new();
+        let threads = self.atomic_u32(offset_of!(Shared, threads)).load(Ordering::Acquire) as usize;
+        let threads_at = size_of::<Shared>().next_multiple_of(64);
+        let mut unmatched = 0;
+        for thread in 0..threads.min(THREADS_MAX) {
+            let thread_at = threads_at + thread * size_of::<Thread>();
+            unmatched += self.u64(thread_at + offset_of!(Thread, unmatched));
+            let mut at = self.u64(thread_at + offset_of!(Thread, first_path)) as usize;
+            while at != 0 && at + size_of::<Path>() <= self.bytes {
+                let path = self.path(at);
+                let key = (path.function, path.return_addresses.clone(), path.end);
+                match paths.entry(key) {
+                    std::collections::btree_map::Entry::Vacant(entry) => _ = entry.insert(path),
+                    std::collections::btree_map::Entry::Occupied(mut entry) => entry.get_mut().add(&path),
+                }
+                at = self.u64(at + offset_of!(Path, next)) as usize;
+            }
+        }
+        let missed = |function: usize| {
+            let at = offset_of!(Shared, function) + function * size_of::<layout::Function>();
+            let missed_at = at + offset_of!(layout::Function, missed);
+            std::array::from_fn(|cause| self.u64(missed_at + cause * size_of::<u64>()))
+        };
+        Snapshot {
+            paths: paths.into_values().collect(),
+            missed: (0..FUNCTIONS_MAX).map(missed).collect(),
+            unmatched,
+        }
+    }
+
+    fn path(&self, at: usize) -> PathCounts {
+        let word = |offset| self.u64(at + offset);
+        let half = |offset| self.atomic_u32(at + offset).load(Ordering::Acquire);
+        // A call is counted before its return, so reading it afterwards never finds fewer calls than returns.
+        let unwound = word(offset_of!(Path, unwound));
+        let returns = word(offset_of!(Path, returns));
+        let wall = self.values(at + offset_of!(Path, wall));
+        let cpu = self.values(at + offset_of!(Path, cpu));
+        let calls = word(offset_of!(Path, calls));
+        let pairs_max = half(offset_of!(Path, pairs_max)) as usize;
+        let pairs_at = at + size_of::<Path>();
+        let pairs_max = pairs_max.min((self.bytes - pairs_at) / size_of::<Pair>());
+        let pairs = (0..pairs_max).map(|pair| {
+            let pair_at = pairs_at + pair * size_of::<Pair>();
+            (self.u64(pair_at), self.u64(pair_at + offset_of!(Pair, value)))
+        });
+        let frames = half(offset_of!(Path, frames)) as usize;
+        PathCounts {
+            function: half(offset_of!(Path, function)),
+            return_addresses: pairs
+                .filter(|(at, _)| at & 1 != 0)
+                .map(|(_, value)| value)
+                .take(frames)
+                .collect(),
+            end: match half(offset_of!(Path, end)) {
+                0 => PathEnd::Complete,
+                1 => PathEnd::UnknownCode,
+                2 => PathEnd::TooDeep,
+                _ => PathEnd::Unreadable,
+            },
+            calls,
+            returns,
+            unwound,
+            wall,
+            cpu,
+        }
+    }
+
+    fn values(&self, at: usize) -> Values {
+        let buckets_at = at + offset_of!(Metric, buckets);
+        Values {
+            sum: self.u64(at + offset_of!(Metric, sum)),
+            max: self.u64(at + offset_of!(Metric, max)),
+            buckets: (0..BUCKETS).map(|bucket| self.u64(buckets_at + bucket * size_of::<u64>())).collect(),
+        }
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        self.atomic_u64(at).load(Ordering::Acquire)
+    }
+
+    fn atomic_u64(&self, at: usize) -> &AtomicU64 {
+        assert!(at + size_of::<u64>() <= self.bytes && at.is_multiple_of(8));
+        // SAFETY: within the mapping and aligned; both sides access it by single loads and stores.
+        unsafe { AtomicU64::from_ptr(self.base.add(at).cast()) }
+    }
+
+    fn atomic_u32(&self, at: usize) -> &AtomicU32 {
+        assert!(at + size_of::<u32>() <= self.bytes && at.is_multiple_of(4));
+        // SAFETY: as above.
+        unsafe { AtomicU32::from_ptr(self.base.add(at).cast()) }
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us; no reference outlives this value.
+        unsafe { libc::munmap(self.base.cast(), self.bytes) };
+    }
+}
+
+impl PathCounts {
+    fn add(&mut self, other: &PathCounts) {
+        self.calls += other.calls;
+        self.returns += other.returns;
+        self.unwound += other.unwound;
+        for (own, other) in [(&mut self.wall, &other.wall), (&mut self.cpu, &other.cpu)] {
+            own.sum += other.sum;
+            own.max = own.max.max(other.max);
+            own.buckets.iter_mut().zip(&other.buckets).for_each(|(own, other)| *own += other);
+        }
+    }
+}
+
+/// Measures how long a tick of the time stamp counter takes, in ns.
+pub fn measure_ns_per_tick() -> f64 {
+    let clock = || {
+        let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the kernel writes the live time.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_RAW, &raw mut now) };
+        now.tv_sec as f64 * 1e9 + now.tv_nsec as f64
+    };
+    // SAFETY: every x86-64 processor has the instruction, and Linux permits it.
+    let ticks = || unsafe { std::arch::x86_64::_rdtsc() };
+    let (from, from_ns) = (ticks(), clock());
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let (to, to_ns) = (ticks(), clock());
+    (to_ns - from_ns) / (to.wrapping_sub(from) as f64)
+}
