@@ -6,8 +6,13 @@
 
 #![allow(unsafe_code)] // ptrace, and the memory that is shared with the probed program
 
+mod error;
 pub mod layout;
 pub mod patch;
+mod probes;
 pub mod shared_memory;
 pub mod target;
 pub mod unwind_table;
+
+pub use error::ProbeError;
+pub use probes::Probes;

@@ -120,6 +120,8 @@ pub struct SharedMemory {
 
 // SAFETY: the mapping belongs to this value; what the payload changes is read by volatile or atomic loads.
 unsafe impl Send for SharedMemory {}
+// SAFETY: shared references read and write single words only, atomically.
+unsafe impl Sync for SharedMemory {}
 
 /// Bytes for tables, paths and counts. Only pages that are used take memory.
 const ARENA_BYTES: usize = 256 << 20;

@@ -1,0 +1,306 @@
+//! Probes in a running process.
+//!
+//! Enters: a process and functions of it. Leaves: their calls by path, while it runs. Never here: names of functions.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    os::unix::fs::FileExt,
+    thread,
+    time::{Duration, Instant},
+};
+
+use dwell_collect::keep_switches_watched;
+use dwell_profile::{Pid, Tid};
+
+use crate::{
+    error::ProbeError,
+    patch::{
+        function_code::FunctionCode,
+        plan::{Refusal, plan},
+        trampoline::{assemble, jump},
+    },
+    shared_memory::{MappedTable, Metrics, Snapshot, measure_ns_per_tick},
+    target::{
+        installation::{Installation, NAME},
+        patcher::{Change, exchange},
+        procfs::{self, Position},
+        tracer::{Stop, Tracer},
+    },
+};
+
+/// How long to wait for threads to leave the payload.
+const LEAVING: Duration = Duration::from_secs(10);
+/// A generous size of a trampoline.
+const TRAMPOLINE_BYTES: usize = 512;
+
+/// A probed function.
+struct Probe {
+    function: u32,
+    changes: Vec<Change>,
+}
+
+/// The probes of a process. Dropping this leaves them there: call [`Probes::remove`].
+pub struct Probes {
+    pid: Pid,
+    installation: Installation,
+    probes: BTreeMap<u64, Probe>,
+    next_function: u32,
+    stopped_max: Duration,
+}
+
+impl Probes {
+    /// Prepares a process. Nothing is measured yet.
+    pub fn attach(pid: Pid, tables: &[MappedTable]) -> Result<Self, ProbeError> {
+        refuse_unsuitable(pid)?;
+        let ns_per_tick = measure_ns_per_tick();
+        let tables_bytes: usize = tables.iter().map(|table| table.table.bytes() + 128).sum();
+        let (installation, stopped_max) = traced(pid, |tracer| {
+            let installed = Installation::new(tracer, pid, tables_bytes + 4096, ns_per_tick);
+            let mut installed = installed.map_err(|source| system(pid, "install the payload", source))?;
+            installed
+                .shared
+                .set_images(tables)
+                .map_err(|source| system(pid, "store unwind tables", source))?;
+            Ok(installed)
+        })?;
+        let probes = BTreeMap::new();
+        Ok(Probes { pid, installation, probes, next_function: 0, stopped_max })
+    }
+
+    /// Probes functions. Returns the number of each, by which [`Snapshot`] names it, or why it cannot be probed.
+    pub fn add(
+        &mut self,
+        functions: &[(&FunctionCode, Metrics)],
+    ) -> Result<Vec<Result<u32, Refusal>>, ProbeError> {
+        let pid = self.pid;
+        let Probes { installation, probes, next_function, .. } = self;
+        let (results, stopped) = traced(pid, |tracer| {
+            let mut results = Vec::with_capacity(functions.len());
+            let mut added = Vec::new();
+            for (code, metrics) in functions {
+                let result = plan(code, metrics.returns).and_then(|regions| {
+                    let function = *next_function;
+                    let mut changes = Vec::with_capacity(regions.len());
+                    for region in &regions {
+                        let placed = installation.place(tracer, region.address, TRAMPOLINE_BYTES);
+                        let (payload, at) = placed.map_err(|_| Refusal::TooFar)?;
+                        let trampoline =
+                            assemble(region, function, payload, at).map_err(|_| Refusal::TooFar)?;
+                        installation.write_trampoline(at, &trampoline.code);
+                        let to = jump(region.address, at).ok_or(Refusal::TooFar)?;
+                        changes.push(Change {
+                            address: region.address,
+                            from: region.original,
+                            to,
+                            copies: trampoline.copies,
+                        });
+                    }
+                    Ok((function, changes))
+                });
+                results.push(result.map(|(function, changes)| {
+                    installation.shared.set_function(function, *metrics);
+                    *next_function += 1;
+                    added.push((code.entry(), Probe { function, changes }));
+                    function
+                }));
+            }
+            let changes: Vec<Change> = added.iter().flat_map(|(_, probe)| probe.changes.clone()).collect();
+            verify_bytes(installation, &changes).map_err(|source| system(pid, "read the code", source))?;
+            installation.enable().map_err(|source| system(pid, "switch on the payload", source))?;
+            exchange(tracer, &installation.memory, &changes)
+                .map_err(|source| system(pid, "patch the code", source))?;
+            probes.extend(added);
+            Ok(results)
+        })?;
+        self.stopped_max = self.stopped_max.max(stopped);
+        Ok(results)
+    }
+
+    /// Returns the calls so far.
+    pub fn snapshot(&self) -> Snapshot {
+        self.installation.shared.snapshot()
+    }
+
+    /// Returns the addresses of the probed functions by their number.
+    pub fn functions(&self) -> BTreeMap<u32, u64> {
+        self.probes.iter().map(|(address, probe)| (probe.function, *address)).collect()
+    }
+
+    /// Returns the longest time that a thread was stopped.
+    pub fn stopped_max(&self) -> Duration {
+        self.stopped_max
+    }
+
+    /// Removes all probes and the payload. Returns the last numbers.
+    pub fn remove(mut self) -> Result<(Snapshot, Duration), ProbeError> {
+        let pid = self.pid;
+        let changes: Vec<Change> = self
+            .probes
+            .values()
+            .flat_map(|probe| &probe.changes)
+            .map(|change| Change {
+                address: change.address,
+                from: change.to,
+                to: change.from,
+                copies: Vec::new(),
+            })
+            .collect();
+        let installation = &mut self.installation;
+        let ((), stopped) = traced(pid, |tracer| {
+            exchange(tracer, &installation.memory, &changes)
+                .map_err(|source| system(pid, "restore the code", source))?;
+            leave_payload(tracer, installation, pid)
+                .map_err(|source| system(pid, "wait for threads in the payload", source))
+        })?;
+        let snapshot = self.installation.shared.snapshot();
+        let installation = &mut self.installation;
+        traced(pid, |tracer| {
+            installation.remove(tracer).map_err(|source| system(pid, "unmap the payload", source))
+        })?;
+        Ok((snapshot, self.stopped_max.max(stopped)))
+    }
+}
+
+fn system(pid: Pid, what: &'static str, source: io::Error) -> ProbeError {
+    match source.raw_os_error() {
+        Some(libc::ESRCH) => ProbeError::Gone(pid),
+        _ => ProbeError::System { pid, what, source },
+    }
+}
+
+/// Runs `work` on a thread that traces all threads of the process, and whose end releases them.
+fn traced<T: Send>(
+    pid: Pid,
+    work: impl FnOnce(&mut Tracer) -> Result<T, ProbeError> + Send,
+) -> Result<(T, Duration), ProbeError> {
+    let trace = || {
+        let _switches = keep_switches_watched();
+        let mut tracer = Tracer::seize(pid).map_err(|source| match source.raw_os_error() {
+            Some(libc::ESRCH | libc::ENOENT) => ProbeError::Gone(pid),
+            _ => ProbeError::NotPermitted { pid, source },
+        })?;
+        let result = work(&mut tracer);
+        let finished = tracer.finish().map_err(|source| system(pid, "release the threads", source));
+        let result = result?;
+        finished?;
+        Ok((result, tracer.stopped_max))
+    };
+    thread::scope(|scope| scope.spawn(trace).join().expect("tracing does not panic"))
+}
+
+fn refuse_unsuitable(pid: Pid) -> Result<(), ProbeError> {
+    let status = procfs::status(pid, Tid(pid.0)).ok_or(ProbeError::Gone(pid))?;
+    if status.tracer != 0 {
+        return Err(ProbeError::Traced { pid, tracer: status.tracer });
+    }
+    let trap = 1 << (libc::SIGTRAP - 1);
+    let reason = if status.seccomp != 0 {
+        Some("a seccomp filter restricts its system calls")
+    } else if status.has_shadow_stack {
+        Some("it has a shadow stack")
+    } else if (status.signals.ignored | status.signals.caught) & trap != 0 {
+        Some("it handles or ignores SIGTRAP")
+    } else if !has_fsgsbase() {
+        Some("this processor or kernel has no rdfsbase")
+    } else {
+        None
+    };
+    if let Some(reason) = reason {
+        return Err(ProbeError::Unsuitable { pid, reason });
+    }
+    let mappings = procfs::mappings(pid).map_err(|source| ProbeError::NotPermitted { pid, source })?;
+    if mappings.iter().any(|mapping| mapping.path.contains(NAME)) {
+        return Err(ProbeError::Probed(pid));
+    }
+    Ok(())
+}
+
+/// Returns whether programs may read their fs register.
+fn has_fsgsbase() -> bool {
+    const HWCAP2_FSGSBASE: u64 = 1 << 1;
+    // SAFETY: takes no pointer.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
+}
+
+/// Checks that the code is as it was when it was planned.
+fn verify_bytes(installation: &Installation, changes: &[Change]) -> io::Result<()> {
+    for change in changes {
+        let mut bytes = [0; 5];
+        installation.memory.read_exact_at(&mut bytes, change.address)?;
+        if bytes != change.from {
+            return Err(io::Error::other(format!(
+                "the code at {:#x} is not that of its file (another tool patched it?)",
+                change.address
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Waits until no thread is in the payload or a trampoline, or will return there from a signal handler.
+fn leave_payload(tracer: &mut Tracer, installation: &Installation, pid: Pid) -> io::Result<()> {
+    let end = Instant::now() + LEAVING;
+    // Stack pointers of threads that ran.
+    let mut pointers = BTreeMap::new();
+    tracer.uncheck();
+    loop {
+        let is_complete = tracer.check(|pc| !installation.contains(pc))?;
+        while let Some((tid, stop)) = tracer.next_stop(Duration::from_micros(200))? {
+            if let Stop::Running(pc) = stop {
+                pointers.insert(tid, tracer.tracee(tid).registers()?.rsp);
+                if installation.contains(pc) {
+                    tracer.uncheck_one(tid);
+                }
+            }
+            tracer.release(tid)?;
+        }
+        if is_complete && !returns_to_payload(installation, pid, &pointers)? {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if is_complete {
+            tracer.uncheck();
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+/// Returns whether a stack contains an address in the payload: a signal handler would return there. A word that only looks so
+/// makes us wait in vain.
+fn returns_to_payload(
+    installation: &Installation,
+    pid: Pid,
+    pointers: &BTreeMap<Tid, u64>,
+) -> io::Result<bool> {
+    let mappings = procfs::mappings(pid)?;
+    for tid in procfs::threads(pid)? {
+        let Some(pointer) = stack_pointer(pid, tid).or(pointers.get(&tid).copied()) else { continue };
+        let Some(stack) = mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&pointer))
+        else {
+            continue;
+        };
+        let from = (pointer & !7).max(stack.start);
+        let mut bytes = vec![0; (stack.end - from) as usize];
+        if installation.memory.read_exact_at(&mut bytes, from).is_err() {
+            continue;
+        }
+        let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
+        if words.any(|word| installation.contains(word)) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Returns the stack pointer of a blocked thread.
+fn stack_pointer(pid: Pid, tid: Tid) -> Option<u64> {
+    match procfs::position(pid, tid)? {
+        Position::Running => None,
+        Position::InCall { stack_pointer, .. } | Position::Blocked { stack_pointer, .. } => {
+            Some(stack_pointer)
+        }
+    }
+}
