@@ -465,8 +465,12 @@ EXPORT("1") void leave(struct gate *gate, u64 slot, u64 rbp, u32 function)
 			path->returns++;
 			if (metrics & WITH_WALL)
 				measure(&path->wall, now - frame->wall);
-			if (metrics & WITH_CPU)
-				measure(&path->cpu, cpu_time(s, t) - frame->cpu);
+			if (metrics & WITH_CPU) {
+				/* Time that the hypervisor took is no CPU time, but only the kernel knows it. */
+				u64 cpu = cpu_time(s, t);
+
+				measure(&path->cpu, cpu > frame->cpu ? cpu - frame->cpu : 0);
+			}
 			depth--;
 		} else {
 			t->unmatched++;

@@ -6,6 +6,7 @@ use std::{
     collections::BTreeMap,
     io,
     os::unix::fs::FileExt,
+    sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -174,7 +175,10 @@ fn traced<T: Send>(
     pid: Pid,
     work: impl FnOnce(&mut Tracer) -> Result<T, ProbeError> + Send,
 ) -> Result<(T, Duration), ProbeError> {
+    let tid = AtomicU32::new(0);
     let trace = || {
+        // SAFETY: takes no pointer.
+        tid.store(unsafe { libc::gettid() } as u32, Ordering::Relaxed);
         let _switches = keep_switches_watched();
         let mut tracer = Tracer::seize(pid).map_err(|source| match source.raw_os_error() {
             Some(libc::ESRCH | libc::ENOENT) => ProbeError::Gone(pid),
@@ -186,7 +190,13 @@ fn traced<T: Send>(
         finished?;
         Ok((result, tracer.stopped_max))
     };
-    thread::scope(|scope| scope.spawn(trace).join().expect("tracing does not panic"))
+    let traced = thread::scope(|scope| scope.spawn(trace).join().expect("tracing does not panic"));
+    // The kernel releases tracees somewhat later than a thread is known to have ended.
+    let task = format!("/proc/self/task/{}", tid.load(Ordering::Relaxed));
+    while std::path::Path::new(&task).exists() {
+        thread::sleep(Duration::from_micros(50));
+    }
+    traced
 }
 
 fn refuse_unsuitable(pid: Pid) -> Result<(), ProbeError> {
@@ -245,7 +255,7 @@ fn leave_payload(tracer: &mut Tracer, installation: &Installation, pid: Pid) -> 
     let mut pointers = BTreeMap::new();
     tracer.uncheck();
     loop {
-        let is_complete = tracer.check(|pc| !installation.contains(pc))?;
+        let is_complete = tracer.check(&|pc| !installation.contains(pc))?;
         while let Some((tid, stop)) = tracer.next_stop(Duration::from_micros(200))? {
             if let Stop::Running(pc) = stop {
                 pointers.insert(tid, tracer.tracee(tid).registers()?.rsp);

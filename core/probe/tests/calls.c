@@ -1,11 +1,17 @@
-// A program whose calls are known: `calls THREADS ROUNDS DEPTH [throw]`. Waits for a byte, then each thread calls hot() ROUNDS
-// times by three paths from DEPTH frames of loop(), without frame pointers. Prints what it counted itself, waits for another byte.
+// A program whose calls are known: `calls THREADS ROUNDS DEPTH [jump|fork|forever]`. For each byte of its standard input, each
+// thread calls hot() ROUNDS times by three paths from DEPTH frames of loop(), without frame pointers. Then the program prints how
+// many calls there were so far, and how many of them did not return.
+//   jump     every third call ends by longjmp
+//   fork     a child process makes the same calls meanwhile; the program ends with 1 if it does not end well
+//   forever  threads go on until a second byte
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <setjmp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -14,7 +20,8 @@
 static _Thread_local volatile unsigned long sink;
 static _Thread_local jmp_buf back;
 static _Atomic unsigned long calls, left;
-static int rounds, jumps;
+static int rounds, jumps, forever;
+static atomic_int is_over;
 
 NOINLINE int hot(int x)
 {
@@ -38,7 +45,7 @@ NOINLINE int path_c(int x) { int r = hot(x); sink += 4; return r; }
 
 NOINLINE int loop(int depth)
 {
-	int s = 0;
+	volatile int s = 0;
 
 	if (depth) {
 		s = loop(depth - 1);
@@ -70,8 +77,10 @@ static void *run(void *argument)
 	double begin = now();
 
 	(void)argument;
-	sink += (unsigned long)loop(depth);
-	calls += (unsigned long)rounds;
+	do {
+		sink += (unsigned long)loop(depth);
+		calls += (unsigned long)rounds;
+	} while (forever && !is_over);
 	fprintf(stderr, "%.2f ns a call\n", (now() - begin) / rounds);
 	return 0;
 }
@@ -83,14 +92,32 @@ int main(int argc, char **argv)
 
 	rounds = atoi(argv[2]);
 	depth = atoi(argv[3]);
-	jumps = argc > 4 && !strcmp(argv[4], "throw");
+	const char *mode = argc > 4 ? argv[4] : "";
+	jumps = !strcmp(mode, "jump");
+	forever = !strcmp(mode, "forever");
 	puts("ready");
 	fflush(stdout);
 	for (;;) {
 		if (getchar() == EOF)
 			return 0;
+		is_over = 0;
 		for (int i = 0; i < number; i++)
 			pthread_create(&threads[i], 0, run, 0);
+		if (forever) {
+			getchar();
+			is_over = 1;
+		}
+		for (int i = 0; i < 10 && !strcmp(mode, "fork"); i++) {
+			pid_t child = fork();
+			int status = 0;
+
+			if (!child) {
+				run(0);
+				_exit(7);
+			}
+			if (waitpid(child, &status, 0) != child || !WIFEXITED(status) || WEXITSTATUS(status) != 7)
+				return 1;
+		}
 		for (int i = 0; i < number; i++)
 			pthread_join(threads[i], 0);
 		printf("%lu %lu\n", calls, left);

@@ -138,3 +138,92 @@ fn calls_and_paths_are_exact() {
     let is_left = mappings(target.pid()).unwrap().iter().any(|mapping| mapping.path.contains("dwell"));
     assert!(!is_left);
 }
+
+#[test]
+fn calls_that_longjmp_ends_are_unwound() {
+    let mut target = Target::start(&["1", "30000", "3", "jump"]);
+    let image = Image::open(&target.program).unwrap();
+    let mut probes = target.attach();
+    let functions = ["hot", "library"].map(|name| target.code(&image, name));
+    let added = probes.add(&functions.each_ref().map(|code| (code, ALL))).unwrap();
+    assert_eq!(added, [Ok(0), Ok(1)]);
+    target.go();
+    let [calls, left] = target.counts();
+    let snapshot = probes.snapshot();
+    let of = |function: u32| {
+        let paths = snapshot.paths.iter().filter(move |path| path.function == function);
+        paths.fold([0; 3], |[c, r, u], path| {
+            [c + path.calls, r + path.returns, u + path.active() + path.unwound]
+        })
+    };
+    assert_eq!(of(0), [calls, calls - left, left]);
+    let [library, returned, unwound] = of(1);
+    assert_eq!([library, returned + unwound], [22_500; 2]);
+    // Every frame but the last is known to have been left when the next call came.
+    assert!(snapshot.paths.iter().map(|path| path.active()).sum::<u64>() <= 2);
+    probes.remove().unwrap();
+    target.go();
+    assert_eq!(target.counts()[0], 2 * calls);
+}
+
+#[test]
+fn threads_are_counted_each() {
+    let mut target = Target::start(&["8", "50000", "4"]);
+    let image = Image::open(&target.program).unwrap();
+    let mut probes = target.attach();
+    let code = target.code(&image, "hot");
+    probes.add(&[(&code, ALL)]).unwrap()[0].clone().unwrap();
+    for round in 1..=3 {
+        target.go();
+        target.counts();
+        let snapshot = probes.snapshot();
+        assert_eq!(totals(&snapshot), [400_000 * round, 400_000 * round, 0, 0]);
+        assert_eq!(snapshot.paths.len(), 3);
+    }
+    probes.remove().unwrap();
+}
+
+#[test]
+fn forked_children_go_on_without_probes() {
+    let mut target = Target::start(&["2", "20000", "4", "fork"]);
+    let image = Image::open(&target.program).unwrap();
+    let code = target.code(&image, "hot");
+    for _ in 0..5 {
+        target.go();
+        let mut probes = target.attach();
+        probes.add(&[(&code, ALL)]).unwrap()[0].clone().unwrap();
+        target.counts();
+        let [calls, returns, unwound, active] = totals(&probes.snapshot());
+        assert!(calls <= 40_000 && returns + unwound + active == calls);
+        target.go();
+        probes.remove().unwrap();
+        target.counts();
+    }
+}
+
+/// Probes come and go while threads call the function as fast as they can.
+#[test]
+fn probes_come_and_go_under_load() {
+    let cycles = std::env::var("DWELL_PROBE_CYCLES").map_or(40, |text| text.parse().unwrap());
+    let mut target = Target::start(&["4", "1000", "4", "forever"]);
+    let image = Image::open(&target.program).unwrap();
+    let functions = ["hot", "library", "path_a", "loop"].map(|name| target.code(&image, name));
+    target.go();
+    let (mut stopped, mut recorded) = (Vec::new(), 0);
+    for cycle in 0..cycles {
+        let mut probes = target.attach();
+        let number = 1 + cycle % functions.len();
+        let chosen: Vec<(&FunctionCode, Metrics)> =
+            functions[..number].iter().map(|code| (code, ALL)).collect();
+        assert!(probes.add(&chosen).unwrap().iter().all(Result::is_ok));
+        std::thread::sleep(std::time::Duration::from_millis(2));
+        let (snapshot, longest) = probes.remove().unwrap();
+        recorded += totals(&snapshot)[0];
+        stopped.push(longest);
+    }
+    target.go();
+    assert_eq!(target.counts()[0] % 1000, 0);
+    assert!(target.child.try_wait().unwrap().is_none() && recorded > 1000 * cycles as u64);
+    stopped.sort_unstable();
+    println!("{cycles} cycles, stopped {:?} median, {:?} at most", stopped[cycles / 2], stopped[cycles - 1]);
+}

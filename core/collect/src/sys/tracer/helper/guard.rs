@@ -13,7 +13,7 @@
 
 use std::{
     mem, ptr,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::atomic::{AtomicBool, AtomicI32, Ordering},
     thread,
 };
 
@@ -43,10 +43,16 @@ pub fn serve(channel: RawFd) -> ! {
     set_up(channel, c"dwell-guard");
     std::panic::set_hook(Box::new(|_| {}));
     while let Some(request) = receive(channel, 0) {
-        // The end of the thread releases its tracees.
-        thread::scope(|scope| {
-            let _ = scope.spawn(|| guard(channel, &request)).join();
-        });
+        // The end of the thread releases its tracees, somewhat later than the thread is known to have ended.
+        let tid = AtomicI32::new(0);
+        let released = thread::scope(|scope| scope.spawn(|| guard(channel, &request, &tid)).join());
+        let task = format!("/proc/self/task/{}", tid.load(Ordering::Relaxed));
+        while std::path::Path::new(&task).exists() {
+            thread::sleep(std::time::Duration::from_micros(50));
+        }
+        if let Ok(Some(swallowed)) = released {
+            reply(channel, None, swallowed);
+        }
     }
     // SAFETY: ends this process without running anything of the parent's.
     unsafe { libc::_exit(0) }
@@ -72,12 +78,18 @@ fn reply(channel: RawFd, refusal: Option<Refusal>, swallowed: u32) {
     unsafe { libc::send(channel, (&raw const reply).cast(), size_of::<Reply>(), libc::MSG_NOSIGNAL) };
 }
 
-/// Guards the threads until the next message or the end of the channel.
-fn guard(channel: RawFd, request: &Request) {
+/// Guards the threads until the next message or the end of the channel. Returns the number of signals that were taken away if
+/// an answer is awaited.
+fn guard(channel: RawFd, request: &Request, tid: &AtomicI32) -> Option<u32> {
+    // SAFETY: takes no pointer.
+    tid.store(unsafe { libc::gettid() }, Ordering::Relaxed);
     let tids = &request.tids[..(request.count as usize).min(request.tids.len())];
     let mut guarded = match Guarded::begin(request.pid, tids) {
         Ok(guarded) => guarded,
-        Err(refusal) => return reply(channel, Some(refusal), 0),
+        Err(refusal) => {
+            reply(channel, Some(refusal), 0);
+            return None;
+        }
     };
     reply(channel, None, 0);
     let is_asked = loop {
@@ -89,9 +101,7 @@ fn guard(channel: RawFd, request: &Request) {
         }
     };
     guarded.end();
-    if is_asked {
-        reply(channel, None, guarded.swallowed);
-    }
+    is_asked.then_some(guarded.swallowed)
 }
 
 struct Guarded {
