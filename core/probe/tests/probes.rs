@@ -26,12 +26,18 @@ struct Target {
 
 impl Target {
     fn start(arguments: &[&str]) -> Self {
+        Self::start_program("calls.c", arguments)
+    }
+
+    /// Builds a program of this folder, starts it and waits until it is ready.
+    fn start_program(source: &str, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("calls");
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/calls.c");
-        let built = Command::new("gcc")
-            .args(["-O2", "-fomit-frame-pointer", "-pthread", "-Wall", "-Wextra", source, "-o"])
-            .arg(&program)
+        let program = folder.path().join("program");
+        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+        let built = Command::new("g++")
+            .args(["-x", if source.extension().unwrap() == "c" { "c" } else { "c++" }])
+            .args(["-O2", "-fomit-frame-pointer", "-pthread", "-Wall", "-Wextra"])
+            .args([&source, &PathBuf::from("-o"), &program])
             .status();
         assert!(built.unwrap().success());
         let child =
@@ -226,4 +232,61 @@ fn probes_come_and_go_under_load() {
     assert!(target.child.try_wait().unwrap().is_none() && recorded > 1000 * cycles as u64);
     stopped.sort_unstable();
     println!("{cycles} cycles, stopped {:?} median, {:?} at most", stopped[cycles / 2], stopped[cycles - 1]);
+}
+
+/// Every entry ends by a return or by an exception, and the program catches what it threw.
+#[test]
+fn exceptions_pass_through_probed_functions() {
+    let mut target = Target::start_program("exceptions.cc", &["20000"]);
+    let image = Image::open(&target.program).unwrap();
+    let functions = ["thrower", "between", "catcher"].map(|name| target.code(&image, name));
+    let mut probes = target.attach();
+    let added = probes.add(&functions.each_ref().map(|code| (code, ALL))).unwrap();
+    assert!(added.iter().all(Result::is_ok), "{added:?}");
+    target.go();
+    let [calls, caught] = target.counts();
+    let snapshot = probes.snapshot();
+    let of = |function: u32| {
+        let paths = snapshot.paths.iter().filter(move |path| path.function == function);
+        paths.fold([0; 3], |[c, r, u], path| {
+            [c + path.calls, r + path.returns, u + path.active() + path.unwound]
+        })
+    };
+    assert_eq!([of(0), of(1)], [[calls, calls - caught, caught]; 2]);
+    assert_eq!(of(2), [calls, calls, 0]);
+    probes.remove().unwrap();
+    target.go();
+    assert_eq!(target.counts(), [2 * calls, 2 * caught]);
+}
+
+/// Threads that block in every kind of system call notice nothing of probes that come and go.
+#[test]
+fn system_calls_notice_nothing_of_probes() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("waits");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../collect/tests/waits.c");
+    let built = Command::new("gcc").args(["-O2", "-pthread", source, "-lrt", "-o"]).arg(&program).status();
+    assert!(built.unwrap().success());
+    let child = Command::new(&program).args(["2", "0", "38"]).stdout(Stdio::piped()).spawn();
+    let mut child = child.unwrap();
+    let output = BufReader::new(child.stdout.take().unwrap());
+    let mut target = Target { child, output, program, _folder: folder };
+    let image = Image::open(&target.program).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let code = target.code(&image, "do_read_timer");
+    let metrics = Metrics { returns: code.unknown_jump.is_none(), wall: true, cpu: true };
+    let (mut cycles, mut calls) = (0, 0);
+    let begin = std::time::Instant::now();
+    while begin.elapsed().as_millis() < 1500 {
+        let mut probes = target.attach();
+        assert_eq!(probes.add(&[(&code, metrics)]).unwrap().len(), 1);
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        calls += totals(&probes.remove().unwrap().0)[0];
+        cycles += 1;
+    }
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut target.output, &mut text).unwrap();
+    assert!(target.child.wait().unwrap().success(), "{text}");
+    println!("{cycles} cycles, {calls} calls");
+    assert!(cycles > 0 && calls > 0);
 }
