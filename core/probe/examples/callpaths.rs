@@ -93,7 +93,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             path.returns,
             path.unwound,
             per_call(path.wall.sum, ns_per_tick),
-            per_call(path.cpu.sum, 1.0),
+            per_call(path.cpu.sum, ns_per_tick),
             path.end,
             frames.join(" < ")
         );

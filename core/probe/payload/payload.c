@@ -119,7 +119,7 @@ static inline struct thread *this_thread(struct shared *s)
 	}
 }
 
-static __attribute__((noinline)) void read_cpu_time(struct thread *t)
+static __attribute__((noinline)) void read_cpu_time(struct shared *s, struct thread *t)
 {
 	volatile u64 *lock = (volatile u64 *)(t->page + 8);
 	u64 time[2], before;
@@ -129,18 +129,17 @@ static __attribute__((noinline)) void read_cpu_time(struct thread *t)
 		call(SYS_clock_gettime, 3 /* of the thread */, (long)time, 0, 0, 0, 0);
 		t->cpu_tsc = ticks();
 	} while (t->page && *(volatile u32 *)lock != before);
-	t->cpu_ns = time[0] * 1000000000 + time[1];
+	t->cpu_ticks = (time[0] * 1000000000 + time[1]) * s->ticks_per_ns >> 20;
 	t->cpu_lock = before;
 }
 
-/* Returns the thread's CPU time in ns. */
-static inline u64 cpu_time(struct shared *s, struct thread *t)
+/* Returns the thread's CPU time in ticks. `now` is the current tick. */
+static inline u64 cpu_time(struct shared *s, struct thread *t, u64 now)
 {
-	if (unlikely(!t->page || *(volatile u32 *)(t->page + 8) != t->cpu_lock)) {
-		read_cpu_time(t);
-		return t->cpu_ns;
-	}
-	return t->cpu_ns + (u64)((unsigned __int128)(ticks() - t->cpu_tsc) * s->ns_per_tick >> 32);
+	if (likely(t->page && *(volatile u32 *)(t->page + 8) == t->cpu_lock))
+		return t->cpu_ticks + (now - t->cpu_tsc);
+	read_cpu_time(s, t);
+	return t->cpu_ticks;
 }
 
 /* Returns whether a word of the stack above `slot` can be read. */
@@ -202,6 +201,8 @@ struct walk {
 static void walk_stack(struct shared *s, struct thread *t, u64 slot, struct walk *w)
 {
 	u64 rbp = w->rbp, sp = slot + 8, where = slot, pc = *(u64 *)slot, exact = 0;
+	/* Where rbp was loaded from. It is compared only if a caller is found by it. */
+	struct pair loaded = { 0, 0 };
 	int is_initial = 1;
 
 	w->pairs = w->frames = w->needs_rbp = 0;
@@ -214,7 +215,7 @@ static void walk_stack(struct shared *s, struct thread *t, u64 slot, struct walk
 		w->hash = (w->hash ^ pc) * 0xff51afd7ed558ccdul;
 		w->hash ^= w->hash >> 29;
 		w->end = END_TOO_DEEP;
-		if (w->frames == DEPTH_MAX || w->pairs + 3 > PAIRS_MAX)
+		if (w->frames == DEPTH_MAX || w->pairs + 4 > PAIRS_MAX)
 			return;
 		rule = find_rule(s, pc - 1 + exact);
 		w->end = END_UNKNOWN_CODE;
@@ -233,8 +234,8 @@ static void walk_stack(struct shared *s, struct thread *t, u64 slot, struct walk
 			sp = *(u64 *)(frame + SIGNAL_RSP);
 			where = frame + SIGNAL_RIP;
 			pc = *(u64 *)where;
-			t->scratch[w->pairs++] = (struct pair){ frame + SIGNAL_RBP, rbp };
 			t->scratch[w->pairs++] = (struct pair){ frame + SIGNAL_RSP, sp };
+			loaded = (struct pair){ frame + SIGNAL_RBP, rbp };
 			is_initial = 0;
 			exact = 1;
 			continue;
@@ -243,6 +244,9 @@ static void walk_stack(struct shared *s, struct thread *t, u64 slot, struct walk
 			cfa = sp + rule->offset;
 		} else {
 			w->needs_rbp |= is_initial;
+			if (loaded.at)
+				t->scratch[w->pairs++] = loaded;
+			loaded.at = 0;
 			cfa = rbp + rule->offset;
 			if (rule->kind == RULE_FRAME_LOAD) {
 				if (!is_readable(t, slot, cfa))
@@ -260,7 +264,7 @@ static void walk_stack(struct shared *s, struct thread *t, u64 slot, struct walk
 				return;
 			rbp = *(u64 *)saved;
 			is_initial = 0;
-			t->scratch[w->pairs++] = (struct pair){ saved, rbp };
+			loaded = (struct pair){ saved, rbp };
 		}
 		sp = cfa;
 		where = cfa - 8;
@@ -339,27 +343,37 @@ found:
 	return offset;
 }
 
-/* Returns the offset of the path of this call. */
+/* Returns whether the stack is as it was when this path was walked. An address was derived from the values before it, so it may
+ * be read only if they are the same. */
+static inline int is_same(struct path *path, u64 slot, u64 rbp, u32 function)
+{
+	u32 pairs = path->pairs;
+	struct pair *pair = path->pair, *end = pair + pairs;
+
+	if (!pairs || pair->at != (slot | 1) || path->function != function || (path->needs_rbp && path->rbp != rbp))
+		return 0;
+	for (; pair < end; pair++)
+		if (*(u64 *)(pair->at & -2ul) != pair->value)
+			return 0;
+	return 1;
+}
+
+/* Returns the offset of the path of this call. Calls from one place by several paths share a set of the look-up. */
 static inline u64 path_of(struct shared *s, struct thread *t, u64 slot, u64 rbp, u32 function)
 {
 	u64 key = (slot >> 3 ^ *(u64 *)slot ^ (u64)function << 20) * 0x9e3779b97f4a7c15ul;
-	u64 *lookup = &t->lookup[key >> 56];
+	u64 *set = &t->lookup[(key >> 58) * WAYS], offset;
 
-	if (likely(*lookup)) {
-		struct path *path = at(s, *lookup);
-		u32 i, pairs = path->pairs;
-
-		/* An address was derived from the values before it, so it may be read only if they are the same. */
-		if (pairs && path->pair[0].at == (slot | 1) && path->function == function &&
-		    (!path->needs_rbp || path->rbp == rbp)) {
-			for (i = 0; i < pairs; i++)
-				if (*(u64 *)(path->pair[i].at & -2ul) != path->pair[i].value)
-					break;
-			if (likely(i == pairs))
-				return *lookup;
-		}
+	for (u32 way = 0; way < WAYS && set[way]; way++)
+		if (likely(is_same(at(s, set[way]), slot, rbp, function)))
+			return set[way];
+	offset = find_path(s, t, slot, rbp, function);
+	if (offset) {
+		for (u32 way = WAYS - 1; way; way--)
+			set[way] = set[way - 1];
+		set[0] = offset;
 	}
-	return *lookup = find_path(s, t, slot, rbp, function);
+	return offset;
 }
 
 static inline void measure(struct metric *m, u64 value)
@@ -431,10 +445,10 @@ EXPORT("0") void enter(struct gate *gate, u64 slot, u64 rbp, u32 function)
 		frame->slot = slot;
 		frame->path = offset;
 		t->depth = depth + 1;
-		if (metrics & WITH_CPU)
-			frame->cpu = cpu_time(s, t);
-		if (metrics & WITH_WALL)
+		if (metrics & (WITH_WALL | WITH_CPU))
 			frame->wall = ticks();
+		if (metrics & WITH_CPU)
+			frame->cpu = cpu_time(s, t, frame->wall);
 	}
 	end(t);
 }
@@ -467,7 +481,7 @@ EXPORT("1") void leave(struct gate *gate, u64 slot, u64 rbp, u32 function)
 				measure(&path->wall, now - frame->wall);
 			if (metrics & WITH_CPU) {
 				/* Time that the hypervisor took is no CPU time, but only the kernel knows it. */
-				u64 cpu = cpu_time(s, t);
+				u64 cpu = cpu_time(s, t, now);
 
 				measure(&path->cpu, cpu > frame->cpu ? cpu - frame->cpu : 0);
 			}

@@ -23,7 +23,8 @@ typedef int i32;
 #define FRAMES_MAX 256	/* Calls in progress of a thread. */
 #define DEPTH_MAX 256	/* Frames of a path. */
 #define PAIRS_MAX (2 * DEPTH_MAX)
-#define LOOKUPS 256	/* Ways of a thread's direct-mapped look-up. */
+#define LOOKUPS 256	/* Recent paths of a thread, in sets of WAYS. */
+#define WAYS 4
 #define PATHS_MAX 4096	/* Paths of a thread. */
 #define CHUNK_BYTES 65536
 #define BUCKETS 192	/* Of a histogram: four for each power of two. */
@@ -97,7 +98,7 @@ struct path {
 	u32 needs_rbp, pairs_max;
 	u64 next; /* Offset of the thread's next path. */
 	u64 calls, returns, unwound;
-	struct metric wall, cpu; /* Ticks of the time stamp counter; ns. */
+	struct metric wall, cpu; /* Ticks of the time stamp counter. */
 	struct pair pair[];
 };
 
@@ -111,7 +112,7 @@ struct thread {
 	u64 busy;	/* The slot of the call that the payload works on; 0: none. */
 	u64 readable_from, readable_to; /* A part of the stack that can be read. */
 	u64 page;	/* Address of the page of a perf event of the thread; 0: none. */
-	u64 cpu_lock, cpu_ns, cpu_tsc; /* The thread's CPU time at a tick, while `page` has this lock. */
+	u64 cpu_lock, cpu_ticks, cpu_tsc; /* The thread's CPU time at a tick, while `page` has this lock. */
 	u64 first_path, chunk, chunk_end;
 	u64 unmatched;	/* Returns without a call: it was in progress at the beginning. */
 	u32 depth, paths;
@@ -129,7 +130,7 @@ struct shared {
 	u64 chunks;	/* Offset of the next free chunk. */
 	u64 images;	/* Offset of struct images; changes when images do. */
 	u64 threads_at;	/* Offset of the threads. */
-	u64 ns_per_tick;	/* Nanoseconds of a tick of the time stamp counter, times 2^32. */
+	u64 ticks_per_ns;	/* Ticks of the time stamp counter in a nanosecond, times 2^20. */
 	u32 threads, with_cpu;
 	u32 map[THREAD_MAP]; /* By hash of fs: number of a thread + 1. */
 	struct function function[FUNCTIONS_MAX];

@@ -46,8 +46,8 @@ pub struct Shared {
     pub images: u64,
     /// Offset of the threads.
     pub threads_at: u64,
-    /// Nanoseconds of a tick, times 2^32.
-    pub ns_per_tick: u64,
+    /// Ticks of a nanosecond, times 2^20.
+    pub ticks_per_ns: u64,
     /// Number of threads.
     pub threads: u32,
     /// Whether CPU time is measured.
@@ -141,7 +141,7 @@ pub struct Path {
     pub unwound: u64,
     /// Time on the clock, in ticks.
     pub wall: Metric,
-    /// CPU time in ns.
+    /// CPU time in ticks.
     pub cpu: Metric,
 }
 
@@ -155,7 +155,7 @@ pub struct Frame {
     pub path: u64,
     /// When the call began, in ticks.
     pub wall: u64,
-    /// The CPU time then, in ns.
+    /// The CPU time then, in ticks.
     pub cpu: u64,
 }
 

@@ -86,7 +86,7 @@ pub struct PathCounts {
     pub unwound: u64,
     /// Time on the clock, in ticks.
     pub wall: Values,
-    /// CPU time in ns.
+    /// CPU time in ticks.
     pub cpu: Values,
 }
 
@@ -160,7 +160,7 @@ impl SharedMemory {
         shared.bytes = bytes as u64;
         shared.chunks = (memory.tables_at + tables_bytes).next_multiple_of(CHUNK_BYTES) as u64;
         shared.threads_at = threads_at as u64;
-        shared.ns_per_tick = (ns_per_tick * 4_294_967_296.0) as u64;
+        shared.ticks_per_ns = (f64::from(1 << 20) / ns_per_tick) as u64;
         Ok(memory)
     }
 
