@@ -8,23 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dwell_image::{Image, ImageAddress, ImageOffset, Procedure};
+use dwell_image::Procedure;
 use dwell_probe::{
     Probes,
-    patch::from_image::function_codes,
-    shared_memory::{MappedTable, Metrics, measure_ns_per_tick},
-    target::procfs::mappings,
-    unwind_table::UnwindTable,
+    process_images::{MappedImage, process_images},
+    shared_memory::{Metrics, measure_ns_per_tick},
 };
 use dwell_profile::Pid;
-
-struct Mapped {
-    start: u64,
-    end: u64,
-    bias: u64,
-    image: Image,
-    table: UnwindTable,
-}
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -39,27 +29,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         cpu: chosen.contains("cpu"),
     };
     let begin = Instant::now();
-    let mut images = Vec::new();
-    for mapping in
-        mappings(pid)?.into_iter().filter(|mapping| mapping.is_executable && mapping.file.is_some())
-    {
-        let image = Image::open(format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end))?;
-        let Some(first) = image.address_of(ImageOffset(mapping.offset)) else { continue };
-        let table = UnwindTable::new(&image.unwind_rows(), first.0, mapping.end - mapping.start);
-        let bias = mapping.start.wrapping_sub(first.0);
-        images.push(Mapped { start: mapping.start, end: mapping.end, bias, image, table });
-    }
-    let tables: Vec<MappedTable> = images
-        .iter()
-        .map(|image| MappedTable { start: image.start, end: image.end, table: &image.table })
-        .collect();
-    let tables_bytes: usize = images.iter().map(|image| image.table.bytes()).sum();
+    let images = process_images(pid)?;
+    let tables: Vec<_> = images.iter().map(MappedImage::table).collect();
+    let tables_bytes: usize = tables.iter().map(|table| table.table.bytes()).sum();
     println!("tables of {} KiB in {:?}", tables_bytes >> 10, begin.elapsed());
     let mut codes = Vec::new();
     for mapped in &images {
         let procedures: Vec<Procedure> =
             mapped.image.procedures().iter().filter(|p| p.name() == *name).collect();
-        codes.extend(function_codes(&mapped.image, &procedures, mapped.bias));
+        codes.extend(mapped.codes(&procedures));
     }
     println!("{} functions in {:?}", codes.len(), begin.elapsed());
     let codes = codes.into_iter().collect::<Result<Vec<_>, _>>()?;
@@ -70,16 +48,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("attached after {:?}, stopped {:?} at most", begin.elapsed(), probes.stopped_max());
     sleep(Duration::from_secs_f64(seconds.parse()?));
     let before = Instant::now();
-    let (snapshot, stopped) = probes.remove()?;
-    println!("removed in {:?}, stopped {stopped:?} at most", before.elapsed());
+    probes.remove()?;
+    println!("removed in {:?}, stopped {:?} at most", before.elapsed(), probes.stopped_max());
+    let snapshot = probes.snapshot();
     let ns_per_tick = measure_ns_per_tick();
     let mut names: BTreeMap<u64, String> = BTreeMap::new();
     let mut name_of = |address: u64| {
         let name = names.entry(address).or_insert_with(|| {
-            let mapped = images.iter().find(|image| (image.start..image.end).contains(&address));
-            let procedure = mapped.and_then(|mapped| {
-                mapped.image.procedure_at(ImageAddress((address - 1).wrapping_sub(mapped.bias)))
-            });
+            let is_in = |image: &&MappedImage| (image.mapping.start..image.mapping.end).contains(&address);
+            let procedure = images.iter().find(is_in).and_then(|image| image.procedure_at(address - 1));
             procedure.map_or_else(|| format!("{address:#x}"), |procedure| procedure.demangled())
         });
         name.clone()

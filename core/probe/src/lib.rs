@@ -6,10 +6,12 @@
 
 #![allow(unsafe_code)] // ptrace, and the memory that is shared with the probed program
 
+pub mod engine;
 mod error;
 pub mod layout;
 pub mod patch;
 mod probes;
+pub mod process_images;
 pub mod shared_memory;
 pub mod target;
 pub mod unwind_table;

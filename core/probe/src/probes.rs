@@ -4,6 +4,7 @@
 
 use std::{
     collections::BTreeMap,
+    fs::File,
     io,
     os::unix::fs::FileExt,
     sync::atomic::{AtomicU32, Ordering},
@@ -47,6 +48,7 @@ pub struct Probes {
     installation: Installation,
     probes: BTreeMap<u64, Probe>,
     next_function: u32,
+    is_removed: bool,
     stopped_max: Duration,
 }
 
@@ -66,7 +68,7 @@ impl Probes {
             Ok(installed)
         })?;
         let probes = BTreeMap::new();
-        Ok(Probes { pid, installation, probes, next_function: 0, stopped_max })
+        Ok(Probes { pid, installation, probes, next_function: 0, is_removed: false, stopped_max })
     }
 
     /// Probes functions. Returns the number of each, by which [`Snapshot`] names it, or why it cannot be probed.
@@ -94,6 +96,7 @@ impl Probes {
                             address: region.address,
                             from: region.original,
                             to,
+                            is_removal: false,
                             copies: trampoline.copies,
                         });
                     }
@@ -133,9 +136,25 @@ impl Probes {
         self.stopped_max
     }
 
-    /// Removes all probes and the payload. Returns the last numbers.
-    pub fn remove(mut self) -> Result<(Snapshot, Duration), ProbeError> {
+    /// The file of the shared memory.
+    pub fn file(&self) -> &File {
+        self.installation.shared.file()
+    }
+
+    /// Removes all probes and the payload, if that was not done before. A process that has ended needs no removal. The numbers
+    /// can still be read.
+    pub fn remove(&mut self) -> Result<(), ProbeError> {
+        match self.remove_from_process() {
+            Err(ProbeError::Gone(_)) => Ok(()),
+            removed => removed,
+        }
+    }
+
+    fn remove_from_process(&mut self) -> Result<(), ProbeError> {
         let pid = self.pid;
+        if self.is_removed {
+            return Ok(());
+        }
         let changes: Vec<Change> = self
             .probes
             .values()
@@ -144,22 +163,25 @@ impl Probes {
                 address: change.address,
                 from: change.to,
                 to: change.from,
+                is_removal: true,
                 copies: Vec::new(),
             })
             .collect();
-        let installation = &mut self.installation;
+        let Probes { installation, probes, .. } = self;
         let ((), stopped) = traced(pid, |tracer| {
             exchange(tracer, &installation.memory, &changes)
                 .map_err(|source| system(pid, "restore the code", source))?;
+            probes.clear();
             leave_payload(tracer, installation, pid)
                 .map_err(|source| system(pid, "wait for threads in the payload", source))
         })?;
-        let snapshot = self.installation.shared.snapshot();
+        self.stopped_max = self.stopped_max.max(stopped);
         let installation = &mut self.installation;
         traced(pid, |tracer| {
             installation.remove(tracer).map_err(|source| system(pid, "unmap the payload", source))
         })?;
-        Ok((snapshot, self.stopped_max.max(stopped)))
+        self.is_removed = true;
+        Ok(())
     }
 }
 

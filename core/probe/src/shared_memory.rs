@@ -16,6 +16,8 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
     layout::{
         self, BUCKETS, FUNCTIONS_MAX, MISSED_KINDS, Metric, Pair, Path, Shared, THREADS_MAX, Thread,
@@ -25,7 +27,7 @@ use crate::{
 };
 
 /// What is measured at each call, beside its path.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metrics {
     /// Whether returns are counted. The function's exits must be patched then.
     pub returns: bool,
@@ -140,18 +142,10 @@ impl SharedMemory {
         if file.metadata()?.len() < bytes as u64 {
             file.set_len(bytes as u64)?;
         }
-        // SAFETY: a fresh mapping of a file that nobody shrinks, at an address of the kernel's choice.
-        let base = unsafe {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let base = map(&file, bytes)?;
         let threads_at = size_of::<Shared>().next_multiple_of(64);
         let tables_at = threads_at + THREADS_MAX * size_of::<Thread>();
-        let memory =
-            SharedMemory { file, base: base.cast(), bytes, tables_at: tables_at.next_multiple_of(64) };
+        let memory = SharedMemory { file, base, bytes, tables_at: tables_at.next_multiple_of(64) };
         // SAFETY: the payload does not run yet, and the file is at least as long as the structure.
         let shared = unsafe { &mut *memory.base.cast::<Shared>() };
         shared.magic = layout::MAGIC;
@@ -162,6 +156,23 @@ impl SharedMemory {
         shared.threads_at = threads_at as u64;
         shared.ticks_per_ns = (f64::from(1 << 20) / ns_per_tick) as u64;
         Ok(memory)
+    }
+
+    /// Maps the memory that another process created, to read its numbers.
+    pub fn open(file: File) -> io::Result<Self> {
+        let header = map(&file, size_of::<Shared>())?;
+        // SAFETY: the header is mapped, and its creator has initialized it.
+        let (magic, version, bytes) = unsafe {
+            let shared = header.cast::<Shared>();
+            ((*shared).magic, (*shared).version, (*shared).bytes as usize)
+        };
+        // SAFETY: mapped just above; no reference is left.
+        unsafe { libc::munmap(header.cast(), size_of::<Shared>()) };
+        if magic != layout::MAGIC || version != layout::VERSION || file.metadata()?.len() < bytes as u64 {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no memory of probes"));
+        }
+        let base = map(&file, bytes)?;
+        Ok(SharedMemory { file, base, bytes, tables_at: bytes })
     }
 
     /// The file.
@@ -342,6 +353,15 @@ impl PathCounts {
             own.buckets.iter_mut().zip(&other.buckets).for_each(|(own, other)| *own += other);
         }
     }
+}
+
+fn map(file: &File, bytes: usize) -> io::Result<*mut u8> {
+    // SAFETY: a fresh mapping of a file that nobody shrinks, at an address of the kernel's choice.
+    let base = unsafe {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        libc::mmap(ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+    };
+    if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(base.cast()) }
 }
 
 /// Measures how long a tick of the time stamp counter takes, in ns.

@@ -1,5 +1,7 @@
 //! Programs are probed while they run; what they counted themselves must be what was recorded.
 
+#![allow(unsafe_code)] // A controller is forked and killed.
+
 use std::{
     io::{BufRead, BufReader, Write},
     path::PathBuf,
@@ -9,10 +11,11 @@ use std::{
 use dwell_image::{Image, Procedure};
 use dwell_probe::{
     Probes,
+    engine::Engine,
     patch::{from_image::function_codes, function_code::FunctionCode},
-    shared_memory::{MappedTable, Metrics, PathEnd, Snapshot},
+    process_images::{MappedImage, process_images},
+    shared_memory::{Metrics, PathEnd, Snapshot},
     target::procfs::mappings,
-    unwind_table::UnwindTable,
 };
 use dwell_profile::Pid;
 
@@ -84,18 +87,22 @@ impl Target {
 
     /// Attaches with the unwind tables of all its images.
     fn attach(&self) -> Probes {
-        let mut tables = Vec::new();
-        for mapping in mappings(self.pid()).unwrap().iter().filter(|m| m.is_executable && m.file.is_some()) {
-            let image = Image::open(&mapping.path).unwrap();
-            let first = image.address_of(dwell_image::ImageOffset(mapping.offset)).unwrap().0;
-            let table = UnwindTable::new(&image.unwind_rows(), first, mapping.end - mapping.start);
-            tables.push((mapping.start, mapping.end, table));
-        }
-        let tables: Vec<MappedTable> = tables
-            .iter()
-            .map(|(start, end, table)| MappedTable { start: *start, end: *end, table })
-            .collect();
+        let images = process_images(self.pid()).unwrap();
+        let tables: Vec<_> = images.iter().map(MappedImage::table).collect();
         Probes::attach(self.pid(), &tables).unwrap()
+    }
+
+    /// Returns where functions are in the process.
+    fn addresses(&self, names: &[&str]) -> Vec<u64> {
+        let image = Image::open(&self.program).unwrap();
+        let bias = self.bias();
+        let address = |name: &&str| image.procedures().iter().find(|p| p.name() == **name).unwrap().address.0;
+        names.iter().map(|name| address(name) + bias).collect()
+    }
+
+    /// Returns whether anything of probes is mapped.
+    fn has_probes(&self) -> bool {
+        mappings(self.pid()).unwrap().iter().any(|mapping| mapping.path.contains("dwell"))
     }
 }
 
@@ -136,13 +143,12 @@ fn calls_and_paths_are_exact() {
         assert!(path.cpu.max < 1_000_000_000);
     }
     assert!(snapshot.missed.iter().flatten().all(|missed| *missed == 0));
-    let (snapshot, stopped) = probes.remove().unwrap();
-    assert_eq!(totals(&snapshot), [100_000, 100_000, 0, 0]);
-    println!("a thread was stopped for {stopped:?} at most");
+    probes.remove().unwrap();
+    assert_eq!(totals(&probes.snapshot()), [100_000, 100_000, 0, 0]);
+    println!("a thread was stopped for {:?} at most", probes.stopped_max());
     target.go();
     assert_eq!(target.counts(), [300_000, 0]);
-    let is_left = mappings(target.pid()).unwrap().iter().any(|mapping| mapping.path.contains("dwell"));
-    assert!(!is_left);
+    assert!(!target.has_probes());
 }
 
 #[test]
@@ -223,9 +229,9 @@ fn probes_come_and_go_under_load() {
             functions[..number].iter().map(|code| (code, ALL)).collect();
         assert!(probes.add(&chosen).unwrap().iter().all(Result::is_ok));
         std::thread::sleep(std::time::Duration::from_millis(2));
-        let (snapshot, longest) = probes.remove().unwrap();
-        recorded += totals(&snapshot)[0];
-        stopped.push(longest);
+        probes.remove().unwrap();
+        recorded += totals(&probes.snapshot())[0];
+        stopped.push(probes.stopped_max());
     }
     target.go();
     assert_eq!(target.counts()[0] % 1000, 0);
@@ -267,7 +273,7 @@ fn system_calls_notice_nothing_of_probes() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../collect/tests/waits.c");
     let built = Command::new("gcc").args(["-O2", "-pthread", source, "-lrt", "-o"]).arg(&program).status();
     assert!(built.unwrap().success());
-    let child = Command::new(&program).args(["2", "0", "38"]).stdout(Stdio::piped()).spawn();
+    let child = Command::new(&program).args(["3", "0", "38"]).stdout(Stdio::piped()).spawn();
     let mut child = child.unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
     let mut target = Target { child, output, program, _folder: folder };
@@ -281,7 +287,8 @@ fn system_calls_notice_nothing_of_probes() {
         let mut probes = target.attach();
         assert_eq!(probes.add(&[(&code, metrics)]).unwrap().len(), 1);
         std::thread::sleep(std::time::Duration::from_millis(10));
-        calls += totals(&probes.remove().unwrap().0)[0];
+        probes.remove().unwrap();
+        calls += totals(&probes.snapshot())[0];
         cycles += 1;
     }
     let mut text = String::new();
@@ -289,4 +296,61 @@ fn system_calls_notice_nothing_of_probes() {
     assert!(target.child.wait().unwrap().success(), "{text}");
     println!("{cycles} cycles, {calls} calls");
     assert!(cycles > 0 && calls > 0);
+}
+
+#[test]
+fn an_engine_counts_and_refuses() {
+    let mut target = Target::start(&["2", "10000", "4"]);
+    let mut engine = Engine::start().unwrap();
+    assert!(engine.add(vec![1], ALL).unwrap_err().to_string().contains("no process is attached"));
+    engine.attach(target.pid()).unwrap();
+    let mut other = Engine::start().unwrap();
+    let refusal = other.attach(target.pid()).unwrap_err().to_string();
+    assert!(refusal.contains("has probes already"), "{refusal}");
+    let mut addresses = target.addresses(&["hot", "library"]);
+    addresses.push(1);
+    let added = engine.add(addresses, ALL).unwrap();
+    assert_eq!(added, [Ok(0), Ok(1), Err("there is no function at 0x1".to_owned())]);
+    target.go();
+    target.counts();
+    assert_eq!(totals(&engine.snapshot()), [35_000, 35_000, 0, 0]);
+    engine.remove().unwrap();
+    assert_eq!(totals(&engine.snapshot()), [35_000, 35_000, 0, 0]);
+    assert!(!target.has_probes());
+    drop(engine);
+    let gone = other.attach(Pid(u32::MAX / 2)).unwrap_err().to_string();
+    assert!(gone.contains("does not exist"), "{gone}");
+}
+
+/// A process that probes is killed at any moment; the program goes on, without probes soon, and counts right.
+#[test]
+fn a_killed_controller_leaves_no_probe() {
+    let rounds = std::env::var("DWELL_PROBE_KILLS").map_or(8, |text| text.parse().unwrap());
+    let mut target = Target::start(&["4", "1000", "4", "forever"]);
+    let (pid, addresses) = (target.pid(), target.addresses(&["hot", "library", "path_a"]));
+    target.go();
+    for round in 0..rounds {
+        // SAFETY: the child probes until it is killed, and shares nothing with us.
+        let controller = unsafe { libc::fork() };
+        if controller == 0 {
+            loop {
+                let mut engine = Engine::start().unwrap();
+                let _ = engine.attach(pid).and_then(|()| engine.add(addresses.clone(), ALL));
+                let _ = engine.remove();
+            }
+        }
+        std::thread::sleep(std::time::Duration::from_micros(20_000 + 7_919 * (round * 37 % 101)));
+        // SAFETY: our own child.
+        unsafe {
+            libc::kill(controller, libc::SIGKILL);
+            libc::waitpid(controller, std::ptr::null_mut(), 0);
+        }
+        let is_clean = (0..2000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            !target.has_probes()
+        });
+        assert!(is_clean && target.child.try_wait().unwrap().is_none(), "round {round}");
+    }
+    target.go();
+    assert_eq!(target.counts()[0] % 1000, 0);
 }

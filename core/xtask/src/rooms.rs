@@ -37,6 +37,7 @@ const CONFINED: &[(&str, &[&str], &str)] = &[
             "dwell-profile",
             "dwell-collect",
             "dwell-analysis",
+            "dwell-probe",
             "dwell-query",
             "dwell-exchange",
             "dwell-cli",

@@ -12,7 +12,7 @@ const LONG: Exceptions =
 const UNSAFE: Exceptions = &[
     ("core/collect/src/", "system calls and the rings that the kernel writes"),
     ("core/image/src/", "the one memory map, in a module that allows it"),
-    ("core/probe/src/", "ptrace, and the memory that is shared with the probed program"),
+    ("core/probe/", "ptrace, and the memory that is shared with the probed program"),
 ];
 
 /// Places below `query` that may use JSON.
@@ -20,6 +20,7 @@ const JSON: Exceptions = &[
     ("core/profile/src/", "epoch.json and the other metadata of the database's format"),
     ("core/collect/src/", "the daemon's control socket"),
     ("core/analysis/src/", "machine models are data"),
+    ("core/probe/src/", "requests to the process that probes"),
 ];
 
 /// Hosts of package registries. The machine decides where packages come from, so the repository must not name them.

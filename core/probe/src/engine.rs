@@ -1,0 +1,255 @@
+//! The process that probes: it survives the death of the one that asked for it, and then removes all probes.
+//!
+//! Enters: requests. Leaves: answers, and the file that the payload writes to, which the other process reads by itself. A
+//! controller that is killed while it patches would leave a program with half a jump; so it is a process of its own, with its
+//! own name and process group, which no signal to the other one reaches.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader, Write},
+    os::{fd::AsRawFd, unix::net::UnixStream},
+    time::Duration,
+};
+
+use dwell_profile::Pid;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+use crate::{
+    Probes,
+    process_images::{MappedImage, process_images},
+    shared_memory::{Metrics, SharedMemory, Snapshot},
+};
+
+/// How often the removal is tried again when the other process is gone, and how long to wait in between.
+const REMOVALS_MAX: u32 = 600;
+const REMOVAL_EVERY: Duration = Duration::from_millis(100);
+
+/// What the engine is asked to do.
+#[derive(Debug, Serialize, Deserialize)]
+enum Request {
+    /// Attach to a process.
+    Attach { pid: Pid },
+    /// Probe the functions that start at these addresses of the process.
+    Add { addresses: Vec<u64>, metrics: Metrics },
+    /// Remove everything.
+    Remove,
+}
+
+/// What it did.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    /// It is attached; the descriptor in the engine's process of the shared memory.
+    Attached { descriptor: i32, stopped_ns: u64 },
+    /// For each function its number, or why it cannot be probed.
+    Added { functions: Vec<Result<u32, String>>, stopped_ns: u64 },
+    /// All probes are removed.
+    Removed { stopped_ns: u64 },
+    /// Nothing was done.
+    Failed(String),
+}
+
+/// Our handle of the process. Dropping it removes all probes.
+pub struct Engine {
+    channel: BufReader<UnixStream>,
+    process: libc::pid_t,
+    shared: Option<SharedMemory>,
+    /// The longest time that a thread was stopped.
+    pub stopped: Duration,
+}
+
+impl Engine {
+    /// Forks the process. Call it early: it has copies of this process's memory.
+    pub fn start() -> io::Result<Self> {
+        let (ours, theirs) = UnixStream::pair()?;
+        // SAFETY: the child calls a function alone that does not return; what it needs of the C library works after a fork.
+        let process = unsafe { libc::fork() };
+        match process {
+            0 => {
+                drop(ours);
+                serve(theirs)
+            }
+            1.. => {
+                Ok(Engine { channel: BufReader::new(ours), process, shared: None, stopped: Duration::ZERO })
+            }
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// The engine's process.
+    pub fn process(&self) -> Pid {
+        Pid(self.process as u32)
+    }
+
+    /// Attaches to a process.
+    pub fn attach(&mut self, pid: Pid) -> io::Result<()> {
+        match self.ask(&Request::Attach { pid })? {
+            Answer::Attached { descriptor, stopped_ns } => {
+                let path = format!("/proc/{}/fd/{descriptor}", self.process);
+                self.shared = Some(SharedMemory::open(File::options().read(true).write(true).open(path)?)?);
+                self.note(stopped_ns);
+                Ok(())
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Probes the functions that start at these addresses of the process. Returns for each its number, or why it cannot be
+    /// probed.
+    pub fn add(&mut self, addresses: Vec<u64>, metrics: Metrics) -> io::Result<Vec<Result<u32, String>>> {
+        match self.ask(&Request::Add { addresses, metrics })? {
+            Answer::Added { functions, stopped_ns } => {
+                self.note(stopped_ns);
+                Ok(functions)
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Returns the calls so far, without asking the engine.
+    pub fn snapshot(&self) -> Snapshot {
+        self.shared.as_ref().map(SharedMemory::snapshot).unwrap_or_default()
+    }
+
+    /// Removes all probes. The numbers can still be read.
+    pub fn remove(&mut self) -> io::Result<()> {
+        match self.ask(&Request::Remove)? {
+            Answer::Removed { stopped_ns } => {
+                self.note(stopped_ns);
+                Ok(())
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
+    fn note(&mut self, stopped_ns: u64) {
+        self.stopped = self.stopped.max(Duration::from_nanos(stopped_ns));
+    }
+
+    fn ask(&mut self, request: &Request) -> io::Result<Answer> {
+        send(self.channel.get_mut(), request)?;
+        receive(&mut self.channel)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        let _ = self.channel.get_ref().shutdown(std::net::Shutdown::Both);
+        // SAFETY: reaps our own child, which nobody else waits for, once it has removed the probes; no status is requested.
+        unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
+    }
+}
+
+fn unexpected(answer: Answer) -> io::Error {
+    match answer {
+        Answer::Failed(message) => io::Error::other(message),
+        other => io::Error::other(format!("unexpected answer: {other:?}")),
+    }
+}
+
+fn send(channel: &mut UnixStream, message: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    channel.write_all(&line)
+}
+
+fn receive<T: DeserializeOwned>(channel: &mut impl BufRead) -> io::Result<T> {
+    let mut line = String::new();
+    if channel.read_line(&mut line)? == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_str(&line)?)
+}
+
+/// Answers requests until the channel is closed; then removes all probes and ends this process.
+fn serve(channel: UnixStream) -> ! {
+    set_up();
+    let mut reader = BufReader::new(channel);
+    let mut attached: Option<Attached> = None;
+    while let Ok(request) = receive::<Request>(&mut reader) {
+        let answer = answer(request, &mut attached).unwrap_or_else(Answer::Failed);
+        if send(reader.get_mut(), &answer).is_err() {
+            break;
+        }
+    }
+    for _ in 0..REMOVALS_MAX {
+        let removed = attached.as_mut().map_or(Ok(()), |attached| attached.remove().map(drop));
+        if removed.is_ok() {
+            break;
+        }
+        std::thread::sleep(REMOVAL_EVERY);
+    }
+    // SAFETY: ends this process without running anything of the parent's.
+    unsafe { libc::_exit(0) }
+}
+
+/// Gives this process a name and a process group of its own, and ignores the signals of a terminal.
+fn set_up() {
+    // SAFETY: no call takes a pointer but for the name, which lives forever.
+    unsafe {
+        libc::setpgid(0, 0);
+        libc::prctl(libc::PR_SET_NAME, c"dwell-probe".as_ptr());
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGPIPE, libc::SIGQUIT] {
+            libc::signal(signal, libc::SIG_IGN);
+        }
+    }
+}
+
+struct Attached {
+    images: Vec<MappedImage>,
+    probes: Probes,
+}
+
+impl Attached {
+    fn remove(&mut self) -> Result<u64, String> {
+        self.probes.remove().map_err(|error| error.to_string())?;
+        Ok(self.probes.stopped_max().as_nanos() as u64)
+    }
+}
+
+fn answer(request: Request, attached: &mut Option<Attached>) -> Result<Answer, String> {
+    match (request, &mut *attached) {
+        (Request::Attach { pid }, None) => {
+            let images = process_images(pid).map_err(|error| error.to_string())?;
+            let tables: Vec<_> = images.iter().map(MappedImage::table).collect();
+            let probes = Probes::attach(pid, &tables).map_err(|error| error.to_string())?;
+            let descriptor = probes.file().as_raw_fd();
+            let stopped_ns = probes.stopped_max().as_nanos() as u64;
+            *attached = Some(Attached { images, probes });
+            Ok(Answer::Attached { descriptor, stopped_ns })
+        }
+        (Request::Add { addresses, metrics }, Some(attached)) => {
+            let functions = attached.add(&addresses, metrics)?;
+            Ok(Answer::Added { functions, stopped_ns: attached.probes.stopped_max().as_nanos() as u64 })
+        }
+        (Request::Remove, Some(attached)) => Ok(Answer::Removed { stopped_ns: attached.remove()? }),
+        (Request::Attach { .. }, Some(_)) => Err("a process is attached already".to_owned()),
+        (_, None) => Err("no process is attached".to_owned()),
+    }
+}
+
+impl Attached {
+    fn add(&mut self, addresses: &[u64], metrics: Metrics) -> Result<Vec<Result<u32, String>>, String> {
+        let mut codes = Vec::with_capacity(addresses.len());
+        for address in addresses {
+            let image =
+                self.images.iter().find(|image| (image.mapping.start..image.mapping.end).contains(address));
+            let procedure = image.and_then(|image| image.procedure_at(*address));
+            codes.push(match (image, procedure) {
+                (Some(image), Some(procedure)) => {
+                    let code = image.codes(&[procedure]).pop().expect("one code for one procedure");
+                    code.map_err(|refusal| refusal.to_string())
+                }
+                _ => Err(format!("there is no function at {address:#x}")),
+            });
+        }
+        let good: Vec<_> = codes.iter().flatten().map(|code| (code, metrics)).collect();
+        let mut added = self.probes.add(&good).map_err(|error| error.to_string())?.into_iter();
+        Ok(codes
+            .iter()
+            .map(|code| match code {
+                Ok(_) => added.next().expect("a result for each code").map_err(|refusal| refusal.to_string()),
+                Err(message) => Err(message.clone()),
+            })
+            .collect())
+    }
+}
