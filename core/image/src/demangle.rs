@@ -58,6 +58,26 @@ impl Write for Bounded {
     }
 }
 
+/// Returns a name, as the source spells it, without its list of parameters.
+pub fn without_parameters(demangled: &str) -> &str {
+    // `operator()` and `(anonymous namespace)` contain parentheses too: only a parameter list ends the name.
+    match demangled.rfind(')') {
+        Some(close) if !demangled[close..].contains("::") => {
+            let mut depth = 0;
+            let open = demangled[..=close].char_indices().rev().find(|(_, c)| {
+                depth += match c {
+                    ')' => 1,
+                    '(' => -1,
+                    _ => 0,
+                };
+                depth == 0
+            });
+            open.map_or(demangled, |(i, _)| &demangled[..i])
+        }
+        _ => demangled,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::demangle;

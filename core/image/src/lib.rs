@@ -33,7 +33,7 @@ mod unwind_rows;
 pub use data_symbols::DataPlace;
 pub use debug_files::{DebugSearch, DebugState};
 pub use decode::instructions;
-pub use demangle::demangle;
+pub use demangle::{demangle, without_parameters};
 pub use dwarf::{CompiledFrame, Frame};
 pub use dwell_profile::{BuildId, ImageAddress, ImageOffset};
 pub use error::ImageError;

@@ -27,6 +27,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         returns: chosen.contains("returns"),
         wall: chosen.contains("wall"),
         cpu: chosen.contains("cpu"),
+        blocked: false,
     };
     let begin = Instant::now();
     let images = process_images(pid)?;

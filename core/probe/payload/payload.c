@@ -481,9 +481,12 @@ EXPORT("1") void leave(struct gate *gate, u64 slot, u64 rbp, u32 function)
 				measure(&path->wall, now - frame->wall);
 			if (metrics & WITH_CPU) {
 				/* Time that the hypervisor took is no CPU time, but only the kernel knows it. */
-				u64 cpu = cpu_time(s, t, now);
+				u64 wall = now - frame->wall, cpu = cpu_time(s, t, now);
 
-				measure(&path->cpu, cpu > frame->cpu ? cpu - frame->cpu : 0);
+				cpu = cpu > frame->cpu ? cpu - frame->cpu : 0;
+				measure(&path->cpu, cpu);
+				if (metrics & WITH_BLOCKED)
+					measure(&path->blocked, wall > cpu ? wall - cpu : 0);
 			}
 			depth--;
 		} else {

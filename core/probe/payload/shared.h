@@ -33,6 +33,7 @@ typedef int i32;
 #define WITH_RETURNS 1
 #define WITH_WALL 2
 #define WITH_CPU 4
+#define WITH_BLOCKED 8	/* Wall minus CPU time; needs both. */
 
 /* Why an entry could not be recorded. */
 enum missed { MISSED_BUSY, MISSED_THREADS, MISSED_MEMORY, MISSED_FRAMES, MISSED_KINDS };
@@ -98,7 +99,7 @@ struct path {
 	u32 needs_rbp, pairs_max;
 	u64 next; /* Offset of the thread's next path. */
 	u64 calls, returns, unwound;
-	struct metric wall, cpu; /* Ticks of the time stamp counter. */
+	struct metric wall, cpu, blocked; /* Ticks of the time stamp counter. */
 	struct pair pair[];
 };
 

@@ -16,6 +16,8 @@ pub const WITH_RETURNS: u32 = 1;
 pub const WITH_WALL: u32 = 2;
 /// Bits of a function's metrics.
 pub const WITH_CPU: u32 = 4;
+/// Bits of a function's metrics.
+pub const WITH_BLOCKED: u32 = 8;
 /// Number of causes for which calls are missed.
 pub const MISSED_KINDS: usize = 4;
 /// Number of buckets of a histogram.
@@ -143,6 +145,8 @@ pub struct Path {
     pub wall: Metric,
     /// CPU time in ticks.
     pub cpu: Metric,
+    /// Time on the clock without CPU time, in ticks.
+    pub blocked: Metric,
 }
 
 /// `struct frame`.
@@ -225,6 +229,7 @@ mod tests {
             offset_of!(Path, calls),
             offset_of!(Path, wall),
             offset_of!(Path, cpu),
+            offset_of!(Path, blocked),
         ];
         let folder = tempfile::tempdir().unwrap();
         let (source, program) = (folder.path().join("layout.c"), folder.path().join("layout"));
@@ -234,7 +239,7 @@ mod tests {
              #define S(t) printf(\"%zu \", sizeof(struct t));\n#define O(t, f) printf(\"%zu \", offsetof(struct t, f));\n\
              int main(void) {{ S(shared) S(thread) S(path) S(image) O(shared, threads) O(shared, map) O(shared, function) \
              O(shared, journal) O(thread, first_path) O(thread, unmatched) O(thread, frame) O(path, next) O(path, calls) \
-             O(path, wall) O(path, cpu) return 0; }}"
+             O(path, wall) O(path, cpu) O(path, blocked) return 0; }}"
         );
         std::fs::write(&source, text).unwrap();
         assert!(Command::new("cc").arg("-o").args([&program, &source]).status().unwrap().success());

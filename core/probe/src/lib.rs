@@ -6,14 +6,16 @@
 
 #![allow(unsafe_code)] // ptrace, and the memory that is shared with the probed program
 
+pub mod answer;
 pub mod engine;
 mod error;
+pub mod functions;
 pub mod layout;
 pub mod patch;
 mod probes;
+pub mod process;
 pub mod process_images;
 pub mod shared_memory;
-pub mod target;
 pub mod unwind_table;
 
 pub use error::ProbeError;

@@ -22,13 +22,13 @@ use crate::{
         plan::{Refusal, plan},
         trampoline::{assemble, jump},
     },
-    shared_memory::{MappedTable, Metrics, Snapshot, measure_ns_per_tick},
-    target::{
+    process::{
         installation::{Installation, NAME},
         patcher::{Change, exchange},
         procfs::{self, Position},
         tracer::{Stop, Tracer},
     },
+    shared_memory::{MappedTable, Metrics, Snapshot, measure_ns_per_tick},
 };
 
 /// How long to wait for threads to leave the payload.

@@ -9,8 +9,8 @@ use dwell_profile::Pid;
 use crate::{
     ProbeError,
     patch::{from_image::function_codes, function_code::FunctionCode, plan::Refusal},
+    process::procfs::{Mapping, mappings},
     shared_memory::MappedTable,
-    target::procfs::{Mapping, mappings},
     unwind_table::UnwindTable,
 };
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     layout::{
         self, BUCKETS, FUNCTIONS_MAX, MISSED_KINDS, Metric, Pair, Path, Shared, THREADS_MAX, Thread,
-        WITH_CPU, WITH_RETURNS, WITH_WALL,
+        WITH_BLOCKED, WITH_CPU, WITH_RETURNS, WITH_WALL,
     },
     unwind_table::UnwindTable,
 };
@@ -35,6 +35,8 @@ pub struct Metrics {
     pub wall: bool,
     /// Whether the thread's CPU time is measured, which needs returns.
     pub cpu: bool,
+    /// Whether the time is measured that a call does not run, which needs the two others.
+    pub blocked: bool,
 }
 
 /// The unwind table of an image and where it is mapped.
@@ -90,6 +92,42 @@ pub struct PathCounts {
     pub wall: Values,
     /// CPU time in ticks.
     pub cpu: Values,
+    /// Time on the clock without CPU time, in ticks.
+    pub blocked: Values,
+}
+
+impl Values {
+    /// Adds other values.
+    pub fn add(&mut self, other: &Values) {
+        self.sum += other.sum;
+        self.max = self.max.max(other.max);
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(own, other)| *own += other);
+    }
+
+    /// Returns the value below which this share of the values is, within a bucket's width (a quarter of a power of two);
+    /// `None` if there are no values.
+    pub fn quantile(&self, share: f64) -> Option<u64> {
+        let number: u64 = self.buckets.iter().sum();
+        let rank = ((share * number as f64).ceil() as u64).max(1);
+        let mut before = 0;
+        for (bucket, values) in self.buckets.iter().enumerate() {
+            if before + values >= rank {
+                let [low, high] = [bucket, bucket + 1].map(bucket_start);
+                let within = (rank - before) as f64 / *values as f64;
+                return Some(((low as f64 + within * (high - low) as f64) as u64).min(self.max));
+            }
+            before += values;
+        }
+        None
+    }
+}
+
+/// Returns the least value of a bucket: four buckets for each power of two.
+fn bucket_start(bucket: usize) -> u64 {
+    match bucket {
+        0..4 => bucket as u64,
+        _ => (4 + bucket as u64 % 4) << (bucket / 4 - 1),
+    }
 }
 
 impl PathCounts {
@@ -230,7 +268,12 @@ impl SharedMemory {
     /// Sets what is measured at calls of a function.
     pub fn set_function(&self, function: u32, metrics: Metrics) {
         assert!((function as usize) < FUNCTIONS_MAX);
-        let chosen = [(metrics.returns, WITH_RETURNS), (metrics.wall, WITH_WALL), (metrics.cpu, WITH_CPU)];
+        let chosen = [
+            (metrics.returns, WITH_RETURNS),
+            (metrics.wall, WITH_WALL),
+            (metrics.cpu, WITH_CPU),
+            (metrics.blocked, WITH_BLOCKED),
+        ];
         let bits = chosen.iter().filter(|(is_on, _)| *is_on).fold(0, |bits, (_, bit)| bits | bit);
         let at = offset_of!(Shared, function) + function as usize * size_of::<layout::Function>();
         self.atomic_u32(at).store(bits, Ordering::Release);
@@ -279,6 +322,7 @@ impl SharedMemory {
         let returns = word(offset_of!(Path, returns));
         let wall = self.values(at + offset_of!(Path, wall));
         let cpu = self.values(at + offset_of!(Path, cpu));
+        let blocked = self.values(at + offset_of!(Path, blocked));
         let calls = word(offset_of!(Path, calls));
         let pairs_max = half(offset_of!(Path, pairs_max)) as usize;
         let pairs_at = at + size_of::<Path>();
@@ -306,6 +350,7 @@ impl SharedMemory {
             unwound,
             wall,
             cpu,
+            blocked,
         }
     }
 
@@ -347,11 +392,9 @@ impl PathCounts {
         self.calls += other.calls;
         self.returns += other.returns;
         self.unwound += other.unwound;
-        for (own, other) in [(&mut self.wall, &other.wall), (&mut self.cpu, &other.cpu)] {
-            own.sum += other.sum;
-            own.max = own.max.max(other.max);
-            own.buckets.iter_mut().zip(&other.buckets).for_each(|(own, other)| *own += other);
-        }
+        self.wall.add(&other.wall);
+        self.cpu.add(&other.cpu);
+        self.blocked.add(&other.blocked);
     }
 }
 

@@ -13,9 +13,9 @@ use dwell_probe::{
     Probes,
     engine::Engine,
     patch::{from_image::function_codes, function_code::FunctionCode},
+    process::procfs::mappings,
     process_images::{MappedImage, process_images},
     shared_memory::{Metrics, PathEnd, Snapshot},
-    target::procfs::mappings,
 };
 use dwell_profile::Pid;
 
@@ -113,7 +113,7 @@ impl Drop for Target {
     }
 }
 
-const ALL: Metrics = Metrics { returns: true, wall: true, cpu: true };
+const ALL: Metrics = Metrics { returns: true, wall: true, cpu: true, blocked: true };
 
 fn totals(snapshot: &Snapshot) -> [u64; 4] {
     let sum = |of: fn(&dwell_probe::shared_memory::PathCounts) -> u64| snapshot.paths.iter().map(of).sum();
@@ -280,7 +280,7 @@ fn system_calls_notice_nothing_of_probes() {
     let image = Image::open(&target.program).unwrap();
     std::thread::sleep(std::time::Duration::from_millis(100));
     let code = target.code(&image, "do_read_timer");
-    let metrics = Metrics { returns: code.unknown_jump.is_none(), wall: true, cpu: true };
+    let metrics = Metrics { returns: code.unknown_jump.is_none(), wall: true, cpu: true, blocked: true };
     let (mut cycles, mut calls) = (0, 0);
     let begin = std::time::Instant::now();
     while begin.elapsed().as_millis() < 1500 {

@@ -2,7 +2,7 @@
 //!
 //! Input: a name as a user spells it. Output: the procedure, or the procedures that the name may refer to.
 
-use dwell_image::{ImageAddress, Procedure};
+use dwell_image::{ImageAddress, Procedure, without_parameters};
 use dwell_profile::{ImageRecord, path_to_text};
 
 use crate::{
@@ -92,25 +92,6 @@ impl Reading<'_> {
 
     fn fits_address(&self, start: ImageAddress, size_bytes: u64) -> bool {
         self.address.is_some_and(|a| a >= start.0 && a - start.0 < size_bytes.max(1))
-    }
-}
-
-fn without_parameters(demangled: &str) -> &str {
-    // `operator()` and `(anonymous namespace)` contain parentheses too: only a parameter list ends the name.
-    match demangled.rfind(')') {
-        Some(close) if !demangled[close..].contains("::") => {
-            let mut depth = 0;
-            let open = demangled[..=close].char_indices().rev().find(|(_, c)| {
-                depth += match c {
-                    ')' => 1,
-                    '(' => -1,
-                    _ => 0,
-                };
-                depth == 0
-            });
-            open.map_or(demangled, |(i, _)| &demangled[..i])
-        }
-        _ => demangled,
     }
 }
 

@@ -1,0 +1,244 @@
+//! What is shown of probes: plain data, whose JSON is the contract of `dwell callpaths --json`.
+//!
+//! Enters: numbers by addresses, and the images of the process. Leaves: names, frames, nanoseconds.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use dwell_image::ImageAddress;
+use serde::Serialize;
+
+use crate::{
+    functions::Found,
+    process_images::MappedImage,
+    shared_memory::{Metrics, PathCounts, PathEnd, Snapshot, Values},
+};
+
+/// The calls of functions in a process.
+#[derive(Clone, Debug, Serialize)]
+pub struct CallPaths {
+    /// Version of this layout: 1.
+    pub schema: u32,
+    /// The processes.
+    pub processes: Vec<u32>,
+    /// How long calls were counted, in ns.
+    pub elapsed_ns: u64,
+    /// The functions, in the order in which they were named.
+    pub functions: Vec<FunctionCalls>,
+    /// Time in ns that probes add to a call, measured on a function of Dwell's own; `None` if that was not possible.
+    pub overhead_ns_per_call: Option<f64>,
+    /// The longest time in ns that a thread was stopped.
+    pub stopped_ns: u64,
+}
+
+/// The calls of a function.
+#[derive(Clone, Debug, Serialize)]
+pub struct FunctionCalls {
+    /// Its name.
+    pub function: String,
+    /// The path of its image.
+    pub image: String,
+    /// The image's build ID, if it has one.
+    pub build_id: Option<String>,
+    /// The function's address in the image.
+    pub address: u64,
+    /// How it is probed: `patch`.
+    pub method: &'static str,
+    /// Number of calls.
+    pub calls: u64,
+    /// Number of calls that returned; `None` if exits are not patched.
+    pub returns: Option<u64>,
+    /// Number of calls that an exception or longjmp ended; `None` likewise.
+    pub unwound: Option<u64>,
+    /// Number of calls that could not be recorded.
+    pub missed: u64,
+    /// The metrics of all paths together.
+    pub metrics: BTreeMap<&'static str, MetricValues>,
+    /// The call paths, the most frequent first.
+    pub paths: Vec<CallPath>,
+}
+
+/// A way on which a function was called.
+#[derive(Clone, Debug, Serialize)]
+pub struct CallPath {
+    /// The frames from the outermost to the call site.
+    pub frames: Vec<CallFrame>,
+    /// Whether the first frame is the outermost one of its thread. If not, the stack could not be read further.
+    pub is_complete: bool,
+    /// Number of calls.
+    pub calls: u64,
+    /// Their share of the function's calls.
+    pub share: f64,
+    /// The metrics.
+    pub metrics: BTreeMap<&'static str, MetricValues>,
+}
+
+/// A frame of a path: a function and the call in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CallFrame {
+    /// The function, if its name is known.
+    pub function: Option<String>,
+    /// The path of its image, if it is in one.
+    pub image: Option<String>,
+    /// Address in the image of the return address, or in the process if it is in no image.
+    pub offset: u64,
+    /// The source file.
+    pub file: Option<String>,
+    /// The line of the call.
+    pub line: Option<u32>,
+    /// Whether the function was inlined into the frame before.
+    pub inlined: bool,
+}
+
+/// The values of a metric, in ns.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct MetricValues {
+    /// The sum over all calls that returned.
+    pub sum: u64,
+    /// The median.
+    pub p50: Option<u64>,
+    /// The value that one of a hundred calls exceeds.
+    pub p99: Option<u64>,
+    /// The largest.
+    pub max: u64,
+}
+
+/// What an answer is made from, beside the numbers.
+pub struct Context<'c> {
+    /// The process.
+    pub pid: u32,
+    /// Its images.
+    pub images: &'c [MappedImage],
+    /// The functions by their number.
+    pub functions: &'c [Found],
+    /// What is measured.
+    pub metrics: Metrics,
+    /// How long a tick takes.
+    pub ns_per_tick: f64,
+    /// What probes add to a call.
+    pub overhead_ns: Option<f64>,
+}
+
+impl CallPaths {
+    /// Makes an answer.
+    pub fn new(context: &Context, snapshot: &Snapshot, elapsed: Duration, stopped: Duration) -> Self {
+        let functions = context.functions.iter().enumerate().map(|(number, function)| {
+            let paths: Vec<&PathCounts> =
+                snapshot.paths.iter().filter(|path| path.function as usize == number).collect();
+            let missed = snapshot.missed.get(number).map_or(0, |missed| missed.iter().sum());
+            context.function(function, &paths, missed)
+        });
+        CallPaths {
+            schema: 1,
+            processes: vec![context.pid],
+            elapsed_ns: elapsed.as_nanos() as u64,
+            functions: functions.collect(),
+            overhead_ns_per_call: context.overhead_ns,
+            stopped_ns: stopped.as_nanos() as u64,
+        }
+    }
+}
+
+/// Returns the values of a metric.
+type Of = fn(&PathCounts) -> &Values;
+
+impl Context<'_> {
+    fn function(&self, function: &Found, paths: &[&PathCounts], missed: u64) -> FunctionCalls {
+        let image = &self.images[function.image];
+        let sum = |of: fn(&PathCounts) -> u64| paths.iter().map(|path| of(path)).sum::<u64>();
+        let calls = sum(|path| path.calls);
+        let with_returns = self.metrics.returns;
+        let mut shown: Vec<CallPath> = paths.iter().map(|path| self.path(path, calls)).collect();
+        shown.sort_by_key(|path| std::cmp::Reverse(path.calls));
+        FunctionCalls {
+            function: function.name.clone(),
+            image: image.mapping.path.clone(),
+            build_id: image.image.build_id().map(ToString::to_string),
+            address: function.image_address,
+            method: "patch",
+            calls,
+            returns: with_returns.then(|| sum(|path| path.returns)),
+            unwound: with_returns.then(|| sum(|path| path.unwound)),
+            missed,
+            metrics: self.metrics(paths),
+            paths: shown,
+        }
+    }
+
+    fn path(&self, path: &PathCounts, calls: u64) -> CallPath {
+        let outwards = path.return_addresses.iter().rev();
+        CallPath {
+            frames: outwards.flat_map(|address| self.frames(*address)).collect(),
+            is_complete: path.end == PathEnd::Complete,
+            calls: path.calls,
+            share: path.calls as f64 / calls.max(1) as f64,
+            metrics: self.metrics(&[path]),
+        }
+    }
+
+    /// Returns the frames of a return address, an inlined one after the one that it was inlined into.
+    fn frames(&self, address: u64) -> Vec<CallFrame> {
+        let call = address.wrapping_sub(1); // The call is before the return address.
+        let is_in = |image: &&MappedImage| (image.mapping.start..image.mapping.end).contains(&call);
+        let Some(image) = self.images.iter().find(is_in) else {
+            let unknown = CallFrame {
+                function: None,
+                image: None,
+                offset: address,
+                file: None,
+                line: None,
+                inlined: false,
+            };
+            return vec![unknown];
+        };
+        let offset = address.wrapping_sub(image.bias);
+        let frames = image.image.frames(ImageAddress(call.wrapping_sub(image.bias)));
+        let mut shown: Vec<CallFrame> = frames
+            .into_iter()
+            .rev()
+            .enumerate()
+            .map(|(depth, frame)| CallFrame {
+                function: frame.function,
+                image: Some(image.mapping.path.clone()),
+                offset,
+                file: frame.file.map(|file| file.to_string()),
+                line: frame.line,
+                inlined: depth > 0,
+            })
+            .collect();
+        if shown.is_empty() {
+            let image = Some(image.mapping.path.clone());
+            shown.push(CallFrame { function: None, image, offset, file: None, line: None, inlined: false });
+        }
+        shown
+    }
+
+    fn metrics(&self, paths: &[&PathCounts]) -> BTreeMap<&'static str, MetricValues> {
+        let chosen: [(&'static str, bool, Of); 3] = [
+            ("wall", self.metrics.wall, |path| &path.wall),
+            ("cpu", self.metrics.cpu, |path| &path.cpu),
+            ("blocked", self.metrics.blocked, |path| &path.blocked),
+        ];
+        let measured = chosen.into_iter().filter(|(_, is_on, _)| *is_on);
+        measured.map(|(name, _, of)| (name, self.values(paths.iter().map(|path| of(path))))).collect()
+    }
+
+    fn values<'v>(&self, values: impl Iterator<Item = &'v Values>) -> MetricValues {
+        let mut all: Option<Values> = None;
+        for values in values {
+            match &mut all {
+                Some(all) => all.add(values),
+                None => all = Some(values.clone()),
+            }
+        }
+        let ns = |ticks: u64| (ticks as f64 * self.ns_per_tick) as u64;
+        match all {
+            Some(all) => MetricValues {
+                sum: ns(all.sum),
+                p50: all.quantile(0.5).map(ns),
+                p99: all.quantile(0.99).map(ns),
+                max: ns(all.max),
+            },
+            None => MetricValues { sum: 0, p50: None, p99: None, max: 0 },
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! The payload in a process: installs and removes it.
+//!
+//! Enters: a process. Leaves: its shared memory, the payload's code near the functions, and a switch ([`Installation::enable`]).
+//! A thread of the process makes the system calls for that while it is stopped, and notices nothing.
+//!
+//! - The shared memory is a memfd that the process and Dwell map. A forked child does not have it.
+//! - Code is mapped executable and never writable; Dwell writes it through its own mapping. A forked child keeps it.
+//! - The *gate* is a page of its own whose first word is the address of the shared memory. A forked child reads 0 there
+//!   (MADV_WIPEONFORK), so the payload does nothing in it.
+
+use std::{
+    fs::File,
+    io,
+    os::{fd::AsRawFd, unix::fs::FileExt},
+    ptr,
+    time::{Duration, Instant},
+};
+
+use dwell_profile::{Pid, Tid};
+
+use super::{
+    payload,
+    procfs::{Mapping, mappings},
+    tracee::Tracee,
+    tracer::{Stop, Tracer},
+};
+use crate::{patch::trampoline::Payload, shared_memory::SharedMemory};
+
+const PAGE: u64 = 4096;
+/// Bytes of an area of code, and how many there may be.
+const AREA_BYTES: u64 = 1 << 20;
+const AREAS_MAX: u64 = 8;
+/// How far from a function its trampoline may be, with room for moved branches.
+const NEAR_BYTES: u64 = (1 << 31) - (64 << 20);
+/// How long to wait for a thread that can make system calls.
+const PATIENCE: Duration = Duration::from_secs(5);
+const MADV_WIPEONFORK: u64 = 18;
+const MADV_DONTFORK: u64 = 10;
+/// The name of the memfd in `/proc/PID/maps`, by which others see that the process has probes.
+pub const NAME: &str = "dwell-probe";
+
+/// A mapped area of code.
+struct Area {
+    /// Its address in the process.
+    start: u64,
+    /// Our mapping of it.
+    ours: *mut u8,
+    used: usize,
+}
+
+/// The payload in a process.
+pub struct Installation {
+    pid: Pid,
+    /// The memory that both map.
+    pub shared: SharedMemory,
+    /// The process's memory.
+    pub memory: File,
+    shared_at: u64,
+    gate: u64,
+    /// A `syscall` instruction in the process.
+    syscall_at: u64,
+    areas: Vec<Area>,
+}
+
+// SAFETY: the mappings of areas belong to this value.
+unsafe impl Send for Installation {}
+// SAFETY: areas are written through exclusive references only.
+unsafe impl Sync for Installation {}
+
+impl Installation {
+    /// Maps the shared memory into the process.
+    pub fn new(tracer: &mut Tracer, pid: Pid, tables_bytes: usize, ns_per_tick: f64) -> io::Result<Self> {
+        let memory = File::options().read(true).write(true).open(format!("/proc/{pid}/mem"))?;
+        let syscall_at = find_syscall(&memory, &mappings(pid)?)?;
+        let mut worker = Worker::begin(tracer, syscall_at)?;
+        // The name is written below the stack's red zone, where nothing is alive.
+        let name_at = (worker.tracee.registers()?.rsp - 1024) & !15;
+        memory.write_all_at(format!("{NAME}\0").as_bytes(), name_at)?;
+        let fd = worker.call(libc::SYS_memfd_create, [name_at, u64::from(libc::MFD_CLOEXEC), 0, 0, 0, 0])?;
+        let installed = Self::map(&mut worker, pid, fd, memory, syscall_at, tables_bytes, ns_per_tick);
+        let closed = worker.call(libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+        worker.end()?;
+        closed?;
+        installed
+    }
+
+    fn map(
+        worker: &mut Worker,
+        pid: Pid,
+        fd: u64,
+        memory: File,
+        syscall_at: u64,
+        tables_bytes: usize,
+        ns_per_tick: f64,
+    ) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).open(format!("/proc/{pid}/fd/{fd}"))?;
+        let bytes = SharedMemory::bytes_for(tables_bytes) as u64;
+        file.set_len(bytes + AREAS_MAX * AREA_BYTES)?;
+        let shared = SharedMemory::create(file, tables_bytes, ns_per_tick)?;
+        let (read_write, private) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let whole = bytes + AREAS_MAX * AREA_BYTES;
+        let shared_at = worker.map(0, whole, read_write, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0)?;
+        worker.call(libc::SYS_madvise, [shared_at, bytes, MADV_DONTFORK, 0, 0, 0])?;
+        let gate = worker.map(0, PAGE, read_write, private, u64::MAX, 0)?;
+        worker.call(libc::SYS_madvise, [gate, PAGE, MADV_WIPEONFORK, 0, 0, 0])?;
+        Ok(Installation { pid, shared, memory, shared_at, gate, syscall_at, areas: Vec::new() })
+    }
+
+    /// Lets the payload record.
+    pub fn enable(&self) -> io::Result<()> {
+        self.memory.write_all_at(&self.shared_at.to_ne_bytes(), self.gate)
+    }
+
+    /// Lets the payload do nothing.
+    pub fn disable(&self) -> io::Result<()> {
+        self.memory.write_all_at(&0u64.to_ne_bytes(), self.gate)
+    }
+
+    /// Returns where the payload is for a function at `address`, and where its next trampoline of up to `bytes` bytes can be. Maps
+    /// code near it if there is none.
+    pub fn place(&mut self, tracer: &mut Tracer, address: u64, bytes: usize) -> io::Result<(Payload, u64)> {
+        let has_room = |area: &Area| {
+            area.start.abs_diff(address) < NEAR_BYTES && area.used + bytes <= AREA_BYTES as usize
+        };
+        let at = match self.areas.iter().position(has_room) {
+            Some(at) => at,
+            None => {
+                self.add_area(tracer, address)?;
+                self.areas.len() - 1
+            }
+        };
+        let area = &self.areas[at];
+        let payload = Payload {
+            gate: self.gate,
+            enter: area.start + payload::ENTER_AT,
+            leave: area.start + payload::LEAVE_AT,
+        };
+        Ok((payload, area.start + area.used as u64))
+    }
+
+    /// Writes a trampoline at the place that [`Installation::place`] returned.
+    pub fn write_trampoline(&mut self, address: u64, code: &[u8]) {
+        let is_next = |area: &&mut Area| area.start + area.used as u64 == address;
+        let area = self.areas.iter_mut().find(is_next).expect("a place for a trampoline");
+        assert!(area.used + code.len() <= AREA_BYTES as usize);
+        // SAFETY: within our mapping of the area.
+        unsafe { ptr::copy_nonoverlapping(code.as_ptr(), area.ours.add(area.used), code.len()) };
+        area.used = (area.used + code.len()).next_multiple_of(16);
+    }
+
+    /// Returns whether an address is in the payload or a trampoline.
+    pub fn contains(&self, address: u64) -> bool {
+        self.areas.iter().any(|area| (area.start..area.start + AREA_BYTES).contains(&address))
+    }
+
+    fn add_area(&mut self, tracer: &mut Tracer, address: u64) -> io::Result<()> {
+        let number = self.areas.len() as u64;
+        if number == AREAS_MAX {
+            return Err(io::Error::other("the functions are too far apart"));
+        }
+        let start = free_place(&mappings(self.pid)?, address)
+            .ok_or_else(|| io::Error::other("there is no free memory within 2 GiB of a function"))?;
+        let offset = self.shared.len() as u64 + number * AREA_BYTES;
+        // SAFETY: a fresh mapping of a part of the file, at an address of the kernel's choice.
+        let ours = unsafe {
+            let protection = libc::PROT_READ | libc::PROT_WRITE;
+            let fd = self.shared.file().as_raw_fd();
+            libc::mmap(
+                ptr::null_mut(),
+                AREA_BYTES as usize,
+                protection,
+                libc::MAP_SHARED,
+                fd,
+                offset as libc::off_t,
+            )
+        };
+        if ours == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let mut area = Area { start, ours: ours.cast(), used: 0 };
+        // SAFETY: the code is smaller than the area.
+        unsafe { ptr::copy_nonoverlapping(payload::CODE.as_ptr(), area.ours, payload::CODE.len()) };
+        area.used = payload::CODE.len().next_multiple_of(64);
+        let mut worker = Worker::begin(tracer, self.syscall_at)?;
+        let mapped = self.map_code(&mut worker, start, offset);
+        worker.end()?;
+        mapped?;
+        self.areas.push(area);
+        Ok(())
+    }
+
+    /// Moves a part of the shared mapping to `start`, which is reserved first, and makes it executable.
+    fn map_code(&self, worker: &mut Worker, start: u64, offset: u64) -> io::Result<()> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+        let reserved = worker.map(start, AREA_BYTES, libc::PROT_NONE, flags, u64::MAX, 0)?;
+        if reserved != start {
+            worker.call(libc::SYS_munmap, [reserved, AREA_BYTES, 0, 0, 0, 0])?;
+            return Err(io::Error::from_raw_os_error(libc::EEXIST)); // An old kernel ignores the flag.
+        }
+        let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
+        let from = self.shared_at + offset;
+        worker.call(libc::SYS_mremap, [from, AREA_BYTES, AREA_BYTES, flags, start, 0])?;
+        let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+        worker.call(libc::SYS_mprotect, [start, AREA_BYTES, protection, 0, 0, 0]).map(drop)
+    }
+
+    /// Unmaps everything. No thread may be in the payload, and no function may be patched.
+    pub fn remove(&mut self, tracer: &mut Tracer) -> io::Result<()> {
+        let mut worker = Worker::begin(tracer, self.syscall_at)?;
+        let mut parts: Vec<(u64, u64)> = self.areas.iter().map(|area| (area.start, AREA_BYTES)).collect();
+        parts.push((self.gate, PAGE));
+        parts.push((self.shared_at, self.shared.len() as u64));
+        // The areas that were not moved.
+        let moved = self.areas.len() as u64;
+        if moved < AREAS_MAX {
+            let rest = self.shared_at + self.shared.len() as u64 + moved * AREA_BYTES;
+            parts.push((rest, (AREAS_MAX - moved) * AREA_BYTES));
+        }
+        let unmapped: io::Result<()> = parts.into_iter().try_for_each(|(start, bytes)| {
+            worker.call(libc::SYS_munmap, [start, bytes, 0, 0, 0, 0]).map(drop)
+        });
+        worker.end()?;
+        unmapped
+    }
+}
+
+impl Drop for Installation {
+    fn drop(&mut self) {
+        for area in &self.areas {
+            // SAFETY: mapped by us; no reference outlives this value.
+            unsafe { libc::munmap(area.ours.cast(), AREA_BYTES as usize) };
+        }
+    }
+}
+
+/// A stopped thread that makes system calls for us.
+struct Worker<'t> {
+    tracer: &'t mut Tracer,
+    tid: Tid,
+    tracee: Tracee,
+    stop: Stop,
+    syscall_at: u64,
+}
+
+impl<'t> Worker<'t> {
+    /// Stops a thread in user mode, or in a system call that does not notice.
+    fn begin(tracer: &'t mut Tracer, syscall_at: u64) -> io::Result<Self> {
+        let end = Instant::now() + PATIENCE;
+        while Instant::now() < end {
+            if tracer.is_empty() {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            if !tracer.alarm_running()? {
+                tracer.interrupt_quiet_call()?;
+            }
+            if let Some((tid, stop)) = tracer.next_stop(Duration::from_millis(2))? {
+                let tracee = tracer.tracee(tid);
+                return Ok(Worker { tracer, tid, tracee, stop, syscall_at });
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::TimedOut, "no thread of it runs"))
+    }
+
+    fn call(&mut self, number: i64, arguments: [u64; 6]) -> io::Result<u64> {
+        self.tracee.system_call(self.syscall_at, number, arguments)
+    }
+
+    fn map(
+        &mut self,
+        at: u64,
+        bytes: u64,
+        protection: i32,
+        flags: i32,
+        fd: u64,
+        offset: u64,
+    ) -> io::Result<u64> {
+        self.call(libc::SYS_mmap, [at, bytes, protection as u64, flags as u64, fd, offset])
+    }
+
+    /// Lets the thread continue as if nothing had been.
+    fn end(self) -> io::Result<()> {
+        if self.stop == Stop::InCall {
+            // The kernel decides how the call goes on when it next looks for signals, so it must look again.
+            self.tracee.interrupt()?;
+            self.tracee.resume(0)?;
+            self.tracee.wait_for_stop()?;
+        }
+        self.tracer.release(self.tid)
+    }
+}
+
+/// Finds a `syscall` instruction in the vdso, or in any other code.
+fn find_syscall(memory: &File, mappings: &[Mapping]) -> io::Result<u64> {
+    let executable = mappings.iter().filter(|mapping| mapping.is_executable && mapping.path != "[vsyscall]");
+    let (vdso, others): (Vec<&Mapping>, Vec<&Mapping>) =
+        executable.partition(|mapping| mapping.path == "[vdso]");
+    for mapping in vdso.into_iter().chain(others) {
+        let mut code = vec![0; (mapping.end - mapping.start) as usize];
+        if memory.read_exact_at(&mut code, mapping.start).is_ok()
+            && let Some(at) = code.windows(2).position(|bytes| bytes == [0x0f, 0x05])
+        {
+            return Ok(mapping.start + at as u64);
+        }
+    }
+    Err(io::Error::other("it has no system call instruction"))
+}
+
+/// Finds free memory for an area, as near below the mappings around `address` as possible: what is above them may grow.
+fn free_place(mappings: &[Mapping], address: u64) -> Option<u64> {
+    const LOWEST: u64 = 1 << 16;
+    let mut end = address;
+    for mapping in mappings.iter().rev().filter(|mapping| mapping.start <= address) {
+        let start = end.checked_sub(AREA_BYTES)? & !(PAGE - 1);
+        if start >= mapping.end + PAGE && start >= LOWEST {
+            return (address - start < NEAR_BYTES).then_some(start);
+        }
+        // Not directly below: the lowest mapping of a library may be a stack's guard.
+        end = mapping.start.saturating_sub(PAGE);
+    }
+    let start = end.checked_sub(AREA_BYTES)? & !(PAGE - 1);
+    (start >= LOWEST && address - start < NEAR_BYTES).then_some(start)
+}

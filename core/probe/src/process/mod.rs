@@ -1,0 +1,8 @@
+//! The process that is probed: its threads, its memory, and what is written to it.
+
+pub mod installation;
+pub mod patcher;
+pub mod payload;
+pub mod procfs;
+pub mod tracee;
+pub mod tracer;

@@ -1,0 +1,100 @@
+//! Exchanges code of a running process.
+//!
+//! Enters: places, each with the bytes that are there and those that are to be there. Leaves: the process with all of them
+//! exchanged, or as it was. No thread executes a mixture:
+//!
+//! 1. Each place gets an `int3` as its first byte, where a thread that arrives stops.
+//! 2. Every thread is seen outside of the places' other bytes. One that stands there continues in the copy of its instruction.
+//! 3. The other bytes are written, all processors are visited, the first bytes are written.
+//!
+//! (Intel, "Software Developer's Manual", volume 3, "Handling Self- and Cross-Modifying Code".)
+
+use std::{fs::File, io, ops::Range, os::unix::fs::FileExt};
+
+use super::tracer::Tracer;
+use crate::patch::plan::JUMP_BYTES;
+
+const INT3: u8 = 0xcc;
+
+/// A place that changes.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// Its address.
+    pub address: u64,
+    /// What is there.
+    pub from: [u8; JUMP_BYTES],
+    /// What is to be there.
+    pub to: [u8; JUMP_BYTES],
+    /// Whether the change removes a probe.
+    pub is_removal: bool,
+    /// Instructions that begin within the bytes and where their copies are. A thread there is moved.
+    pub copies: Vec<(u64, u64)>,
+}
+
+impl Change {
+    /// Returns the program's own code.
+    fn original(&self) -> [u8; JUMP_BYTES] {
+        if self.is_removal { self.to } else { self.from }
+    }
+
+    fn middle(&self) -> Range<u64> {
+        self.address + 1..self.address + JUMP_BYTES as u64
+    }
+}
+
+/// Exchanges all places. If a thread does not leave them in time, nothing is changed and the error is `TimedOut`.
+pub fn exchange(tracer: &mut Tracer, memory: &File, changes: &[Change]) -> io::Result<()> {
+    tracer.originals.extend(changes.iter().map(|change| (change.address, change.original())));
+    for change in changes {
+        tracer.breakpoints.insert(change.address);
+        memory.write_all_at(&[INT3], change.address)?;
+    }
+    let left = leave(tracer, changes);
+    let is_left = left.is_ok();
+    if is_left {
+        for change in changes {
+            memory.write_all_at(&change.to[1..], change.address + 1)?;
+        }
+        visit_all_processors();
+    }
+    for change in changes {
+        let first = if is_left { change.to[0] } else { change.from[0] };
+        memory.write_all_at(&[first], change.address)?;
+    }
+    for (tid, _) in tracer.stopped() {
+        tracer.release(tid)?;
+    }
+    left
+}
+
+/// Waits until no thread stands in the middle of a place.
+fn leave(tracer: &mut Tracer, changes: &[Change]) -> io::Result<()> {
+    let is_harmless = |pc: u64| !changes.iter().any(|change| change.middle().contains(&pc));
+    tracer.settle(is_harmless, |tracee, pc| {
+        let inside = changes.iter().filter(|change| change.middle().contains(&pc));
+        let copy = inside.flat_map(|change| &change.copies).find(|(original, _)| *original == pc);
+        if let Some((_, copy)) = copy {
+            let mut registers = tracee.registers()?;
+            registers.rip = *copy;
+            tracee.set_registers(&registers)?;
+        }
+        Ok(())
+    })
+}
+
+/// Runs the calling thread on each processor once, so that each has fetched its instructions anew.
+pub fn visit_all_processors() {
+    // SAFETY: zeros are an empty set, the sets are live, and a number beyond their size is not added. If a processor may not be
+    // used, the previous set stays.
+    unsafe {
+        let mut before: libc::cpu_set_t = std::mem::zeroed();
+        let size = size_of::<libc::cpu_set_t>();
+        libc::sched_getaffinity(0, size, &raw mut before);
+        for processor in 0..libc::sysconf(libc::_SC_NPROCESSORS_ONLN).max(1) as usize {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET(processor, &mut set);
+            libc::sched_setaffinity(0, size, &raw const set);
+        }
+        libc::sched_setaffinity(0, size, &raw const before);
+    }
+}
