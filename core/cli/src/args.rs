@@ -9,7 +9,9 @@ use dwell_collect::DEFAULT_BRANCH_STACKS_HZ;
 use dwell_profile::{Dimension, name_to_text};
 use dwell_query::Normalize;
 
+mod callpaths;
 mod top;
+pub use callpaths::{CallpathsArgs, Metric};
 pub use top::{By, TopArgs};
 
 /// Where have all the cycles gone?
@@ -262,14 +264,6 @@ fn duration(text: &str) -> Result<Limit<Duration>, String> {
     let seconds = with_unit(text, &units).filter(|s| *s > 0);
     let seconds = seconds.ok_or("expected a number followed by s, m, h or d, or `never`")?;
     Ok(Limit(Some(Duration::from_secs(seconds))))
-}
-
-/// Parses a positive number of seconds, with decimals or without.
-fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse().ok().and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok());
-    seconds
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| format!("'{text}' is not a number of seconds"))
 }
 
 /// Parses `30s`, `15m`, `12h` or `7d`.
@@ -527,38 +521,6 @@ pub struct ExportArgs {
     /// Write to this file [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub struct CallpathsArgs {
-    /// The running program.
-    #[arg(short, long, value_name = "PID")]
-    pub pid: u32,
-    /// What to measure at each call: `calls`, time on the clock (`wall`), on the CPU (`cpu`), and off it (`blocked`).
-    #[arg(short, long, value_name = "METRIC", value_delimiter = ',', default_value = "calls,wall")]
-    pub metric: Vec<Metric>,
-    /// Stop after this many seconds [default: when the program ends or you interrupt].
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub duration: Option<Duration>,
-    /// Also show the numbers so far after each interval. With --json, one object a line.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    pub interval: Option<Duration>,
-    /// Functions: `NAME`, `IMAGE:NAME`, with `*` and `?` for any text and any character.
-    #[arg(required = true, value_name = "FUNCTION")]
-    pub function: Vec<String>,
-}
-
-/// What is measured at a call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Metric {
-    /// Nothing but the call.
-    Calls,
-    /// Time on the clock.
-    Wall,
-    /// Time on the CPU.
-    Cpu,
-    /// Time on the clock without time on the CPU.
-    Blocked,
 }
 
 #[derive(Debug, Args)]

@@ -15,6 +15,7 @@ use dwell_probe::{
     answer::{CallFrame, CallPath, CallPaths, Context, FunctionCalls, MetricValues},
     engine::Engine,
     functions::{Found, find},
+    process::procfs,
     process_images::process_images,
     shared_memory::{Metrics, measure_ns_per_tick},
 };
@@ -79,10 +80,9 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<()> {
         }
     };
     let mut next = args.interval.map(|seconds| begin + seconds);
-    let has_ended = || !std::path::Path::new(&format!("/proc/{pid}")).exists() || is_zombie(pid);
     while !stop.is_requested()
         && args.duration.is_none_or(|longest| begin.elapsed() < longest)
-        && !has_ended()
+        && !procfs::is_over(pid)
     {
         sleep(LOOK);
         if let (Some(at), Some(interval)) = (next, args.interval)
@@ -95,11 +95,6 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<()> {
     let elapsed = begin.elapsed();
     engine.remove()?;
     show(&engine, elapsed)
-}
-
-fn is_zombie(pid: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
 }
 
 fn metrics(chosen: &[Metric]) -> Metrics {

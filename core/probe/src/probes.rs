@@ -145,7 +145,7 @@ impl Probes {
     /// can still be read.
     pub fn remove(&mut self) -> Result<(), ProbeError> {
         match self.remove_from_process() {
-            Err(ProbeError::Gone(_)) => Ok(()),
+            Err(_) if procfs::is_over(self.pid) => Ok(()),
             removed => removed,
         }
     }

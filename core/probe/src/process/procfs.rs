@@ -92,6 +92,16 @@ fn parse_status(text: &str) -> Status {
     }
 }
 
+/// Returns whether a thread has ended, even if nobody has waited for it yet.
+pub fn has_ended(pid: Pid, tid: Tid) -> bool {
+    status(pid, tid).is_none_or(|status| matches!(status.state, 'Z' | 'X'))
+}
+
+/// Returns whether all threads of a process have ended.
+pub fn is_over(pid: Pid) -> bool {
+    threads(pid).map_or(true, |threads| threads.into_iter().all(|tid| has_ended(pid, tid)))
+}
+
 /// Where a thread is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {

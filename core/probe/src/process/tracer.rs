@@ -15,7 +15,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, FileTypeExt},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -103,7 +103,8 @@ impl Tracer {
                 }
                 match Tracee::seize(tid) {
                     Ok(tracee) => tracer.add(tracee),
-                    Err(error) if error.raw_os_error() == Some(libc::ESRCH) || has_ended(pid, tid) => {}
+                    Err(error)
+                        if error.raw_os_error() == Some(libc::ESRCH) || procfs::has_ended(pid, tid) => {}
                     // It was cloned by a thread that is traced already.
                     Err(_) if is_traced_by_us(pid, tid) => tracer.add(Tracee { tid }),
                     Err(error) => return Err(error),
@@ -449,10 +450,11 @@ fn is_restarted(pid: Pid, number: i64, arguments: [u64; 6]) -> bool {
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => (arguments[3] as i32) < 0,
         // Reading a socket may have a time limit, and reading inotify ends with EINTR.
         libc::SYS_read => {
-            let file = std::fs::read_link(format!("/proc/{pid}/fd/{}", arguments[0])).unwrap_or_default();
-            ["pipe:", "/dev/pts/", "/dev/tty"]
-                .iter()
-                .any(|kind| file.as_os_str().as_encoded_bytes().starts_with(kind.as_bytes()))
+            let link = format!("/proc/{pid}/fd/{}", arguments[0]);
+            let is_pipe = std::fs::metadata(&link).is_ok_and(|file| file.file_type().is_fifo());
+            let path = std::fs::read_link(&link).unwrap_or_default();
+            let is_terminal = ["/dev/pts/", "/dev/tty"];
+            is_pipe || is_terminal.iter().any(|start| path.to_string_lossy().starts_with(start))
         }
         _ => false,
     }
@@ -467,10 +469,6 @@ fn shares_memory(pid: Pid, other: Tid) -> bool {
 
 fn creates_process(number: i64) -> bool {
     matches!(number, libc::SYS_clone | libc::SYS_clone3 | libc::SYS_fork | libc::SYS_vfork)
-}
-
-fn has_ended(pid: Pid, tid: Tid) -> bool {
-    procfs::status(pid, tid).is_none_or(|status| matches!(status.state, 'Z' | 'X'))
 }
 
 fn is_traced_by_us(pid: Pid, tid: Tid) -> bool {

@@ -1,0 +1,45 @@
+//! The arguments of `dwell callpaths`.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+#[derive(Debug, Args)]
+pub struct CallpathsArgs {
+    /// The running program.
+    #[arg(short, long, value_name = "PID")]
+    pub pid: u32,
+    /// What to measure at each call: `calls`, time on the clock (`wall`), on the CPU (`cpu`), and off it (`blocked`).
+    #[arg(short, long, value_name = "METRIC", value_delimiter = ',', default_value = "calls,wall")]
+    pub metric: Vec<Metric>,
+    /// Stop after this many seconds [default: when the program ends or you interrupt].
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub duration: Option<Duration>,
+    /// Also show the numbers so far after each interval. With --json, one object a line.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub interval: Option<Duration>,
+    /// Functions: `NAME`, `IMAGE:NAME`, with `*` and `?` for any text and any character.
+    #[arg(required = true, value_name = "FUNCTION")]
+    pub function: Vec<String>,
+}
+
+/// What is measured at a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Metric {
+    /// Nothing but the call.
+    Calls,
+    /// Time on the clock.
+    Wall,
+    /// Time on the CPU.
+    Cpu,
+    /// Time on the clock without time on the CPU.
+    Blocked,
+}
+
+/// Parses a positive number of seconds, with decimals or without.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok());
+    seconds
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| format!("'{text}' is not a number of seconds"))
+}

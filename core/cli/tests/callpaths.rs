@@ -1,0 +1,138 @@
+//! `dwell callpaths` on a program whose calls are known.
+
+mod support;
+
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::PathBuf,
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use serde_json::Value;
+use support::Scratch;
+
+/// The program of `core/probe/tests/calls.c`.
+struct Target {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Target {
+    fn start(scratch: &Scratch, arguments: &[&str]) -> Self {
+        let program = scratch.path("calls");
+        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../probe/tests/calls.c");
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-w", "-o"]).arg(&program).arg(&source);
+        assert!(gcc.status().unwrap().success());
+        let child =
+            Command::new(&program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        output.read_line(&mut String::new()).unwrap();
+        Target { child, output }
+    }
+
+    fn go(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    }
+
+    fn calls(&mut self) -> u64 {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.split(' ').next().unwrap().parse().unwrap()
+    }
+
+    fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn paths_are_exact_and_have_lines() {
+    let scratch = Scratch::new();
+    let mut target = Target::start(&scratch, &["2", "10000", "3"]);
+    let pid = target.pid();
+    let program = env!("CARGO_BIN_EXE_dwell");
+    let arguments =
+        ["callpaths", "-p", &pid, "-m", "calls,blocked", "--interval", "0.1", "--json", "hot", "calls:lib*"];
+    let mut dwell = Command::new(program).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(dwell.stdout.take().unwrap()).lines();
+    // The first answer comes when the probes are there.
+    let first: Value = serde_json::from_str(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(first["functions"][0]["calls"], 0, "{first}");
+    target.go();
+    let calls = target.calls();
+    // The target ends: so does the measurement, with its answer and status 0.
+    drop(target.child.stdin.take());
+    let last = lines.map(Result::unwrap).last().unwrap();
+    let answer: Value = serde_json::from_str(&last).unwrap();
+    assert!(dwell.wait().unwrap().success());
+    assert_eq!(answer["schema"], 1);
+    assert_eq!(answer["processes"][0].to_string(), pid);
+    assert!(answer["elapsed_ns"].is_u64() && answer["stopped_ns"].is_u64());
+    let hot = &answer["functions"][0];
+    assert_eq!((hot["function"].as_str(), hot["method"].as_str()), (Some("hot"), Some("patch")));
+    assert_eq!(
+        [&hot["calls"], &hot["returns"], &hot["unwound"], &hot["missed"]].map(Value::as_u64),
+        [Some(calls), Some(calls), Some(0), Some(0)]
+    );
+    assert_eq!(answer["functions"][1]["function"], "library");
+    let paths = hot["paths"].as_array().unwrap();
+    assert_eq!(paths.len(), 3);
+    assert_eq!(paths.iter().map(|path| path["calls"].as_u64().unwrap()).sum::<u64>(), calls);
+    for path in paths {
+        let frames = path["frames"].as_array().unwrap();
+        let site = frames.last().unwrap();
+        assert!(["library", "path_c"].contains(&site["function"].as_str().unwrap()), "{site}");
+        assert!(site["file"].as_str().unwrap().ends_with("calls.c") && site["line"].is_u64(), "{site}");
+        assert_eq!(site["inlined"], false);
+        let loops = frames.iter().filter(|frame| frame["function"] == "loop").count();
+        assert_eq!(loops, 4);
+        assert!(path["metrics"]["blocked"]["sum"].is_u64() && path["share"].is_number());
+    }
+}
+
+#[test]
+fn calls_alone_patch_no_exits() {
+    let scratch = Scratch::new();
+    let mut target = Target::start(&scratch, &["1", "1000", "2", "forever"]);
+    target.go();
+    let pid = target.pid();
+    let answer = scratch.json(&["callpaths", "-p", &pid, "-m", "calls", "--duration", "0.3", "hot"]);
+    let hot = &answer["functions"][0];
+    assert!(hot["calls"].as_u64().unwrap() > 1000 && hot["returns"].is_null() && hot["unwound"].is_null());
+    let text = scratch.dwell(&["callpaths", "-p", &pid, "--duration", "0.3", "hot"]);
+    assert_eq!(text.status, Some(0), "{text:?}");
+    assert!(text.stdout.contains("hot: ") && text.stdout.contains("loop ×3 → path_a → library"), "{text:?}");
+}
+
+#[test]
+fn what_cannot_be_probed_is_one_clear_line() {
+    let scratch = Scratch::new();
+    let target = Target::start(&scratch, &["1", "1000", "2"]);
+    let pid = target.pid();
+    for (process, function, message) in [
+        (pid.as_str(), "libary", "no function libary in the process; similar: library"),
+        (&pid, "libc.so.6:*", "can be probed at once: be more specific"),
+        ("4294967295", "hot", "process 4294967295 does not exist"),
+        ("0", "hot", "process 0 does not exist"),
+    ] {
+        let failed = scratch.dwell(&["callpaths", "-p", process, "--duration", "1", function]);
+        assert_eq!(failed.status, Some(1), "{failed:?}");
+        assert!(failed.stderr.contains(message) && failed.stderr.lines().count() == 1, "{failed:?}");
+    }
+    for wrong in [
+        &["callpaths", "hot"][..],
+        &["callpaths", "-p", &pid],
+        &["callpaths", "-p", &pid, "--duration", "0", "hot"],
+    ] {
+        assert_eq!(scratch.dwell(wrong).status, Some(2));
+    }
+}
