@@ -13,6 +13,8 @@ use anyhow::Context as _;
 use dwell_collect::Stop;
 use dwell_probe::{
     answer::{CallFrame, CallPath, CallPaths, Context, FunctionCalls, MetricValues},
+    calibration::calibrate,
+    clean,
     engine::Engine,
     functions::{Found, find},
     process::procfs,
@@ -23,7 +25,7 @@ use dwell_profile::Pid;
 
 use crate::{
     args::{CallpathsArgs, Metric},
-    complain, print,
+    complain, print, print_json,
     text::{BOLD, DIM, fit, grouped, heat, paint, percent, si, width},
 };
 
@@ -32,6 +34,9 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Counts calls until the duration is over, the program ends or a signal comes.
 pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<()> {
+    if args.clean {
+        return remove_left_probes(Pid(args.pid), json);
+    }
     // The engine is a fork of this process, so it comes first.
     let mut engine = Engine::start().context("cannot start the process that probes")?;
     let stop = Stop::on_signals()?;
@@ -63,13 +68,14 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<()> {
         anyhow::bail!("{}", refusals.join("; "));
     }
     refusals.iter().for_each(|refusal| complain(refusal));
+    let ns_per_tick = measure_ns_per_tick();
     let context = Context {
         pid: pid.0,
         images: &images,
         functions: &functions,
         metrics,
-        ns_per_tick: measure_ns_per_tick(),
-        overhead_ns: None,
+        ns_per_tick,
+        calibration: calibrate(metrics, ns_per_tick).ok(),
     };
     let show = |engine: &Engine, elapsed| {
         let answer = CallPaths::new(&context, &engine.snapshot(), elapsed, engine.stopped);
@@ -95,6 +101,15 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<()> {
     let elapsed = begin.elapsed();
     engine.remove()?;
     show(&engine, elapsed)
+}
+
+fn remove_left_probes(pid: Pid, json: bool) -> anyhow::Result<()> {
+    let removed = clean(pid)?;
+    if json {
+        return print_json(&serde_json::json!({"schema": 1, "processes": [pid.0], "removed": removed}));
+    }
+    let what = if removed { "the probes of process" } else { "there are no probes in process" };
+    print(&format!("{what} {pid}{}\n", if removed { " are removed" } else { "" }))
 }
 
 fn metrics(chosen: &[Metric]) -> Metrics {

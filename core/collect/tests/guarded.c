@@ -41,8 +41,7 @@ static void handle(int signal)
 	static volatile int count;
 
 	(void)signal;
-	printf("%d\n", ++count);
-	fflush(stdout);
+	dprintf(1, "%d\n", ++count); // stdio is not to be interrupted by itself.
 }
 
 int main(int argc, char **argv)
@@ -71,8 +70,7 @@ int main(int argc, char **argv)
 	sigfillset(&all);
 	if (!strcmp(mode, "blocked"))
 		sigprocmask(SIG_SETMASK, &all, 0);
-	puts("ready");
-	fflush(stdout);
+	dprintf(1, "ready\n");
 	if (getchar() == EOF)
 		return 2;
 	if (!strcmp(mode, "lost")) {

@@ -8,6 +8,7 @@ use dwell_image::ImageAddress;
 use serde::Serialize;
 
 use crate::{
+    calibration::Calibration,
     functions::Found,
     process_images::MappedImage,
     shared_memory::{Metrics, PathCounts, PathEnd, Snapshot, Values},
@@ -114,8 +115,8 @@ pub struct Context<'c> {
     pub metrics: Metrics,
     /// How long a tick takes.
     pub ns_per_tick: f64,
-    /// What probes add to a call.
-    pub overhead_ns: Option<f64>,
+    /// What probes cost; `None` if that is not known.
+    pub calibration: Option<Calibration>,
 }
 
 impl CallPaths {
@@ -132,7 +133,7 @@ impl CallPaths {
             processes: vec![context.pid],
             elapsed_ns: elapsed.as_nanos() as u64,
             functions: functions.collect(),
-            overhead_ns_per_call: context.overhead_ns,
+            overhead_ns_per_call: context.calibration.map(|cost| cost.overhead_ns),
             stopped_ns: stopped.as_nanos() as u64,
         }
     }
@@ -219,10 +220,18 @@ impl Context<'_> {
             ("blocked", self.metrics.blocked, |path| &path.blocked),
         ];
         let measured = chosen.into_iter().filter(|(_, is_on, _)| *is_on);
-        measured.map(|(name, _, of)| (name, self.values(paths.iter().map(|path| of(path))))).collect()
+        measured
+            .map(|(name, _, of)| {
+                // The probe's own time is in the wall time and in the CPU time of a call, but not in blocked time.
+                let own_ticks =
+                    self.calibration.filter(|_| name != "blocked").map_or(0, |cost| cost.inner_ticks);
+                (name, self.values(paths.iter().map(|path| of(path)), own_ticks))
+            })
+            .collect()
     }
 
-    fn values<'v>(&self, values: impl Iterator<Item = &'v Values>) -> MetricValues {
+    /// Adds up values, without the ticks that the probe took of each.
+    fn values<'v>(&self, values: impl Iterator<Item = &'v Values>, own_ticks: u64) -> MetricValues {
         let mut all: Option<Values> = None;
         for values in values {
             match &mut all {
@@ -230,10 +239,11 @@ impl Context<'_> {
                 None => all = Some(values.clone()),
             }
         }
-        let ns = |ticks: u64| (ticks as f64 * self.ns_per_tick) as u64;
+        let in_ns = |ticks: u64| (ticks as f64 * self.ns_per_tick) as u64;
+        let ns = |ticks: u64| in_ns(ticks.saturating_sub(own_ticks));
         match all {
             Some(all) => MetricValues {
-                sum: ns(all.sum),
+                sum: in_ns(all.sum.saturating_sub(own_ticks * all.buckets.iter().sum::<u64>())),
                 p50: all.quantile(0.5).map(ns),
                 p99: all.quantile(0.99).map(ns),
                 max: ns(all.max),

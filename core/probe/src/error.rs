@@ -33,6 +33,14 @@ pub enum ProbeError {
     /// The process has probes already.
     #[error("process {0} has probes already")]
     Probed(Pid),
+    /// The process that probes it lives.
+    #[error("the probes of process {pid} belong to process {controller}, which lives: end that instead")]
+    Controlled {
+        /// The process.
+        pid: Pid,
+        /// The process that probes it.
+        controller: u32,
+    },
     /// It must not be probed.
     #[error("process {pid} cannot be probed: {reason}")]
     Unsuitable {
@@ -49,13 +57,14 @@ pub enum ProbeError {
         /// Why.
         refusal: Refusal,
     },
-    /// No thread came to user mode, or not all threads left the code that changes.
-    #[error("process {pid} could not be stopped in time: {reason}")]
+    /// No thread came to user mode, or not all threads left the code that changes. Nothing was changed.
+    #[error(
+        "the threads of process {pid} could not be stopped unnoticed in time: none runs, or one gets no CPU, or blocks every \
+         signal that it would not notice"
+    )]
     Late {
         /// The process.
         pid: Pid,
-        /// What was waited for.
-        reason: &'static str,
     },
     /// Something else failed.
     #[error("cannot {what} of process {pid}: {source}")]

@@ -29,7 +29,8 @@ const DEPTH_MAX: usize = 256;
 const PAIRS_MAX: usize = 2 * DEPTH_MAX;
 const LOOKUPS: usize = 256;
 const PATHS_MAX: usize = 4096;
-const JOURNAL_BYTES: usize = 65536;
+/// Size of the journal.
+pub const JOURNAL_BYTES: usize = 65536;
 
 /// `struct shared`: the beginning of the memory.
 #[repr(C)]

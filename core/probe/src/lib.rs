@@ -7,6 +7,7 @@
 #![allow(unsafe_code)] // ptrace, and the memory that is shared with the probed program
 
 pub mod answer;
+pub mod calibration;
 pub mod engine;
 mod error;
 pub mod functions;
@@ -19,4 +20,4 @@ pub mod shared_memory;
 pub mod unwind_table;
 
 pub use error::ProbeError;
-pub use probes::Probes;
+pub use probes::{Probes, clean};

@@ -17,6 +17,7 @@ use dwell_profile::{Pid, Tid};
 
 use crate::{
     error::ProbeError,
+    layout::FUNCTIONS_MAX,
     patch::{
         function_code::FunctionCode,
         plan::{Refusal, plan},
@@ -25,6 +26,7 @@ use crate::{
     process::{
         installation::{Installation, NAME},
         patcher::{Change, exchange},
+        placement::{Journal, Placement},
         procfs::{self, Position},
         tracer::{Stop, Tracer},
     },
@@ -40,6 +42,19 @@ const TRAMPOLINE_BYTES: usize = 512;
 struct Probe {
     function: u32,
     changes: Vec<Change>,
+}
+
+impl Probe {
+    /// Returns the changes that remove the probe.
+    fn removals(&self) -> impl Iterator<Item = Change> + '_ {
+        self.changes.iter().map(|change| Change {
+            address: change.address,
+            from: change.to,
+            to: change.from,
+            is_removal: true,
+            copies: Vec::new(),
+        })
+    }
 }
 
 /// The probes of a process. Dropping this leaves them there: call [`Probes::remove`].
@@ -84,6 +99,9 @@ impl Probes {
             for (code, metrics) in functions {
                 let result = plan(code, metrics.returns).and_then(|regions| {
                     let function = *next_function;
+                    if function as usize >= FUNCTIONS_MAX {
+                        return Err(Refusal::TooMany);
+                    }
                     let mut changes = Vec::with_capacity(regions.len());
                     for region in &regions {
                         let placed = installation.place(tracer, region.address, TRAMPOLINE_BYTES);
@@ -111,6 +129,12 @@ impl Probes {
             }
             let changes: Vec<Change> = added.iter().flat_map(|(_, probe)| probe.changes.clone()).collect();
             verify_bytes(installation, &changes).map_err(|source| system(pid, "read the code", source))?;
+            let all: Vec<Change> = probes
+                .values()
+                .chain(added.iter().map(|(_, probe)| probe))
+                .flat_map(Probe::removals)
+                .collect();
+            installation.write_journal(&all).map_err(|source| system(pid, "write the journal", source))?;
             installation.enable().map_err(|source| system(pid, "switch on the payload", source))?;
             exchange(tracer, &installation.memory, &changes)
                 .map_err(|source| system(pid, "patch the code", source))?;
@@ -155,39 +179,57 @@ impl Probes {
         if self.is_removed {
             return Ok(());
         }
-        let changes: Vec<Change> = self
-            .probes
-            .values()
-            .flat_map(|probe| &probe.changes)
-            .map(|change| Change {
-                address: change.address,
-                from: change.to,
-                to: change.from,
-                is_removal: true,
-                copies: Vec::new(),
-            })
-            .collect();
+        let changes: Vec<Change> = self.probes.values().flat_map(Probe::removals).collect();
         let Probes { installation, probes, .. } = self;
         let ((), stopped) = traced(pid, |tracer| {
             exchange(tracer, &installation.memory, &changes)
                 .map_err(|source| system(pid, "restore the code", source))?;
             probes.clear();
-            leave_payload(tracer, installation, pid)
+            leave_payload(tracer, &installation.memory, &installation.placement, pid)
                 .map_err(|source| system(pid, "wait for threads in the payload", source))
         })?;
         self.stopped_max = self.stopped_max.max(stopped);
-        let installation = &mut self.installation;
+        let placement = &self.installation.placement;
         traced(pid, |tracer| {
-            installation.remove(tracer).map_err(|source| system(pid, "unmap the payload", source))
+            placement.unmap(tracer).map_err(|source| system(pid, "unmap the payload", source))
         })?;
         self.is_removed = true;
         Ok(())
     }
 }
 
+/// Removes the probes that a killed process left in another one. Returns whether there were any.
+pub fn clean(pid: Pid) -> Result<bool, ProbeError> {
+    let open = File::options().read(true).write(true).open(format!("/proc/{pid}/mem"));
+    let memory = open.map_err(|source| match source.raw_os_error() {
+        Some(libc::ENOENT | libc::ESRCH) => ProbeError::Gone(pid),
+        _ => ProbeError::NotPermitted { pid, source },
+    })?;
+    let journal = Journal::read(pid, &memory).map_err(|source| system(pid, "read the journal", source))?;
+    let Some(Journal { controller, placement, changes }) = journal else { return Ok(false) };
+    let name = std::fs::read_to_string(format!("/proc/{controller}/comm")).unwrap_or_default();
+    if name.trim() == NAME {
+        return Err(ProbeError::Controlled { pid, controller });
+    }
+    // Places where the program's own code is again, or never was replaced, need no change.
+    let is_patched = |change: &Change| {
+        let mut bytes = [0; 5];
+        memory.read_exact_at(&mut bytes, change.address).is_ok() && bytes != change.to
+    };
+    let changes: Vec<Change> = changes.into_iter().filter(is_patched).collect();
+    traced(pid, |tracer| {
+        exchange(tracer, &memory, &changes).map_err(|source| system(pid, "restore the code", source))?;
+        leave_payload(tracer, &memory, &placement, pid)
+            .map_err(|source| system(pid, "wait for threads in the payload", source))
+    })?;
+    traced(pid, |tracer| placement.unmap(tracer).map_err(|source| system(pid, "unmap the payload", source)))?;
+    Ok(true)
+}
+
 fn system(pid: Pid, what: &'static str, source: io::Error) -> ProbeError {
     match source.raw_os_error() {
         Some(libc::ESRCH) => ProbeError::Gone(pid),
+        _ if source.kind() == io::ErrorKind::TimedOut => ProbeError::Late { pid },
         _ => ProbeError::System { pid, what, source },
     }
 }
@@ -204,6 +246,7 @@ fn traced<T: Send>(
         let _switches = keep_switches_watched();
         let mut tracer = Tracer::seize(pid).map_err(|source| match source.raw_os_error() {
             Some(libc::ESRCH | libc::ENOENT) => ProbeError::Gone(pid),
+            _ if source.kind() == io::ErrorKind::TimedOut => ProbeError::Late { pid },
             _ => ProbeError::NotPermitted { pid, source },
         })?;
         let result = work(&mut tracer);
@@ -271,23 +314,23 @@ fn verify_bytes(installation: &Installation, changes: &[Change]) -> io::Result<(
 }
 
 /// Waits until no thread is in the payload or a trampoline, or will return there from a signal handler.
-fn leave_payload(tracer: &mut Tracer, installation: &Installation, pid: Pid) -> io::Result<()> {
+fn leave_payload(tracer: &mut Tracer, memory: &File, placement: &Placement, pid: Pid) -> io::Result<()> {
     let end = Instant::now() + LEAVING;
     // Stack pointers of threads that ran.
     let mut pointers = BTreeMap::new();
     tracer.uncheck();
     loop {
-        let is_complete = tracer.check(&|pc| !installation.contains(pc))?;
+        let is_complete = tracer.check(&|pc| !placement.contains(pc))?;
         while let Some((tid, stop)) = tracer.next_stop(Duration::from_micros(200))? {
             if let Stop::Running(pc) = stop {
                 pointers.insert(tid, tracer.tracee(tid).registers()?.rsp);
-                if installation.contains(pc) {
+                if placement.contains(pc) {
                     tracer.uncheck_one(tid);
                 }
             }
             tracer.release(tid)?;
         }
-        if is_complete && !returns_to_payload(installation, pid, &pointers)? {
+        if is_complete && !returns_to_payload(memory, placement, pid, &pointers)? {
             return Ok(());
         }
         if Instant::now() > end {
@@ -303,7 +346,8 @@ fn leave_payload(tracer: &mut Tracer, installation: &Installation, pid: Pid) -> 
 /// Returns whether a stack contains an address in the payload: a signal handler would return there. A word that only looks so
 /// makes us wait in vain.
 fn returns_to_payload(
-    installation: &Installation,
+    memory: &File,
+    placement: &Placement,
     pid: Pid,
     pointers: &BTreeMap<Tid, u64>,
 ) -> io::Result<bool> {
@@ -316,11 +360,11 @@ fn returns_to_payload(
         };
         let from = (pointer & !7).max(stack.start);
         let mut bytes = vec![0; (stack.end - from) as usize];
-        if installation.memory.read_exact_at(&mut bytes, from).is_err() {
+        if memory.read_exact_at(&mut bytes, from).is_err() {
             continue;
         }
         let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
-        if words.any(|word| installation.contains(word)) {
+        if words.any(|word| placement.contains(word)) {
             return Ok(true);
         }
     }

@@ -218,6 +218,11 @@ impl SharedMemory {
         &self.file
     }
 
+    /// Where it is mapped in this process.
+    pub fn address(&self) -> u64 {
+        self.base as u64
+    }
+
     /// Size of the part that the payload reads and writes.
     pub fn len(&self) -> usize {
         self.bytes
@@ -263,6 +268,16 @@ impl SharedMemory {
         unsafe { ptr::copy_nonoverlapping(values.as_ptr(), self.base.add(at).cast(), values.len()) };
         self.tables_at = end;
         Ok(at as u64)
+    }
+
+    /// Writes the journal, which another process reads if this one is killed.
+    pub fn write_journal(&self, bytes: &[u8]) {
+        assert!(bytes.len() <= layout::JOURNAL_BYTES);
+        // SAFETY: within the mapping; the payload does not read it, and shared references write only here.
+        unsafe {
+            let journal = self.base.add(offset_of!(Shared, journal));
+            ptr::copy_nonoverlapping(bytes.as_ptr(), journal, bytes.len());
+        }
     }
 
     /// Sets what is measured at calls of a function.

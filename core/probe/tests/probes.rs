@@ -10,7 +10,7 @@ use std::{
 
 use dwell_image::{Image, Procedure};
 use dwell_probe::{
-    Probes,
+    Probes, clean,
     engine::Engine,
     patch::{from_image::function_codes, function_code::FunctionCode},
     process::procfs::mappings,
@@ -351,6 +351,29 @@ fn a_killed_controller_leaves_no_probe() {
         });
         assert!(is_clean && target.child.try_wait().unwrap().is_none(), "round {round}");
     }
+    target.go();
+    assert_eq!(target.counts()[0] % 1000, 0);
+}
+
+/// The engine is killed too, while nobody works on the code: the probes stay until somebody cleans up.
+#[test]
+fn probes_of_a_killed_engine_are_cleaned_up() {
+    let mut target = Target::start(&["2", "1000", "4", "forever"]);
+    let (pid, addresses) = (target.pid(), target.addresses(&["hot", "library"]));
+    target.go();
+    let mut engine = Engine::start().unwrap();
+    engine.attach(pid).unwrap();
+    engine.add(addresses, ALL).unwrap();
+    let refusal = clean(pid).unwrap_err().to_string();
+    assert!(refusal.contains("which lives"), "{refusal}");
+    // SAFETY: our own child.
+    unsafe { libc::kill(engine.process().0 as libc::pid_t, libc::SIGKILL) };
+    drop(engine);
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(target.has_probes());
+    assert!(clean(pid).unwrap());
+    assert!(!target.has_probes());
+    assert!(!clean(pid).unwrap());
     target.go();
     assert_eq!(target.counts()[0] % 1000, 0);
 }

@@ -18,8 +18,11 @@ pub struct CallpathsArgs {
     /// Also show the numbers so far after each interval. With --json, one object a line.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub interval: Option<Duration>,
+    /// Remove the probes that a killed `dwell` left in the program.
+    #[arg(long, conflicts_with_all = ["function", "metric", "duration", "interval"])]
+    pub clean: bool,
     /// Functions: `NAME`, `IMAGE:NAME`, with `*` and `?` for any text and any character.
-    #[arg(required = true, value_name = "FUNCTION")]
+    #[arg(required_unless_present = "clean", value_name = "FUNCTION")]
     pub function: Vec<String>,
 }
 

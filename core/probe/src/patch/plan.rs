@@ -56,6 +56,9 @@ pub enum Refusal {
     /// It jumps into too many others.
     #[error("its code is in too many pieces")]
     Scattered,
+    /// There is no number left for it.
+    #[error("too many functions are probed")]
+    TooMany,
     /// The code that it would jump to is too far away.
     #[error("there is no free memory within 2 GiB of it")]
     TooFar,

@@ -19,17 +19,21 @@ use std::{
 use dwell_profile::{Pid, Tid};
 
 use super::{
+    patcher::Change,
     payload,
+    placement::{Journal, Placement},
     procfs::{Mapping, mappings},
     tracee::Tracee,
     tracer::{Stop, Tracer},
 };
 use crate::{patch::trampoline::Payload, shared_memory::SharedMemory};
 
-const PAGE: u64 = 4096;
-/// Bytes of an area of code, and how many there may be.
-const AREA_BYTES: u64 = 1 << 20;
-const AREAS_MAX: u64 = 8;
+/// Size of a page.
+pub const PAGE: u64 = 4096;
+/// Bytes of an area of code.
+pub const AREA_BYTES: u64 = 1 << 20;
+/// How many areas there may be.
+pub const AREAS_MAX: u64 = 8;
 /// How far from a function its trampoline may be, with room for moved branches.
 const NEAR_BYTES: u64 = (1 << 31) - (64 << 20);
 /// How long to wait for a thread that can make system calls.
@@ -39,11 +43,8 @@ const MADV_DONTFORK: u64 = 10;
 /// The name of the memfd in `/proc/PID/maps`, by which others see that the process has probes.
 pub const NAME: &str = "dwell-probe";
 
-/// A mapped area of code.
+/// Our mapping of an area of code.
 struct Area {
-    /// Its address in the process.
-    start: u64,
-    /// Our mapping of it.
     ours: *mut u8,
     used: usize,
 }
@@ -55,10 +56,9 @@ pub struct Installation {
     pub shared: SharedMemory,
     /// The process's memory.
     pub memory: File,
-    shared_at: u64,
-    gate: u64,
-    /// A `syscall` instruction in the process.
-    syscall_at: u64,
+    /// Where everything is.
+    pub placement: Placement,
+    /// Our mappings of the areas of `placement`.
     areas: Vec<Area>,
 }
 
@@ -104,54 +104,61 @@ impl Installation {
         worker.call(libc::SYS_madvise, [shared_at, bytes, MADV_DONTFORK, 0, 0, 0])?;
         let gate = worker.map(0, PAGE, read_write, private, u64::MAX, 0)?;
         worker.call(libc::SYS_madvise, [gate, PAGE, MADV_WIPEONFORK, 0, 0, 0])?;
-        Ok(Installation { pid, shared, memory, shared_at, gate, syscall_at, areas: Vec::new() })
+        let placement = Placement { shared_at, shared_bytes: bytes, gate, syscall_at, areas: Vec::new() };
+        let installation = Installation { pid, shared, memory, placement, areas: Vec::new() };
+        installation.write_journal(&[])?;
+        Ok(installation)
     }
 
     /// Lets the payload record.
     pub fn enable(&self) -> io::Result<()> {
-        self.memory.write_all_at(&self.shared_at.to_ne_bytes(), self.gate)
+        self.memory.write_all_at(&self.placement.shared_at.to_ne_bytes(), self.placement.gate)
     }
 
     /// Lets the payload do nothing.
     pub fn disable(&self) -> io::Result<()> {
-        self.memory.write_all_at(&0u64.to_ne_bytes(), self.gate)
+        self.memory.write_all_at(&0u64.to_ne_bytes(), self.placement.gate)
     }
 
     /// Returns where the payload is for a function at `address`, and where its next trampoline of up to `bytes` bytes can be. Maps
     /// code near it if there is none.
     pub fn place(&mut self, tracer: &mut Tracer, address: u64, bytes: usize) -> io::Result<(Payload, u64)> {
-        let has_room = |area: &Area| {
-            area.start.abs_diff(address) < NEAR_BYTES && area.used + bytes <= AREA_BYTES as usize
+        let has_room = |(start, area): (&u64, &Area)| {
+            start.abs_diff(address) < NEAR_BYTES && area.used + bytes <= AREA_BYTES as usize
         };
-        let at = match self.areas.iter().position(has_room) {
+        let at = match self.placement.areas.iter().zip(&self.areas).position(has_room) {
             Some(at) => at,
             None => {
                 self.add_area(tracer, address)?;
                 self.areas.len() - 1
             }
         };
-        let area = &self.areas[at];
+        let start = self.placement.areas[at];
         let payload = Payload {
-            gate: self.gate,
-            enter: area.start + payload::ENTER_AT,
-            leave: area.start + payload::LEAVE_AT,
+            gate: self.placement.gate,
+            enter: start + payload::ENTER_AT,
+            leave: start + payload::LEAVE_AT,
         };
-        Ok((payload, area.start + area.used as u64))
+        Ok((payload, start + self.areas[at].used as u64))
     }
 
     /// Writes a trampoline at the place that [`Installation::place`] returned.
     pub fn write_trampoline(&mut self, address: u64, code: &[u8]) {
-        let is_next = |area: &&mut Area| area.start + area.used as u64 == address;
-        let area = self.areas.iter_mut().find(is_next).expect("a place for a trampoline");
+        let mut areas = self.placement.areas.iter().zip(&mut self.areas);
+        let next = areas.find(|(start, area)| **start + area.used as u64 == address);
+        let (_, area) = next.expect("a place for a trampoline");
         assert!(area.used + code.len() <= AREA_BYTES as usize);
         // SAFETY: within our mapping of the area.
         unsafe { ptr::copy_nonoverlapping(code.as_ptr(), area.ours.add(area.used), code.len()) };
         area.used = (area.used + code.len()).next_multiple_of(16);
     }
 
-    /// Returns whether an address is in the payload or a trampoline.
-    pub fn contains(&self, address: u64) -> bool {
-        self.areas.iter().any(|area| (area.start..area.start + AREA_BYTES).contains(&address))
+    /// Records what must be undone in the process, beside these changes that remove what is patched.
+    pub fn write_journal(&self, changes: &[Change]) -> io::Result<()> {
+        let placement = self.placement.clone();
+        let journal = Journal { controller: 0, placement, changes: changes.to_vec() };
+        self.shared.write_journal(&journal.to_bytes()?);
+        Ok(())
     }
 
     fn add_area(&mut self, tracer: &mut Tracer, address: u64) -> io::Result<()> {
@@ -178,14 +185,15 @@ impl Installation {
         if ours == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let mut area = Area { start, ours: ours.cast(), used: 0 };
+        let mut area = Area { ours: ours.cast(), used: 0 };
         // SAFETY: the code is smaller than the area.
         unsafe { ptr::copy_nonoverlapping(payload::CODE.as_ptr(), area.ours, payload::CODE.len()) };
         area.used = payload::CODE.len().next_multiple_of(64);
-        let mut worker = Worker::begin(tracer, self.syscall_at)?;
+        let mut worker = Worker::begin(tracer, self.placement.syscall_at)?;
         let mapped = self.map_code(&mut worker, start, offset);
         worker.end()?;
         mapped?;
+        self.placement.areas.push(start);
         self.areas.push(area);
         Ok(())
     }
@@ -199,29 +207,10 @@ impl Installation {
             return Err(io::Error::from_raw_os_error(libc::EEXIST)); // An old kernel ignores the flag.
         }
         let flags = (libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED) as u64;
-        let from = self.shared_at + offset;
+        let from = self.placement.shared_at + offset;
         worker.call(libc::SYS_mremap, [from, AREA_BYTES, AREA_BYTES, flags, start, 0])?;
         let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
         worker.call(libc::SYS_mprotect, [start, AREA_BYTES, protection, 0, 0, 0]).map(drop)
-    }
-
-    /// Unmaps everything. No thread may be in the payload, and no function may be patched.
-    pub fn remove(&mut self, tracer: &mut Tracer) -> io::Result<()> {
-        let mut worker = Worker::begin(tracer, self.syscall_at)?;
-        let mut parts: Vec<(u64, u64)> = self.areas.iter().map(|area| (area.start, AREA_BYTES)).collect();
-        parts.push((self.gate, PAGE));
-        parts.push((self.shared_at, self.shared.len() as u64));
-        // The areas that were not moved.
-        let moved = self.areas.len() as u64;
-        if moved < AREAS_MAX {
-            let rest = self.shared_at + self.shared.len() as u64 + moved * AREA_BYTES;
-            parts.push((rest, (AREAS_MAX - moved) * AREA_BYTES));
-        }
-        let unmapped: io::Result<()> = parts.into_iter().try_for_each(|(start, bytes)| {
-            worker.call(libc::SYS_munmap, [start, bytes, 0, 0, 0, 0]).map(drop)
-        });
-        worker.end()?;
-        unmapped
     }
 }
 
@@ -235,7 +224,7 @@ impl Drop for Installation {
 }
 
 /// A stopped thread that makes system calls for us.
-struct Worker<'t> {
+pub struct Worker<'t> {
     tracer: &'t mut Tracer,
     tid: Tid,
     tracee: Tracee,
@@ -245,7 +234,7 @@ struct Worker<'t> {
 
 impl<'t> Worker<'t> {
     /// Stops a thread in user mode, or in a system call that does not notice.
-    fn begin(tracer: &'t mut Tracer, syscall_at: u64) -> io::Result<Self> {
+    pub fn begin(tracer: &'t mut Tracer, syscall_at: u64) -> io::Result<Self> {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
             if tracer.is_empty() {
@@ -262,7 +251,8 @@ impl<'t> Worker<'t> {
         Err(io::Error::new(io::ErrorKind::TimedOut, "no thread of it runs"))
     }
 
-    fn call(&mut self, number: i64, arguments: [u64; 6]) -> io::Result<u64> {
+    /// Makes a system call.
+    pub fn call(&mut self, number: i64, arguments: [u64; 6]) -> io::Result<u64> {
         self.tracee.system_call(self.syscall_at, number, arguments)
     }
 
@@ -279,7 +269,7 @@ impl<'t> Worker<'t> {
     }
 
     /// Lets the thread continue as if nothing had been.
-    fn end(self) -> io::Result<()> {
+    pub fn end(self) -> io::Result<()> {
         if self.stop == Stop::InCall {
             // The kernel decides how the call goes on when it next looks for signals, so it must look again.
             self.tracee.interrupt()?;

@@ -3,6 +3,7 @@
 pub mod installation;
 pub mod patcher;
 pub mod payload;
+pub mod placement;
 pub mod procfs;
 pub mod tracee;
 pub mod tracer;

@@ -9,12 +9,14 @@
 //!
 //! (Intel, "Software Developer's Manual", volume 3, "Handling Self- and Cross-Modifying Code".)
 
-use std::{fs::File, io, ops::Range, os::unix::fs::FileExt};
+use std::{fs::File, io, ops::Range, os::unix::fs::FileExt, time::Duration};
 
 use super::tracer::Tracer;
 use crate::patch::plan::JUMP_BYTES;
 
 const INT3: u8 = 0xcc;
+/// How long to wait for threads to leave the places. Those that arrive at a place wait as long.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A place that changes.
 #[derive(Clone, Debug)]
@@ -70,7 +72,7 @@ pub fn exchange(tracer: &mut Tracer, memory: &File, changes: &[Change]) -> io::R
 /// Waits until no thread stands in the middle of a place.
 fn leave(tracer: &mut Tracer, changes: &[Change]) -> io::Result<()> {
     let is_harmless = |pc: u64| !changes.iter().any(|change| change.middle().contains(&pc));
-    tracer.settle(is_harmless, |tracee, pc| {
+    tracer.settle(PATIENCE, is_harmless, |tracee, pc| {
         let inside = changes.iter().filter(|change| change.middle().contains(&pc));
         let copy = inside.flat_map(|change| &change.copies).find(|(original, _)| *original == pc);
         if let Some((_, copy)) = copy {

@@ -78,8 +78,8 @@ const POLL_HUP: libc::c_int = 6;
 /// The result of a system call that the kernel itself restarts. Programs never see it.
 const ERESTARTNOINTR: u64 = -513i64 as u64;
 const EINTR: u64 = -(libc::EINTR as i64) as u64;
-/// How long to wait for threads to leave code that changes.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait until each thread that runs was stopped once.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// How long to wait before threads are looked at again.
 const LOOK: Duration = Duration::from_micros(50);
 
@@ -115,18 +115,19 @@ impl Tracer {
             }
         }
         // A thread that was creating a process when it was seized does not report it.
-        tracer.settle(|_| true, |_, _| Ok(()))?;
+        tracer.settle(PATIENCE, |_| true, |_, _| Ok(()))?;
         Ok(tracer)
     }
 
     /// Waits until every thread was seen outside of code that is about to change, where `is_harmless` says so of its program
-    /// counter. `moved` may set a running thread's registers. Threads that stop at a breakpoint stay there.
+    /// counter, or returns a `TimedOut` error. `moved` may set a running thread's registers. Threads that stop at a breakpoint stay there.
     pub fn settle(
         &mut self,
+        patience: Duration,
         is_harmless: impl Fn(u64) -> bool,
         mut moved: impl FnMut(Tracee, u64) -> io::Result<()>,
     ) -> io::Result<()> {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + patience;
         self.uncheck();
         while !self.check(&is_harmless)? {
             if Instant::now() > end {
