@@ -27,9 +27,8 @@ const STACK_BYTES: usize = 256 << 10;
 
 /// Answers requests until the channel is closed.
 pub fn serve(channel: RawFd, shared: *mut Shared) -> ! {
-    set_up(channel, c"dwell-step");
+    let channel = set_up(channel, c"dwell-step");
     // Unwinding would continue into the code that forked.
-    panic::set_hook(Box::new(|_| {}));
     let _ = panic::catch_unwind(|| answer(channel, shared));
     // SAFETY: ends this process without running anything of the parent's.
     unsafe { libc::_exit(1) }
@@ -67,13 +66,15 @@ fn answer(channel: RawFd, shared: *mut Shared) -> ! {
     }
 }
 
-/// Blocks signals, closes every descriptor except the channel, and gives this process a name and a process group of its own.
+/// Blocks signals, closes every descriptor except the channel, and gives this process a name and a process group of its own. Returns
+/// the channel, which may have another number. Standard error leads nowhere: the message of a panic would only disturb, and its
+/// hook cannot be replaced, since another thread may have had the hook's lock when this process was forked.
 ///
 /// It does not get a session of its own. The kernel schedules each session as a group ("autogroup"), and on a saturated
 /// machine a group of threads that wait and wake very often can keep another group from its CPU for seconds (13 s were
 /// measured on Linux 6.18, for a process that only slept a millisecond at a time). Meanwhile a thread that we had stopped
 /// would not run.
-fn set_up(channel: RawFd, name: &std::ffi::CStr) {
+fn set_up(channel: RawFd, name: &std::ffi::CStr) -> RawFd {
     // SAFETY: system calls on values that live here. Closing every other descriptor is sound, since nothing of the parent's
     // that owns one runs in this process any more.
     unsafe {
@@ -82,11 +83,19 @@ fn set_up(channel: RawFd, name: &std::ffi::CStr) {
         libc::sigprocmask(libc::SIG_SETMASK, &raw const all, ptr::null_mut());
         libc::setpgid(0, 0);
         libc::prctl(libc::PR_SET_NAME, name.as_ptr());
-        let (channel, last) = (channel as libc::c_uint, libc::c_uint::MAX);
-        if channel > 0 {
-            libc::syscall(libc::SYS_close_range, 0 as libc::c_uint, channel - 1, 0);
+        let channel = libc::fcntl(channel, libc::F_DUPFD_CLOEXEC, 3);
+        if channel < 0 {
+            libc::_exit(1);
         }
-        libc::syscall(libc::SYS_close_range, channel + 1, last, 0);
+        let number = channel as libc::c_uint;
+        libc::syscall(libc::SYS_close_range, 0 as libc::c_uint, number - 1, 0);
+        libc::syscall(libc::SYS_close_range, number + 1, libc::c_uint::MAX, 0);
+        for standard in 0..3 {
+            if libc::open(c"/dev/null".as_ptr(), libc::O_RDWR) != standard {
+                break;
+            }
+        }
+        channel
     }
 }
 

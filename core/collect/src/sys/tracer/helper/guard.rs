@@ -40,8 +40,7 @@ const LOOK_NS: libc::c_long = 300_000;
 
 /// Answers requests until the channel is closed.
 pub fn serve(channel: RawFd) -> ! {
-    set_up(channel, c"dwell-guard");
-    std::panic::set_hook(Box::new(|_| {}));
+    let channel = set_up(channel, c"dwell-guard");
     while let Some(request) = receive(channel, 0) {
         // The end of the thread releases its tracees, somewhat later than the thread is known to have ended.
         let tid = AtomicI32::new(0);
