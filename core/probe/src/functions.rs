@@ -64,7 +64,16 @@ pub fn find(images: &[MappedImage], text: &str) -> Result<Vec<Found>, FindError>
         if image_name.is_some_and(|wanted| !matches(wanted, own_name)) {
             continue;
         }
-        for procedure in image.image.procedures().iter().filter(|procedure| is_named(procedure, name)) {
+        let part = own_part(name);
+        let procedures = || image.image.procedures().iter();
+        let mut named: Vec<Procedure> =
+            procedures().filter(|procedure| is_named(procedure, name, part)).collect();
+        if named.is_empty() {
+            let is_alias =
+                |procedure: &Procedure| procedure.aliases().iter().any(|alias| matches(name, alias));
+            named = procedures().filter(is_alias).collect();
+        }
+        for procedure in named {
             let address = procedure.address.0.wrapping_add(image.bias);
             let is_mapped = (image.mapping.start..image.mapping.end).contains(&address);
             if is_mapped && seen.insert(address) {
@@ -92,15 +101,29 @@ fn split(text: &str) -> (Option<&str>, &str) {
     }
 }
 
-/// Returns whether a procedure has this name: its symbol's, an alias, or as the source spells it, with parameters or without.
-fn is_named(procedure: &Procedure, name: &str) -> bool {
-    if matches(name, &procedure.name()) {
+/// Returns a text that is in the symbol of each function with this name, mangled or not: the last identifier before parameters. It
+/// is empty if there is none to rely on (operators, globs at the end).
+fn own_part(name: &str) -> &str {
+    let plain = without_parameters(name);
+    let is_letter = |c: char| c.is_alphanumeric() || c == '_';
+    let end = plain.trim_end_matches(|c: char| !is_letter(c));
+    let start = end.rfind(|c: char| !is_letter(c)).map_or(0, |at| at + 1);
+    if name.contains("operator") || name.contains('~') { "" } else { &end[start..] }
+}
+
+/// Returns whether a procedure has this name: its symbol's, or as the source spells it, with parameters or without.
+/// `part` is in each symbol of that name.
+fn is_named(procedure: &Procedure, name: &str, part: &str) -> bool {
+    let symbol = procedure.name();
+    if matches(name, &symbol) {
         return true;
     }
+    // Demangling all names of a large program takes seconds.
+    if !symbol.contains(part) {
+        return false;
+    }
     let demangled = procedure.demangled();
-    matches(name, &demangled)
-        || matches(name, without_parameters(&demangled))
-        || procedure.aliases().iter().any(|alias| matches(name, alias))
+    matches(name, &demangled) || matches(name, without_parameters(&demangled))
 }
 
 /// Returns whether a text is what a glob describes: `*` stands for any characters, `?` for one.
@@ -159,6 +182,21 @@ mod tests {
         }
         for (glob, text) in [("a*c", "ab"), ("f?", "f"), ("", "a"), ("a", "")] {
             assert!(!matches(glob, text), "{glob} {text}");
+        }
+    }
+
+    #[test]
+    fn a_part_of_the_symbol_is_known() {
+        for (name, part) in [
+            ("malloc", "malloc"),
+            ("std::vector<int>::push_back(int&&)", "push_back"),
+            ("a::*::run", "run"),
+            ("Py*_SetItem", "_SetItem"),
+            ("f*", "f"),
+            ("a::operator+", ""),
+            ("*", ""),
+        ] {
+            assert_eq!(own_part(name), part, "{name}");
         }
     }
 

@@ -3,6 +3,8 @@
 //! Enters: a process. Leaves: each mapped image with its unwind table, and the code of functions. Files are opened through the
 //! process's own mappings, so containers and deleted files make no difference.
 
+use std::sync::OnceLock;
+
 use dwell_image::{Image, ImageAddress, ImageError, ImageOffset, Procedure};
 use dwell_profile::Pid;
 
@@ -22,7 +24,7 @@ pub struct MappedImage {
     pub image: Image,
     /// What is added to an image address to get the address in the process.
     pub bias: u64,
-    table: UnwindTable,
+    table: OnceLock<UnwindTable>,
 }
 
 impl MappedImage {
@@ -31,14 +33,15 @@ impl MappedImage {
         let named = format!("/proc/{pid}/root{}", mapping.path);
         let image = Image::open(linked).or_else(|_| Image::open(named))?;
         let Some(first) = image.address_of(ImageOffset(mapping.offset)) else { return Ok(None) };
-        let table = UnwindTable::new(&image.unwind_rows(), first.0, mapping.end - mapping.start);
         let bias = mapping.start.wrapping_sub(first.0);
-        Ok(Some(MappedImage { mapping, image, bias, table }))
+        Ok(Some(MappedImage { mapping, image, bias, table: OnceLock::new() }))
     }
 
-    /// Returns the table and where it is mapped.
+    /// Returns the unwind table and where it is mapped. The first call makes it.
     pub fn table(&self) -> MappedTable<'_> {
-        MappedTable { start: self.mapping.start, end: self.mapping.end, table: &self.table }
+        let Mapping { start, end, .. } = self.mapping;
+        let make = || UnwindTable::new(&self.image.unwind_rows(), start.wrapping_sub(self.bias), end - start);
+        MappedTable { start, end, table: self.table.get_or_init(make) }
     }
 
     /// Returns the procedure around an address of the process.
