@@ -24,7 +24,7 @@ use crate::{
         trampoline::{assemble, jump},
     },
     process::{
-        installation::{Installation, NAME},
+        installation::{Installation, NAME, is_ours},
         patcher::{Change, exchange},
         placement::{Journal, Placement},
         procfs::{self, Position},
@@ -285,7 +285,7 @@ fn refuse_unsuitable(pid: Pid) -> Result<(), ProbeError> {
         return Err(ProbeError::Unsuitable { pid, reason });
     }
     let mappings = procfs::mappings(pid).map_err(|source| ProbeError::NotPermitted { pid, source })?;
-    if mappings.iter().any(|mapping| mapping.path.contains(NAME)) {
+    if mappings.iter().any(is_ours) {
         return Err(ProbeError::Probed(pid));
     }
     Ok(())

@@ -40,8 +40,13 @@ const NEAR_BYTES: u64 = (1 << 31) - (64 << 20);
 const PATIENCE: Duration = Duration::from_secs(5);
 const MADV_WIPEONFORK: u64 = 18;
 const MADV_DONTFORK: u64 = 10;
-/// The name of the memfd in `/proc/PID/maps`, by which others see that the process has probes.
+/// The name of the memfd, and of the process that probes.
 pub const NAME: &str = "dwell-probe";
+
+/// Returns whether a mapping is of the memfd, so that the process has probes.
+pub fn is_ours(mapping: &Mapping) -> bool {
+    mapping.path.strip_prefix("/memfd:").is_some_and(|name| name.starts_with(NAME))
+}
 
 /// Our mapping of an area of code.
 struct Area {

@@ -8,7 +8,7 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 use dwell_profile::Pid;
 
 use super::{
-    installation::{AREA_BYTES, AREAS_MAX, NAME, PAGE, Worker},
+    installation::{AREA_BYTES, AREAS_MAX, PAGE, Worker, is_ours},
     patcher::Change,
     procfs::mappings,
     tracer::Tracer,
@@ -95,7 +95,7 @@ impl Journal {
     /// Reads the journal of a process that has probes; `None` if it has none, or none that is understood.
     pub fn read(pid: Pid, memory: &File) -> io::Result<Option<Journal>> {
         let mappings = mappings(pid)?;
-        let ours = mappings.iter().filter(|mapping| mapping.path.contains(NAME) && mapping.offset == 0);
+        let ours = mappings.iter().filter(|mapping| is_ours(mapping) && mapping.offset == 0);
         for mapping in ours {
             let mut header = vec![0; std::mem::offset_of!(Shared, map)];
             memory.read_exact_at(&mut header, mapping.start)?;

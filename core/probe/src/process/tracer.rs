@@ -15,7 +15,10 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs::File,
     io,
-    os::unix::fs::{FileExt, FileTypeExt},
+    os::{
+        fd::{AsRawFd, FromRawFd, OwnedFd},
+        unix::fs::{FileExt, FileTypeExt},
+    },
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -449,15 +452,55 @@ fn is_restarted(pid: Pid, number: i64, arguments: [u64; 6]) -> bool {
         // FUTEX_WAIT and FUTEX_WAIT_BITSET, with or without a time limit.
         libc::SYS_futex => matches!(arguments[1] & 0x7f, 0 | 9),
         libc::SYS_epoll_wait | libc::SYS_epoll_pwait => (arguments[3] as i32) < 0,
-        // Reading a socket may have a time limit, and reading inotify ends with EINTR.
-        libc::SYS_read => {
-            let link = format!("/proc/{pid}/fd/{}", arguments[0]);
-            let is_pipe = std::fs::metadata(&link).is_ok_and(|file| file.file_type().is_fifo());
-            let path = std::fs::read_link(&link).unwrap_or_default();
-            let is_terminal = ["/dev/pts/", "/dev/tty"];
-            is_pipe || is_terminal.iter().any(|start| path.to_string_lossy().starts_with(start))
+        libc::SYS_read | libc::SYS_accept | libc::SYS_accept4 | libc::SYS_recvmsg => {
+            waits_quietly(pid, arguments[0])
+        }
+        // A call that wants all bytes may have some already.
+        libc::SYS_recvfrom => {
+            arguments[3] & libc::MSG_WAITALL as u64 == 0 && waits_quietly(pid, arguments[0])
         }
         _ => false,
+    }
+}
+
+/// Returns whether a thread that waits to read from a file of its process goes on after an interruption: the file is a pipe, a
+/// terminal, or a socket without a time limit. Reading inotify ends with EINTR, and so do sockets with a limit.
+fn waits_quietly(pid: Pid, fd: u64) -> bool {
+    let link = format!("/proc/{pid}/fd/{fd}");
+    let path = std::fs::read_link(&link).unwrap_or_default();
+    let path = path.to_string_lossy();
+    if path.starts_with("socket:") {
+        return has_no_receive_limit(pid, fd);
+    }
+    path.starts_with("/dev/pts/")
+        || path.starts_with("/dev/tty")
+        || std::fs::metadata(&link).is_ok_and(|file| file.file_type().is_fifo())
+}
+
+/// Returns whether a socket of a process is known to have no SO_RCVTIMEO.
+fn has_no_receive_limit(pid: Pid, fd: u64) -> bool {
+    // SAFETY: the descriptors are ours and are owned at once; the limit is live and its length is passed.
+    unsafe {
+        let process = libc::syscall(libc::SYS_pidfd_open, pid.0, 0) as libc::c_int;
+        if process < 0 {
+            return false;
+        }
+        let process = OwnedFd::from_raw_fd(process);
+        let socket = libc::syscall(libc::SYS_pidfd_getfd, process.as_raw_fd(), fd, 0) as libc::c_int;
+        if socket < 0 {
+            return false;
+        }
+        let socket = OwnedFd::from_raw_fd(socket);
+        let mut limit = libc::timeval { tv_sec: 1, tv_usec: 0 };
+        let mut length = size_of::<libc::timeval>() as libc::socklen_t;
+        let got = libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVTIMEO,
+            (&raw mut limit).cast(),
+            &raw mut length,
+        );
+        got == 0 && limit.tv_sec == 0 && limit.tv_usec == 0
     }
 }
 
