@@ -99,8 +99,9 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<()> {
         }
     }
     let elapsed = begin.elapsed();
-    engine.remove()?;
-    show(&engine, elapsed)
+    let removed = engine.remove();
+    show(&engine, elapsed)?;
+    Ok(removed?)
 }
 
 fn remove_left_probes(pid: Pid, json: bool) -> anyhow::Result<()> {
@@ -145,7 +146,7 @@ fn render_function(out: &mut String, function: &FunctionCalls, seconds: f64, wid
             .map(|n| format!("{} ended by an exception or longjmp", grouped(n))),
     );
     if let (Some(returns), Some(unwound)) = (function.returns, function.unwound) {
-        let active = function.calls - returns - unwound;
+        let active = function.calls.saturating_sub(returns).saturating_sub(unwound);
         notes.extend((active > 0).then(|| format!("{} in progress", grouped(active))));
     }
     notes.extend(

@@ -27,6 +27,7 @@ pub fn fuzz_image(image: &Image) {
     for procedure in procedures.iter().take(PROCEDURES_MAX) {
         assert!(procedure.size_bytes > 0 && procedure.demangled().len() < 1 << 20);
         assert!(image.procedure_at(procedure.address).is_some());
+        image.landing_pads(procedure.address);
         check_instructions(image, procedure.address, procedure.size_bytes.min(PROCEDURE_BYTES_MAX));
     }
     for address in [0, 0x1000, u64::MAX - 8, u64::MAX] {
@@ -38,6 +39,8 @@ pub fn fuzz_image(image: &Image) {
     if let DebugState::Incomplete(missing) = image.debug_state() {
         assert!(!missing.is_empty() && missing.len() < 1 << 20);
     }
+    assert!(image.unwind_rows().is_sorted_by(|a, b| a.start <= b.start));
+    image.restartable_sequences();
     image.source_md5("/dwell/images/src/calc.c");
 }
 

@@ -1,5 +1,6 @@
 //! An image: the façade of this crate.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
@@ -235,6 +236,13 @@ impl Image {
     /// Reads how the caller of each instruction is found, ascending. Empty if that is not known or not for x86-64.
     pub fn unwind_rows(&self) -> Vec<UnwindRow> {
         if self.arch() == Arch::X86_64 { unwind_rows::read(&self.own.file()) } else { Vec::new() }
+    }
+
+    /// Returns where the image's table of restartable sequences is (`struct rseq_cs` of Linux), if it has one. Its entries are
+    /// relocated when the image is loaded.
+    pub fn restartable_sequences(&self) -> Option<Range<ImageAddress>> {
+        let section = self.elf().section("__rseq_cs")?;
+        Some(ImageAddress(section.address)..ImageAddress(section.address.checked_add(section.size)?))
     }
 
     /// Returns where the unwinder may continue the function that starts at `start` after an exception, ascending; `None` if

@@ -16,7 +16,7 @@ typedef unsigned long u64;
 typedef int i32;
 
 #define MAGIC 0x65626f72704c4c44ul
-#define VERSION 1
+#define VERSION 2
 #define FUNCTIONS_MAX 256
 #define THREADS_MAX 1024
 #define THREAD_MAP 4096
@@ -97,30 +97,32 @@ struct path {
 	u32 pairs, frames;
 	u64 rbp; /* At the call, if a rule needed it; see `needs_rbp`. */
 	u32 needs_rbp, pairs_max;
+	u64 base; /* The outermost slot on the stack of the latest call whose stack was walked. */
 	u64 next; /* Offset of the thread's next path. */
 	u64 calls, returns, unwound;
 	struct metric wall, cpu, blocked; /* Ticks of the time stamp counter. */
-	struct pair pair[];
+	struct pair pair[]; /* `pairs_max`; then the return address of each frame, the call site first. */
 };
 
+/* A call in progress. Those of one stack lie between `slot` and `base`. */
 struct frame {
-	u64 slot, path, wall, cpu;
+	u64 slot, base, path, wall, cpu;
 };
 
 struct thread {
-	u64 fs;		/* Value of the register fs: the identity of a thread in its process. */
+	u64 fs;		/* Value of the register fs: the identity of a thread in its process while it lives. */
+	u64 tid_at;	/* Address of a word that is its id: in its control block, or `tid` if none is known there. */
 	u32 tid, pad;
 	u64 busy;	/* The slot of the call that the payload works on; 0: none. */
 	u64 readable_from, readable_to; /* A part of the stack that can be read. */
-	u64 page;	/* Address of the page of a perf event of the thread; 0: none. */
+	u64 page;	/* Address of the page of a perf event of the thread; 0: none yet; 1: it can have none. */
 	u64 cpu_lock, cpu_ticks, cpu_tsc; /* The thread's CPU time at a tick, while `page` has this lock. */
 	u64 first_path, chunk, chunk_end;
-	u64 unmatched;	/* Returns without a call: it was in progress at the beginning. */
+	u64 unmatched;	/* Returns without a call: it was in progress at the beginning, or was missed. */
 	u32 depth, paths;
 	u64 lookup[LOOKUPS];
 	u64 table[PATHS_MAX * 2];
 	struct frame frame[FRAMES_MAX];
-	u64 scratch_ra[DEPTH_MAX];
 	struct pair scratch[PAIRS_MAX];
 };
 
@@ -132,7 +134,7 @@ struct shared {
 	u64 images;	/* Offset of struct images; changes when images do. */
 	u64 threads_at;	/* Offset of the threads. */
 	u64 ticks_per_ns;	/* Ticks of the time stamp counter in a nanosecond, times 2^20. */
-	u32 threads, with_cpu;
+	u32 threads, pad;
 	u32 map[THREAD_MAP]; /* By hash of fs: number of a thread + 1. */
 	struct function function[FUNCTIONS_MAX];
 	u8 journal[65536]; /* Of the controller. */

@@ -8,7 +8,7 @@ use std::{
     fs::File,
     io::{self, BufRead, BufReader, Write},
     os::{fd::AsRawFd, unix::net::UnixStream},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use dwell_profile::Pid;
@@ -20,8 +20,8 @@ use crate::{
     shared_memory::{Metrics, SharedMemory, Snapshot},
 };
 
-/// How often the removal is tried again when the other process is gone, and how long to wait in between.
-const REMOVALS_MAX: u32 = 600;
+/// How long the removal is tried again when the other process is gone, and how long to wait in between.
+const REMOVAL: Duration = Duration::from_secs(20);
 const REMOVAL_EVERY: Duration = Duration::from_millis(100);
 
 /// What the engine is asked to do.
@@ -171,11 +171,8 @@ fn serve(channel: UnixStream) -> ! {
             break;
         }
     }
-    for _ in 0..REMOVALS_MAX {
-        let removed = attached.as_mut().map_or(Ok(()), |attached| attached.remove().map(drop));
-        if removed.is_ok() {
-            break;
-        }
+    let end = Instant::now() + REMOVAL;
+    while attached.as_mut().is_some_and(|attached| attached.remove().is_err()) && Instant::now() < end {
         std::thread::sleep(REMOVAL_EVERY);
     }
     // SAFETY: ends this process without running anything of the parent's.

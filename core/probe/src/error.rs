@@ -66,6 +66,15 @@ pub enum ProbeError {
         /// The process.
         pid: Pid,
     },
+    /// The probes are removed, but a thread may come back to the payload, which stays mapped.
+    #[error(
+        "all probes of process {pid} are removed, but a signal handler that interrupted the payload has not returned to it: its \
+         memory stays mapped until the process ends, or `dwell callpaths --clean -p {pid}` unmaps it later"
+    )]
+    Held {
+        /// The process.
+        pid: Pid,
+    },
     /// Something else failed.
     #[error("cannot {what} of process {pid}: {source}")]
     System {

@@ -5,7 +5,7 @@ use crate::unwind_table::Rule;
 /// Beginning of every memory of a payload.
 pub const MAGIC: u64 = 0x6562_6f72_704c_4c44;
 /// Version of the layout.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Number of functions that can be probed at once.
 pub const FUNCTIONS_MAX: usize = 256;
 /// Number of threads that can be recorded.
@@ -28,7 +28,10 @@ const FRAMES_MAX: usize = 256;
 const DEPTH_MAX: usize = 256;
 const PAIRS_MAX: usize = 2 * DEPTH_MAX;
 const LOOKUPS: usize = 256;
-const PATHS_MAX: usize = 4096;
+/// Number of paths of a thread.
+pub const PATHS_MAX: usize = 4096;
+/// The value of a thread's `page` if it can have none.
+pub const NO_PAGE: u64 = 1;
 /// Size of the journal.
 pub const JOURNAL_BYTES: usize = 65536;
 
@@ -53,8 +56,8 @@ pub struct Shared {
     pub ticks_per_ns: u64,
     /// Number of threads.
     pub threads: u32,
-    /// Whether CPU time is measured.
-    pub with_cpu: u32,
+    /// Unused.
+    pub pad: u32,
     /// Threads by hash.
     pub map: [u32; THREAD_MAP],
     /// Functions.
@@ -115,7 +118,7 @@ pub struct Pair {
     pub value: u64,
 }
 
-/// `struct path`, which [`Pair`]s follow.
+/// `struct path`, which `pairs_max` [`Pair`]s and the return addresses follow.
 #[repr(C)]
 pub struct Path {
     /// Hash of function and return addresses.
@@ -134,6 +137,8 @@ pub struct Path {
     pub needs_rbp: u32,
     /// Room for pairs.
     pub pairs_max: u32,
+    /// The outermost return address's place on the stack of the call.
+    pub base: u64,
     /// Offset of the thread's next path.
     pub next: u64,
     /// Number of calls.
@@ -156,6 +161,8 @@ pub struct Path {
 pub struct Frame {
     /// Address of the return address.
     pub slot: u64,
+    /// The outermost one's on the same stack.
+    pub base: u64,
     /// Offset of the path.
     pub path: u64,
     /// When the call began, in ticks.
@@ -167,9 +174,11 @@ pub struct Frame {
 /// `struct thread`.
 #[repr(C)]
 pub struct Thread {
-    /// Its identity.
+    /// Its identity while it lives.
     pub fs: u64,
-    /// Its id at its first call.
+    /// Address of its id, by which its successor with the same `fs` is told apart.
+    pub tid_at: u64,
+    /// Its id.
     pub tid: u32,
     /// Unused.
     pub pad: u32,
@@ -177,7 +186,7 @@ pub struct Thread {
     pub busy: u64,
     /// A readable part of the stack.
     pub readable: [u64; 2],
-    /// Address of its perf page.
+    /// Address of its perf page; 0: none yet; [`NO_PAGE`].
     pub page: u64,
     /// Its CPU time and when that was.
     pub cpu: [u64; 3],
@@ -185,7 +194,7 @@ pub struct Thread {
     pub first_path: u64,
     /// Its chunk and the chunk's end.
     pub chunk: [u64; 2],
-    /// Returns without a call.
+    /// Returns without a recorded call.
     pub unmatched: u64,
     /// Number of calls in progress.
     pub depth: u32,
@@ -197,8 +206,6 @@ pub struct Thread {
     pub table: [u64; PATHS_MAX * 2],
     /// Calls in progress.
     pub frame: [Frame; FRAMES_MAX],
-    /// The payload's.
-    pub scratch_ra: [u64; DEPTH_MAX],
     /// The payload's.
     pub scratch: [Pair; PAIRS_MAX],
 }
@@ -223,6 +230,7 @@ mod tests {
             offset_of!(Shared, map),
             offset_of!(Shared, function),
             offset_of!(Shared, journal),
+            offset_of!(Thread, page),
             offset_of!(Thread, first_path),
             offset_of!(Thread, unmatched),
             offset_of!(Thread, frame),
@@ -239,7 +247,7 @@ mod tests {
             "#include \"{header}\"\n#include <stddef.h>\n#include <stdio.h>\n\
              #define S(t) printf(\"%zu \", sizeof(struct t));\n#define O(t, f) printf(\"%zu \", offsetof(struct t, f));\n\
              int main(void) {{ S(shared) S(thread) S(path) S(image) O(shared, threads) O(shared, map) O(shared, function) \
-             O(shared, journal) O(thread, first_path) O(thread, unmatched) O(thread, frame) O(path, next) O(path, calls) \
+             O(shared, journal) O(thread, page) O(thread, first_path) O(thread, unmatched) O(thread, frame) O(path, next) O(path, calls) \
              O(path, wall) O(path, cpu) O(path, blocked) return 0; }}"
         );
         std::fs::write(&source, text).unwrap();

@@ -34,7 +34,7 @@ use crate::{
 };
 
 /// How long to wait for threads to leave the payload.
-const LEAVING: Duration = Duration::from_secs(10);
+const LEAVING: Duration = Duration::from_secs(2);
 /// A generous size of a trampoline.
 const TRAMPOLINE_BYTES: usize = 512;
 
@@ -186,12 +186,11 @@ impl Probes {
                 .map_err(|source| system(pid, "restore the code", source))?;
             probes.clear();
             leave_payload(tracer, &installation.memory, &installation.placement, pid)
-                .map_err(|source| system(pid, "wait for threads in the payload", source))
         })?;
         self.stopped_max = self.stopped_max.max(stopped);
-        let placement = &self.installation.placement;
+        let Installation { placement, memory, .. } = &self.installation;
         traced(pid, |tracer| {
-            placement.unmap(tracer).map_err(|source| system(pid, "unmap the payload", source))
+            placement.unmap(tracer, pid, memory).map_err(|source| system(pid, "unmap the payload", source))
         })?;
         self.is_removed = true;
         Ok(())
@@ -220,9 +219,10 @@ pub fn clean(pid: Pid) -> Result<bool, ProbeError> {
     traced(pid, |tracer| {
         exchange(tracer, &memory, &changes).map_err(|source| system(pid, "restore the code", source))?;
         leave_payload(tracer, &memory, &placement, pid)
-            .map_err(|source| system(pid, "wait for threads in the payload", source))
     })?;
-    traced(pid, |tracer| placement.unmap(tracer).map_err(|source| system(pid, "unmap the payload", source)))?;
+    traced(pid, |tracer| {
+        placement.unmap(tracer, pid, &memory).map_err(|source| system(pid, "unmap the payload", source))
+    })?;
     Ok(true)
 }
 
@@ -314,37 +314,49 @@ fn verify_bytes(installation: &Installation, changes: &[Change]) -> io::Result<(
 }
 
 /// Waits until no thread is in the payload or a trampoline, or will return there from a signal handler.
-fn leave_payload(tracer: &mut Tracer, memory: &File, placement: &Placement, pid: Pid) -> io::Result<()> {
-    let end = Instant::now() + LEAVING;
-    // Stack pointers of threads that ran.
-    let mut pointers = BTreeMap::new();
-    tracer.uncheck();
-    loop {
-        let is_complete = tracer.check(&|pc| !placement.contains(pc))?;
-        while let Some((tid, stop)) = tracer.next_stop(Duration::from_micros(200))? {
-            if let Stop::Running(pc) = stop {
-                pointers.insert(tid, tracer.tracee(tid).registers()?.rsp);
-                if placement.contains(pc) {
-                    tracer.uncheck_one(tid);
+fn leave_payload(
+    tracer: &mut Tracer,
+    memory: &File,
+    placement: &Placement,
+    pid: Pid,
+) -> Result<(), ProbeError> {
+    let wait = || -> io::Result<bool> {
+        let end = Instant::now() + LEAVING;
+        // Stack pointers of threads that ran.
+        let mut pointers = BTreeMap::new();
+        tracer.uncheck();
+        loop {
+            let is_complete = tracer.check(&|pc| !placement.contains(pc))?;
+            while let Some((tid, stop)) = tracer.next_stop(Duration::from_micros(200))? {
+                if let Stop::Running(pc) = stop {
+                    pointers.insert(tid, tracer.tracee(tid).registers()?.rsp);
+                    if placement.contains(pc) {
+                        tracer.uncheck_one(tid);
+                    }
                 }
+                tracer.release(tid)?;
             }
-            tracer.release(tid)?;
+            if is_complete && !returns_to_payload(memory, placement, pid, &pointers)? {
+                return Ok(true);
+            }
+            if Instant::now() > end {
+                return if is_complete { Ok(false) } else { Err(io::ErrorKind::TimedOut.into()) };
+            }
+            if is_complete {
+                tracer.uncheck();
+                thread::sleep(Duration::from_millis(1));
+            }
         }
-        if is_complete && !returns_to_payload(memory, placement, pid, &pointers)? {
-            return Ok(());
-        }
-        if Instant::now() > end {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        if is_complete {
-            tracer.uncheck();
-            thread::sleep(Duration::from_millis(1));
-        }
+    };
+    match { wait }() {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(ProbeError::Held { pid }),
+        Err(source) => Err(system(pid, "wait for threads in the payload", source)),
     }
 }
 
-/// Returns whether a stack contains an address in the payload: a signal handler would return there. A word that only looks so
-/// makes us wait in vain.
+/// Returns whether a signal handler will return to the payload: whether a stack contains the registers of a signal frame with an
+/// address in it. A frame of a handler that has returned is found as well, if nothing was written over it.
 fn returns_to_payload(
     memory: &File,
     placement: &Placement,
@@ -363,12 +375,32 @@ fn returns_to_payload(
         if memory.read_exact_at(&mut bytes, from).is_err() {
             continue;
         }
-        let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word));
-        if words.any(|word| placement.contains(word)) {
+        if bytes.windows(SIGNAL_FRAME_BYTES).step_by(8).any(|frame| is_signal_frame(frame, placement, memory))
+        {
             return Ok(true);
         }
     }
     Ok(false)
+}
+
+/// Bytes of a signal frame up to the registers of segments (struct rt_sigframe in arch/x86/include/asm/sigframe.h).
+const SIGNAL_FRAME_BYTES: usize = 200;
+
+/// Returns whether this is a signal frame that continues in the payload.
+fn is_signal_frame(frame: &[u8], placement: &Placement, memory: &File) -> bool {
+    const RIP: usize = 176;
+    const CS: usize = 192;
+    const USER_CODE: u16 = 0x33;
+    /// `mov rax, 15` and `mov eax, 15`: the number of rt_sigreturn, and `syscall`.
+    const RETURNS: [&[u8]; 2] =
+        [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
+    let word = |at: usize| u64::from_ne_bytes(frame[at..at + 8].try_into().expect("eight bytes"));
+    if !placement.contains(word(RIP)) || word(CS) as u16 != USER_CODE {
+        return false;
+    }
+    let mut code = [0; 9];
+    let read = memory.read_exact_at(&mut code, word(0));
+    read.is_ok() && RETURNS.iter().any(|returns| code.starts_with(returns))
 }
 
 /// Returns the stack pointer of a blocked thread.

@@ -3,7 +3,7 @@
 //! Enters: a process. Leaves: each mapped image with its unwind table, and the code of functions. Files are opened through the
 //! process's own mappings, so containers and deleted files make no difference.
 
-use std::sync::OnceLock;
+use std::{fs::File, ops::Range, os::unix::fs::FileExt, sync::OnceLock};
 
 use dwell_image::{Image, ImageAddress, ImageError, ImageOffset, Procedure};
 use dwell_profile::Pid;
@@ -25,7 +25,11 @@ pub struct MappedImage {
     /// What is added to an image address to get the address in the process.
     pub bias: u64,
     table: OnceLock<UnwindTable>,
+    restartable: Vec<Range<u64>>,
 }
+
+/// Largest number of restartable sequences of an image.
+const SEQUENCES_MAX: u64 = 1 << 16;
 
 impl MappedImage {
     fn open(pid: Pid, mapping: Mapping) -> Result<Option<Self>, ImageError> {
@@ -34,13 +38,15 @@ impl MappedImage {
         let image = Image::open(linked).or_else(|_| Image::open(named))?;
         let Some(first) = image.address_of(ImageOffset(mapping.offset)) else { return Ok(None) };
         let bias = mapping.start.wrapping_sub(first.0);
-        Ok(Some(MappedImage { mapping, image, bias, table: OnceLock::new() }))
+        let restartable = restartable_sequences(pid, &image, bias);
+        Ok(Some(MappedImage { mapping, image, bias, table: OnceLock::new(), restartable }))
     }
 
     /// Returns the unwind table and where it is mapped. The first call makes it.
     pub fn table(&self) -> MappedTable<'_> {
         let Mapping { start, end, .. } = self.mapping;
         let make = || UnwindTable::new(&self.image.unwind_rows(), start.wrapping_sub(self.bias), end - start);
+        let end = end.min(start + u64::from(u32::MAX - 1)); // The table's addresses have 32 bits.
         MappedTable { start, end, table: self.table.get_or_init(make) }
     }
 
@@ -51,8 +57,37 @@ impl MappedImage {
 
     /// Reads the code of procedures.
     pub fn codes(&self, procedures: &[Procedure]) -> Vec<Result<FunctionCode, Refusal>> {
-        function_codes(&self.image, procedures, self.bias)
+        let mut codes = function_codes(&self.image, procedures, self.bias);
+        for code in &mut codes {
+            let overlaps = |own: Range<u64>| {
+                self.restartable.iter().any(|other| own.start < other.end && other.start < own.end)
+            };
+            if code.as_ref().is_ok_and(|code| code.ranges().any(overlaps)) {
+                *code = Err(Refusal::Restartable);
+            }
+        }
+        codes
     }
+}
+
+/// Reads where the process has restartable sequences of an image: `struct rseq_cs` in include/uapi/linux/rseq.h.
+fn restartable_sequences(pid: Pid, image: &Image, bias: u64) -> Vec<Range<u64>> {
+    const ENTRY_BYTES: u64 = 32;
+    let Some(table) = image.restartable_sequences() else { return Vec::new() };
+    let entries = ((table.end.0 - table.start.0) / ENTRY_BYTES).min(SEQUENCES_MAX);
+    let mut bytes = vec![0; (entries * ENTRY_BYTES) as usize];
+    let memory = File::open(format!("/proc/{pid}/mem"));
+    if memory.and_then(|memory| memory.read_exact_at(&mut bytes, table.start.0.wrapping_add(bias))).is_err() {
+        return std::iter::once(0..u64::MAX).collect(); // They may be anywhere.
+    }
+    let words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect::<Vec<_>>();
+    // Version and flags; start; length; where to continue.
+    words
+        .as_chunks::<4>()
+        .0
+        .iter()
+        .map(|[_, start, length, _]| *start..start.saturating_add(*length))
+        .collect()
 }
 
 /// Opens the images of a process, ascending. Files that are no images, or cannot be read, are left out: paths end there.

@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     layout::{
-        self, BUCKETS, FUNCTIONS_MAX, MISSED_KINDS, Metric, Pair, Path, Shared, THREADS_MAX, Thread,
-        WITH_BLOCKED, WITH_CPU, WITH_RETURNS, WITH_WALL,
+        self, BUCKETS, FUNCTIONS_MAX, MISSED_KINDS, Metric, PATHS_MAX, Pair, Path, Shared, THREADS_MAX,
+        Thread, WITH_BLOCKED, WITH_CPU, WITH_RETURNS, WITH_WALL,
     },
     unwind_table::UnwindTable,
 };
@@ -99,9 +99,12 @@ pub struct PathCounts {
 impl Values {
     /// Adds other values.
     pub fn add(&mut self, other: &Values) {
-        self.sum += other.sum;
+        self.sum = self.sum.saturating_add(other.sum);
         self.max = self.max.max(other.max);
-        self.buckets.iter_mut().zip(&other.buckets).for_each(|(own, other)| *own += other);
+        self.buckets
+            .iter_mut()
+            .zip(&other.buckets)
+            .for_each(|(own, other)| *own = own.saturating_add(*other));
     }
 
     /// Returns the value below which this share of the values is, within a bucket's width (a quarter of a power of two);
@@ -133,7 +136,7 @@ fn bucket_start(bucket: usize) -> u64 {
 impl PathCounts {
     /// Number of calls in progress.
     pub fn active(&self) -> u64 {
-        self.calls - self.returns - self.unwound
+        self.calls.saturating_sub(self.returns).saturating_sub(self.unwound)
     }
 }
 
@@ -145,7 +148,7 @@ pub struct Snapshot {
     /// For each function, the calls that were missed: in a signal handler that interrupted the payload, because of too many
     /// threads, of too many paths, of too many calls in progress.
     pub missed: Vec<[u64; MISSED_KINDS]>,
-    /// Returns of calls that were in progress at the beginning.
+    /// Returns of calls that were in progress at the beginning, or missed.
     pub unmatched: u64,
 }
 
@@ -154,8 +157,9 @@ pub struct SharedMemory {
     file: File,
     base: *mut u8,
     bytes: usize,
-    /// Offset of the next free byte for tables; tables come before the chunks.
+    /// Offsets of the next free byte for tables, and of the chunks, which come after them.
     tables_at: usize,
+    chunks_at: usize,
 }
 
 // SAFETY: the mapping belongs to this value; what the payload changes is read by volatile or atomic loads.
@@ -183,14 +187,16 @@ impl SharedMemory {
         let base = map(&file, bytes)?;
         let threads_at = size_of::<Shared>().next_multiple_of(64);
         let tables_at = threads_at + THREADS_MAX * size_of::<Thread>();
-        let memory = SharedMemory { file, base, bytes, tables_at: tables_at.next_multiple_of(64) };
+        let tables_at = tables_at.next_multiple_of(64);
+        let chunks_at = (tables_at + tables_bytes).next_multiple_of(CHUNK_BYTES);
+        let memory = SharedMemory { file, base, bytes, tables_at, chunks_at };
         // SAFETY: the payload does not run yet, and the file is at least as long as the structure.
         let shared = unsafe { &mut *memory.base.cast::<Shared>() };
         shared.magic = layout::MAGIC;
         shared.version = layout::VERSION;
         shared.controller = std::process::id();
         shared.bytes = bytes as u64;
-        shared.chunks = (memory.tables_at + tables_bytes).next_multiple_of(CHUNK_BYTES) as u64;
+        shared.chunks = chunks_at as u64;
         shared.threads_at = threads_at as u64;
         shared.ticks_per_ns = (f64::from(1 << 20) / ns_per_tick) as u64;
         Ok(memory)
@@ -210,7 +216,7 @@ impl SharedMemory {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no memory of probes"));
         }
         let base = map(&file, bytes)?;
-        Ok(SharedMemory { file, base, bytes, tables_at: bytes })
+        Ok(SharedMemory { file, base, bytes, tables_at: bytes, chunks_at: bytes })
     }
 
     /// The file.
@@ -260,11 +266,10 @@ impl SharedMemory {
     fn store<T: Copy>(&mut self, values: &[T]) -> io::Result<u64> {
         let at = self.tables_at.next_multiple_of(8);
         let end = at + size_of_val(values);
-        // SAFETY: the field is within the mapping.
-        if end as u64 > self.bytes as u64 {
+        if end > self.chunks_at {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        // SAFETY: the place is within the mapping, and the payload does not know it yet.
+        // SAFETY: the place is within the mapping before the chunks, and the payload does not know it yet.
         unsafe { ptr::copy_nonoverlapping(values.as_ptr(), self.base.add(at).cast(), values.len()) };
         self.tables_at = end;
         Ok(at as u64)
@@ -292,9 +297,6 @@ impl SharedMemory {
         let bits = chosen.iter().filter(|(is_on, _)| *is_on).fold(0, |bits, (_, bit)| bits | bit);
         let at = offset_of!(Shared, function) + function as usize * size_of::<layout::Function>();
         self.atomic_u32(at).store(bits, Ordering::Release);
-        if metrics.cpu {
-            self.atomic_u32(offset_of!(Shared, with_cpu)).store(1, Ordering::Release);
-        }
     }
 
     /// Reads all numbers. The paths of threads are added up.
@@ -307,7 +309,11 @@ impl SharedMemory {
             let thread_at = threads_at + thread * size_of::<Thread>();
             unmatched += self.u64(thread_at + offset_of!(Thread, unmatched));
             let mut at = self.u64(thread_at + offset_of!(Thread, first_path)) as usize;
-            while at != 0 && at + size_of::<Path>() <= self.bytes {
+            // A program that writes anywhere may have damaged it.
+            for _ in 0..PATHS_MAX {
+                if at == 0 || !at.is_multiple_of(8) || at >= self.bytes - size_of::<Path>() {
+                    break;
+                }
                 let path = self.path(at);
                 let key = (path.function, path.return_addresses.clone(), path.end);
                 match paths.entry(key) {
@@ -340,19 +346,13 @@ impl SharedMemory {
         let blocked = self.values(at + offset_of!(Path, blocked));
         let calls = word(offset_of!(Path, calls));
         let pairs_max = half(offset_of!(Path, pairs_max)) as usize;
-        let pairs_at = at + size_of::<Path>();
-        let pairs_max = pairs_max.min((self.bytes - pairs_at) / size_of::<Pair>());
-        let pairs = (0..pairs_max).map(|pair| {
-            let pair_at = pairs_at + pair * size_of::<Pair>();
-            (self.u64(pair_at), self.u64(pair_at + offset_of!(Pair, value)))
-        });
+        let addresses_at = at + size_of::<Path>() + pairs_max * size_of::<Pair>();
         let frames = half(offset_of!(Path, frames)) as usize;
+        let frames = frames.min(self.bytes.saturating_sub(addresses_at) / size_of::<u64>());
         PathCounts {
             function: half(offset_of!(Path, function)),
-            return_addresses: pairs
-                .filter(|(at, _)| at & 1 != 0)
-                .map(|(_, value)| value)
-                .take(frames)
+            return_addresses: (0..frames)
+                .map(|frame| self.u64(addresses_at + frame * size_of::<u64>()))
                 .collect(),
             end: match half(offset_of!(Path, end)) {
                 0 => PathEnd::Complete,
@@ -404,9 +404,9 @@ impl Drop for SharedMemory {
 
 impl PathCounts {
     fn add(&mut self, other: &PathCounts) {
-        self.calls += other.calls;
-        self.returns += other.returns;
-        self.unwound += other.unwound;
+        self.calls = self.calls.saturating_add(other.calls);
+        self.returns = self.returns.saturating_add(other.returns);
+        self.unwound = self.unwound.saturating_add(other.unwound);
         self.wall.add(&other.wall);
         self.cpu.add(&other.cpu);
         self.blocked.add(&other.blocked);

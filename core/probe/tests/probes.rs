@@ -2,123 +2,22 @@
 
 #![allow(unsafe_code)] // A controller is forked and killed.
 
+mod program;
+
 use std::{
-    io::{BufRead, BufReader, Write},
-    path::PathBuf,
-    process::{Child, ChildStdout, Command, Stdio},
+    io::BufReader,
+    process::{Command, Stdio},
 };
 
-use dwell_image::{Image, Procedure};
+use dwell_image::Image;
 use dwell_probe::{
-    Probes, clean,
+    clean,
     engine::Engine,
-    patch::{from_image::function_codes, function_code::FunctionCode},
-    process::procfs::mappings,
-    process_images::{MappedImage, process_images},
-    shared_memory::{Metrics, PathEnd, Snapshot},
+    patch::function_code::FunctionCode,
+    shared_memory::{Metrics, PathEnd},
 };
 use dwell_profile::Pid;
-
-/// A program of `calls.c`.
-struct Target {
-    child: Child,
-    output: BufReader<ChildStdout>,
-    program: PathBuf,
-    _folder: tempfile::TempDir,
-}
-
-impl Target {
-    fn start(arguments: &[&str]) -> Self {
-        Self::start_program("calls.c", arguments)
-    }
-
-    /// Builds a program of this folder, starts it and waits until it is ready.
-    fn start_program(source: &str, arguments: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let program = folder.path().join("program");
-        let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
-        let built = Command::new("g++")
-            .args(["-x", if source.extension().unwrap() == "c" { "c" } else { "c++" }])
-            .args(["-O2", "-fomit-frame-pointer", "-pthread", "-Wall", "-Wextra"])
-            .args([&source, &PathBuf::from("-o"), &program])
-            .status();
-        assert!(built.unwrap().success());
-        let child =
-            Command::new(&program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut child = child.unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        let mut target = Target { child, output, program, _folder: folder };
-        assert_eq!(target.line(), "ready");
-        target
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim().to_owned()
-    }
-
-    fn pid(&self) -> Pid {
-        Pid(self.child.id())
-    }
-
-    /// Lets it begin another round.
-    fn go(&mut self) {
-        self.child.stdin.as_mut().unwrap().write_all(b"x").unwrap();
-    }
-
-    /// Returns how many calls it has made, and how many of them longjmp ended, after the round.
-    fn counts(&mut self) -> [u64; 2] {
-        let line = self.line();
-        let mut numbers = line.split(' ').map(|number| number.parse().unwrap());
-        [numbers.next().unwrap(), numbers.next().unwrap()]
-    }
-
-    /// Returns the address that its image addresses are relative to.
-    fn bias(&self) -> u64 {
-        let path = self.program.to_str().unwrap();
-        mappings(self.pid()).unwrap().iter().find(|mapping| mapping.path == path).unwrap().start
-    }
-
-    fn code(&self, image: &Image, name: &str) -> FunctionCode {
-        let procedures: Vec<Procedure> = image.procedures().iter().filter(|p| p.name() == name).collect();
-        function_codes(image, &procedures, self.bias()).pop().unwrap().unwrap()
-    }
-
-    /// Attaches with the unwind tables of all its images.
-    fn attach(&self) -> Probes {
-        let images = process_images(self.pid()).unwrap();
-        let tables: Vec<_> = images.iter().map(MappedImage::table).collect();
-        Probes::attach(self.pid(), &tables).unwrap()
-    }
-
-    /// Returns where functions are in the process.
-    fn addresses(&self, names: &[&str]) -> Vec<u64> {
-        let image = Image::open(&self.program).unwrap();
-        let bias = self.bias();
-        let address = |name: &&str| image.procedures().iter().find(|p| p.name() == **name).unwrap().address.0;
-        names.iter().map(|name| address(name) + bias).collect()
-    }
-
-    /// Returns whether anything of probes is mapped.
-    fn has_probes(&self) -> bool {
-        mappings(self.pid()).unwrap().iter().any(|mapping| mapping.path.contains("dwell"))
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-const ALL: Metrics = Metrics { returns: true, wall: true, cpu: true, blocked: true };
-
-fn totals(snapshot: &Snapshot) -> [u64; 4] {
-    let sum = |of: fn(&dwell_probe::shared_memory::PathCounts) -> u64| snapshot.paths.iter().map(of).sum();
-    [sum(|p| p.calls), sum(|p| p.returns), sum(|p| p.unwound), sum(|p| p.active())]
-}
+use program::{ALL, Target, totals};
 
 #[test]
 fn calls_and_paths_are_exact() {

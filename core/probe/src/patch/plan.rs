@@ -53,6 +53,9 @@ pub enum Refusal {
     /// Its exception tables cannot be read.
     #[error("its exception tables cannot be read")]
     UnknownLandingPads,
+    /// The kernel restarts a part of it if the thread is switched there, which a moved instruction would not be part of.
+    #[error("it has a restartable sequence (rseq)")]
+    Restartable,
     /// It jumps into too many others.
     #[error("its code is in too many pieces")]
     Scattered,

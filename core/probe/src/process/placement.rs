@@ -3,18 +3,18 @@
 //! Enters: addresses. Leaves: the same as bytes in the shared memory, from which another process can undo everything if the one that
 //! probes was killed ([`Journal::read`]). Never here: what the payload records.
 
-use std::{fs::File, io, os::unix::fs::FileExt};
+use std::{collections::BTreeSet, fs::File, io, mem::offset_of, os::unix::fs::FileExt};
 
 use dwell_profile::Pid;
 
 use super::{
     installation::{AREA_BYTES, AREAS_MAX, PAGE, Worker, is_ours},
     patcher::Change,
-    procfs::mappings,
+    procfs::{Mapping, mappings},
     tracer::Tracer,
 };
 use crate::{
-    layout::{self, JOURNAL_BYTES, Shared},
+    layout::{self, JOURNAL_BYTES, Shared, THREADS_MAX, Thread},
     patch::plan::JUMP_BYTES,
 };
 
@@ -40,10 +40,12 @@ impl Placement {
     }
 
     /// Unmaps everything. No thread may be in the payload, and no function may be patched.
-    pub fn unmap(&self, tracer: &mut Tracer) -> io::Result<()> {
+    pub fn unmap(&self, tracer: &mut Tracer, pid: Pid, memory: &File) -> io::Result<()> {
+        let pages = self.perf_pages(pid, memory)?;
         let mut worker = Worker::begin(tracer, self.syscall_at)?;
         let mut parts: Vec<(u64, u64)> = self.areas.iter().map(|start| (*start, AREA_BYTES)).collect();
         parts.push((self.gate, PAGE));
+        parts.extend(pages.into_iter().map(|page| (page, PAGE)));
         // The areas that were not moved away follow the shared memory.
         let moved = self.areas.len() as u64;
         if moved < AREAS_MAX {
@@ -57,6 +59,28 @@ impl Placement {
         });
         worker.end()?;
         unmapped
+    }
+}
+
+impl Placement {
+    /// Returns the pages of perf events that the payload has mapped.
+    fn perf_pages(&self, pid: Pid, memory: &File) -> io::Result<Vec<u64>> {
+        let word = |offset: usize| {
+            let mut bytes = [0; size_of::<u64>()];
+            memory
+                .read_exact_at(&mut bytes, self.shared_at + offset as u64)
+                .map(|()| u64::from_ne_bytes(bytes))
+        };
+        let threads = word(offset_of!(Shared, threads))? as u32 as usize;
+        let threads_at = word(offset_of!(Shared, threads_at))? as usize;
+        let page = |thread| word(threads_at + thread * size_of::<Thread>() + offset_of!(Thread, page));
+        let pages: BTreeSet<u64> = (0..threads.min(THREADS_MAX)).map(page).collect::<io::Result<_>>()?;
+        // Only those that are such pages: the program could have written there.
+        let is_page = |mapping: &Mapping| {
+            let is_event = mapping.path.starts_with("anon_inode:[perf_event]");
+            is_event && mapping.end - mapping.start == PAGE && pages.contains(&mapping.start)
+        };
+        Ok(mappings(pid)?.iter().filter(|mapping| is_page(mapping)).map(|mapping| mapping.start).collect())
     }
 }
 
@@ -97,15 +121,15 @@ impl Journal {
         let mappings = mappings(pid)?;
         let ours = mappings.iter().filter(|mapping| is_ours(mapping) && mapping.offset == 0);
         for mapping in ours {
-            let mut header = vec![0; std::mem::offset_of!(Shared, map)];
+            let mut header = vec![0; offset_of!(Shared, map)];
             memory.read_exact_at(&mut header, mapping.start)?;
             let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
-            let version = word(std::mem::offset_of!(Shared, version));
+            let version = word(offset_of!(Shared, version));
             if word(0) != layout::MAGIC || version as u32 != layout::VERSION {
                 continue;
             }
             let mut bytes = vec![0; JOURNAL_BYTES];
-            memory.read_exact_at(&mut bytes, mapping.start + std::mem::offset_of!(Shared, journal) as u64)?;
+            memory.read_exact_at(&mut bytes, mapping.start + offset_of!(Shared, journal) as u64)?;
             return Ok(Journal::parse(&bytes, (version >> 32) as u32));
         }
         Ok(None)
