@@ -1,9 +1,9 @@
-//! Exit status of `dwell record -- CMD`. It is the status of CMD, so that a caller that runs a program through Dwell sees
+//! Exit status of `dwell record -- CMD` and `dwell callpaths … -- CMD`. It is the status of CMD, so that a caller that runs a program through Dwell sees
 //! how the program ended.
 //!
 //! | status | what happened |
 //! | --- | --- |
-//! | CMD's own, 128+n for signal n | CMD ran and ended; its recording exists |
+//! | CMD's own, 128+n for signal n | CMD ran and ended; its recording exists, its calls were shown |
 //! | 0 | the same, or CMD goes on after `--duration` |
 //! | 125 | Dwell itself failed, before CMD or after it |
 //! | 126, 127 | CMD cannot be executed; there is no such program |
@@ -19,7 +19,7 @@ use std::{
 
 use dwell_collect::CollectError;
 
-use crate::args::Verb;
+use crate::args::{CallpathsArgs, RecordArgs, Verb};
 
 const OWN_FAILURE: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
@@ -33,10 +33,14 @@ pub fn of_command(status: ExitStatus) -> ExitCode {
     ExitCode::from(status.code().map(|code| code as u8).or_else(signal).unwrap_or(OWN_FAILURE))
 }
 
-/// Returns the exit status for a failure. For `record -- CMD` it is 125, 126 or 127 (see the table above); otherwise 1.
+/// Returns the exit status for a failure. For verbs that run a CMD it is 125, 126 or 127 (see the table above); otherwise 1.
 pub fn of_failure(verb: &Verb, error: &anyhow::Error) -> ExitCode {
     match verb {
-        Verb::Record(args) if !args.command.is_empty() => ExitCode::from(of_failed_command(error)),
+        Verb::Record(RecordArgs { command, .. }) | Verb::Callpaths(CallpathsArgs { command, .. })
+            if !command.is_empty() =>
+        {
+            ExitCode::from(of_failed_command(error))
+        }
         _ => ExitCode::FAILURE,
     }
 }

@@ -81,7 +81,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let done = match &cli.verb {
         Verb::Record(args) => return collect::record(&db()?, args, cli.json),
         Verb::Daemon(args) => daemon::daemon(&db()?, args),
-        Verb::Callpaths(args) => callpaths::run(args, cli.json),
+        Verb::Callpaths(args) => return callpaths::run(args, cli.json),
         Verb::Status(args) => daemon::status(&db()?, args, cli.json),
         Verb::Flush => daemon::flush(&db()?, cli.json),
         Verb::Epoch(verb) => epochs::run(&db()?, verb, cli.json),

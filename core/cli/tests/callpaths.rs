@@ -136,3 +136,59 @@ fn what_cannot_be_probed_is_one_clear_line() {
         assert_eq!(scratch.dwell(wrong).status, Some(2));
     }
 }
+
+/// Number of calls of fib() that fib(n) makes, with its own.
+fn fib_calls(n: u32) -> u64 {
+    if n < 2 { 1 } else { 1 + fib_calls(n - 1) + fib_calls(n - 2) }
+}
+
+#[test]
+fn a_command_is_counted_from_its_first_call() {
+    let scratch = Scratch::new();
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../probe/tests/command.c");
+    let build = |name: &str, option: &str| {
+        let program = scratch.path(name);
+        let built = Command::new("gcc").args(["-O1", "-g", option, "-o"]).arg(&program).arg(&source).status();
+        assert!(built.unwrap().success());
+        program.to_str().unwrap().to_owned()
+    };
+    let (shared, fixed) = (build("shared", "-fPIE"), build("static", "-static"));
+    let run = |options: &[&str], command: &[&str]| {
+        let all = [&["callpaths", "-m", "calls,cpu", "--json"], options, &["--"], command].concat();
+        scratch.dwell(&all)
+    };
+    let calls = |stdout: &str, number: usize| {
+        let answer: Value = serde_json::from_str(stdout.lines().last().unwrap()).unwrap();
+        assert_eq!(answer["functions"][number]["missed"], 0);
+        answer["functions"][number]["calls"].as_u64().unwrap()
+    };
+    // Many paths of a recursive function are counted together.
+    for (program, n) in [(&shared, 20), (&fixed, 12)] {
+        let done = run(&["fib", "early"], &[program, &n.to_string()]);
+        assert_eq!(done.status, Some(3), "{done:?}");
+        assert_eq!([0, 1].map(|number| calls(&done.stdout, number)), [fib_calls(n) + fib_calls(5), 1]);
+    }
+    // The program that is meant is executed by another one, and executes a third.
+    let done = run(&["early"], &["env", "A=1", &shared, "3", "sh", "-c", "sleep 0.3; kill -TERM $$"]);
+    assert_eq!((done.status, calls(&done.stdout, 0)), (Some(128 + 15), 1), "{done:?}");
+    assert!(
+        done.stderr.contains("env: no function early") && done.stderr.contains("executed another program")
+    );
+    for (words, status, message) in [
+        (&["/no/such/program"][..], 127, "No such file"),
+        (&["sh", "-c", "exit 4"], 125, "no program of the command has the functions"),
+    ] {
+        let failed = run(&["early"], words);
+        assert_eq!(failed.status, Some(status), "{failed:?}");
+        assert!(failed.stderr.contains(message), "{failed:?}");
+    }
+}
+
+#[test]
+fn a_command_goes_on_after_the_duration() {
+    let begin = std::time::Instant::now();
+    let mut dwell = Command::new(env!("CARGO_BIN_EXE_dwell"));
+    dwell.args(["callpaths", "--duration", "0.2", "nanosleep", "--", "sleep", "3"]);
+    let status = dwell.stdout(Stdio::null()).status().unwrap();
+    assert!(status.success() && begin.elapsed().as_secs() < 3);
+}

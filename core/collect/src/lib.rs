@@ -44,6 +44,7 @@ pub use run::{
 pub use source::{Backend, BackendChoice, Rate, events::known_names as known_events, records};
 pub use sys::{
     alarm::{Alarm, Signals, keep_switches_watched},
+    command::PausedCommand,
     heap::keep_peak_small,
     inherited::take as take_inherited_fd,
 };

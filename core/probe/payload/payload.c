@@ -34,41 +34,34 @@ static u64 allocate(struct shared *s, struct thread *t, u64 bytes)
 	return here;
 }
 
-/* Returns the offset of the path of this call, which is looked up by walking the stack; 0 if memory is full. */
-static __attribute__((noinline)) u64 find_path(struct shared *s, struct thread *t, u64 slot, u64 rbp, u32 function)
+/* Returns the offset of the path that was walked; 0 if there is no room for a new one. */
+static u64 store_path(struct shared *s, struct thread *t, struct walk *w, u32 function, u32 paths_max)
 {
-	struct walk w = { .hash = function + 1, .rbp = rbp };
 	struct path *path;
 	u64 offset, place, *address;
 
-	if (slot < t->readable_from || slot >= t->readable_to) {
-		t->readable_from = slot & -PAGE; /* Another stack. */
-		t->readable_to = t->readable_from + PAGE;
-	}
-	walk_stack(s, t, slot, &w);
-	w.hash = (w.hash ^ w.end) * 0xff51afd7ed558ccdul;
-	for (place = w.hash >> 32;; place++) {
+	for (place = w->hash >> 32;; place++) {
 		place %= PATHS_MAX * 2;
 		offset = t->table[place];
 		if (!offset)
 			break;
 		path = at(s, offset);
-		if (path->hash == w.hash && path->function == function && path->frames == w.frames)
-			goto found;
+		if (path->hash == w->hash && path->function == function && path->frames == w->frames)
+			return offset;
 	}
-	if (t->paths == PATHS_MAX)
+	if (t->paths >= paths_max)
 		return 0;
-	offset = allocate(s, t, sizeof(*path) + w.pairs * sizeof(struct pair) + w.frames * sizeof(u64));
+	offset = allocate(s, t, sizeof(*path) + w->pairs * sizeof(struct pair) + w->frames * sizeof(u64));
 	if (!offset)
 		return 0;
 	path = at(s, offset);
-	path->hash = w.hash;
+	path->hash = w->hash;
 	path->function = function;
-	path->end = w.end;
-	path->frames = w.frames;
-	path->pairs_max = w.pairs;
-	address = (u64 *)&path->pair[w.pairs];
-	for (u32 i = 0; i < w.pairs; i++)
+	path->end = w->end;
+	path->frames = w->frames;
+	path->pairs_max = w->pairs;
+	address = (u64 *)&path->pair[w->pairs];
+	for (u32 i = 0; i < w->pairs; i++)
 		if (t->scratch[i].at & 1)
 			*address++ = t->scratch[i].value;
 	path->next = t->first_path;
@@ -76,7 +69,32 @@ static __attribute__((noinline)) u64 find_path(struct shared *s, struct thread *
 	t->first_path = offset;
 	t->paths++;
 	t->table[place] = offset;
-found:
+	return offset;
+}
+
+/* Returns the offset of the path of this call, which is looked up by walking the stack; 0 if memory is full. */
+static __attribute__((noinline)) u64 find_path(struct shared *s, struct thread *t, u64 slot, u64 rbp, u32 function)
+{
+	struct walk w = { .hash = function + 1, .rbp = rbp };
+	struct path *path;
+	u64 offset;
+
+	if (slot < t->readable_from || slot >= t->readable_to) {
+		t->readable_from = slot & -PAGE; /* Another stack. */
+		t->readable_to = t->readable_from + PAGE;
+	}
+	walk_stack(s, t, slot, &w);
+	w.hash = (w.hash ^ w.end) * 0xff51afd7ed558ccdul;
+	offset = store_path(s, t, &w, function, PATHS_MAX);
+	if (!offset) {
+		w.frames = w.pairs = 0;
+		w.end = END_OTHERS;
+		w.hash = (function + 1) * 0xff51afd7ed558ccdul;
+		offset = store_path(s, t, &w, function, PATHS_MAX + FUNCTIONS_MAX);
+		if (!offset)
+			return 0;
+	}
+	path = at(s, offset);
 	path->pairs = 0; /* Not to be compared while it changes. */
 	path->base = w.base;
 	if (w.pairs <= path->pairs_max) {

@@ -25,7 +25,7 @@ typedef int i32;
 #define PAIRS_MAX (2 * DEPTH_MAX)
 #define LOOKUPS 256	/* Recent paths of a thread, in sets of WAYS. */
 #define WAYS 4
-#define PATHS_MAX 4096	/* Paths of a thread. */
+#define PATHS_MAX 4096	/* Paths of a thread, and one for all others of each function. */
 #define CHUNK_BYTES 65536
 #define BUCKETS 192	/* Of a histogram: four for each power of two. */
 
@@ -39,7 +39,7 @@ typedef int i32;
 enum missed { MISSED_BUSY, MISSED_THREADS, MISSED_MEMORY, MISSED_FRAMES, MISSED_KINDS };
 
 /* Why a path ends. */
-enum end { END_COMPLETE, END_UNKNOWN_CODE, END_TOO_DEEP, END_UNREADABLE };
+enum end { END_COMPLETE, END_UNKNOWN_CODE, END_TOO_DEEP, END_UNREADABLE, END_OTHERS };
 
 struct gate {
 	u64 shared; /* Address of struct shared in the program; 0: switched off. */

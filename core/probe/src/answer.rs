@@ -61,7 +61,7 @@ pub struct FunctionCalls {
 /// A way on which a function was called.
 #[derive(Clone, Debug, Serialize)]
 pub struct CallPath {
-    /// The frames from the outermost to the call site.
+    /// The frames from the outermost to the call site; none: all other paths together, since there were too many.
     pub frames: Vec<CallFrame>,
     /// Whether the first frame is the outermost one of its thread. If not, the stack could not be read further.
     pub is_complete: bool,

@@ -16,6 +16,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     Probes,
+    process::{
+        launch::{Launch, let_go},
+        patcher::Change,
+        procfs,
+    },
     process_images::{MappedImage, process_images},
     shared_memory::{Metrics, SharedMemory, Snapshot},
 };
@@ -33,6 +38,12 @@ enum Request {
     Add { addresses: Vec<u64>, metrics: Metrics },
     /// Remove everything.
     Remove,
+    /// Follow a process to its next exec. If it is held, it goes on.
+    Follow { pid: Pid },
+    /// Wait until it has loaded a program.
+    AwaitProgram,
+    /// Let it run.
+    LetGo,
 }
 
 /// What it did.
@@ -44,6 +55,12 @@ enum Answer {
     Added { functions: Vec<Result<u32, String>>, stopped_ns: u64 },
     /// All probes are removed.
     Removed { stopped_ns: u64 },
+    /// The process is followed.
+    Following,
+    /// It has loaded a program and is held, or it has ended.
+    Program { is_held: bool },
+    /// It runs.
+    Running,
     /// Nothing was done.
     Failed(String),
 }
@@ -121,6 +138,31 @@ impl Engine {
         }
     }
 
+    /// Follows a process, which is about to execute a program or is held, to its next exec.
+    pub fn follow(&mut self, pid: Pid) -> io::Result<()> {
+        match self.ask(&Request::Follow { pid })? {
+            Answer::Following => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Waits until the process that is followed has loaded a program and its libraries, and holds it there: nothing of the program
+    /// has run. Returns `false` if the process has ended instead.
+    pub fn await_program(&mut self) -> io::Result<bool> {
+        match self.ask(&Request::AwaitProgram)? {
+            Answer::Program { is_held } => Ok(is_held),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Lets the process that is held run.
+    pub fn let_go(&mut self) -> io::Result<()> {
+        match self.ask(&Request::LetGo)? {
+            Answer::Running => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
     fn note(&mut self, stopped_ns: u64) {
         self.stopped = self.stopped.max(Duration::from_nanos(stopped_ns));
     }
@@ -164,15 +206,19 @@ fn receive<T: DeserializeOwned>(channel: &mut impl BufRead) -> io::Result<T> {
 fn serve(channel: UnixStream) -> ! {
     set_up();
     let mut reader = BufReader::new(channel);
-    let mut attached: Option<Attached> = None;
+    let mut state = State::default();
     while let Ok(request) = receive::<Request>(&mut reader) {
-        let answer = answer(request, &mut attached).unwrap_or_else(Answer::Failed);
+        let answer = state.answer(request).unwrap_or_else(Answer::Failed);
         if send(reader.get_mut(), &answer).is_err() {
             break;
         }
     }
+    if state.launch.is_some() {
+        let _ = state.await_program();
+    }
+    let _ = state.let_go();
     let end = Instant::now() + REMOVAL;
-    while attached.as_mut().is_some_and(|attached| attached.remove().is_err()) && Instant::now() < end {
+    while state.attached.as_mut().is_some_and(|attached| attached.remove().is_err()) && Instant::now() < end {
         std::thread::sleep(REMOVAL_EVERY);
     }
     // SAFETY: ends this process without running anything of the parent's.
@@ -203,24 +249,67 @@ impl Attached {
     }
 }
 
-fn answer(request: Request, attached: &mut Option<Attached>) -> Result<Answer, String> {
-    match (request, &mut *attached) {
-        (Request::Attach { pid }, None) => {
-            let images = process_images(pid).map_err(|error| error.to_string())?;
-            let tables: Vec<_> = images.iter().map(MappedImage::table).collect();
-            let probes = Probes::attach(pid, &tables).map_err(|error| error.to_string())?;
-            let descriptor = probes.file().as_raw_fd();
-            let stopped_ns = probes.stopped_max().as_nanos() as u64;
-            *attached = Some(Attached { images, probes });
-            Ok(Answer::Attached { descriptor, stopped_ns })
+/// What the engine has in hand.
+#[derive(Default)]
+struct State {
+    attached: Option<Attached>,
+    /// The process that is followed.
+    launch: Option<(Pid, Launch)>,
+    /// The process that is held, and how.
+    held: Option<(Pid, Change)>,
+}
+
+impl State {
+    fn answer(&mut self, request: Request) -> Result<Answer, String> {
+        match (request, &mut self.attached) {
+            (Request::Follow { pid }, _) => self.follow(pid),
+            (Request::AwaitProgram, _) => self.await_program(),
+            (Request::LetGo, _) => self.let_go(),
+            (Request::Attach { pid }, None) => self.attach(pid),
+            (Request::Attach { .. }, Some(_)) => Err("a process is attached already".to_owned()),
+            (Request::Add { addresses, metrics }, Some(attached)) => {
+                let functions = attached.add(&addresses, metrics)?;
+                let stopped_ns = attached.probes.stopped_max().as_nanos() as u64;
+                Ok(Answer::Added { functions, stopped_ns })
+            }
+            (Request::Remove, Some(attached)) => Ok(Answer::Removed { stopped_ns: attached.remove()? }),
+            (Request::Add { .. } | Request::Remove, None) => Err("no process is attached".to_owned()),
         }
-        (Request::Add { addresses, metrics }, Some(attached)) => {
-            let functions = attached.add(&addresses, metrics)?;
-            Ok(Answer::Added { functions, stopped_ns: attached.probes.stopped_max().as_nanos() as u64 })
+    }
+
+    fn attach(&mut self, pid: Pid) -> Result<Answer, String> {
+        let images = process_images(pid).map_err(|error| error.to_string())?;
+        let tables: Vec<_> = images.iter().map(MappedImage::table).collect();
+        let probes = Probes::attach(pid, &tables).map_err(|error| error.to_string())?;
+        let descriptor = probes.file().as_raw_fd();
+        let stopped_ns = probes.stopped_max().as_nanos() as u64;
+        self.attached = Some(Attached { images, probes });
+        Ok(Answer::Attached { descriptor, stopped_ns })
+    }
+
+    fn follow(&mut self, pid: Pid) -> Result<Answer, String> {
+        let hold = self.held.as_ref().map(|(_, hold)| hold.clone());
+        let launch = Launch::follow(pid, hold);
+        let launch = launch.map_err(|error| format!("cannot follow process {pid}: {error}"))?;
+        (self.launch, self.held) = (Some((pid, launch)), None);
+        Ok(Answer::Following)
+    }
+
+    fn await_program(&mut self) -> Result<Answer, String> {
+        let (pid, launch) = self.launch.take().ok_or("no process is followed")?;
+        let held =
+            launch.wait().map_err(|error| format!("cannot follow process {pid} to its program: {error}"))?;
+        let is_held = held.is_some();
+        self.held = held.map(|hold| (pid, hold));
+        Ok(Answer::Program { is_held })
+    }
+
+    fn let_go(&mut self) -> Result<Answer, String> {
+        let (pid, hold) = self.held.take().ok_or("no process is held")?;
+        match let_go(pid, &hold) {
+            Err(error) if !procfs::is_over(pid) => Err(format!("cannot let process {pid} run: {error}")),
+            _ => Ok(Answer::Running),
         }
-        (Request::Remove, Some(attached)) => Ok(Answer::Removed { stopped_ns: attached.remove()? }),
-        (Request::Attach { .. }, Some(_)) => Err("a process is attached already".to_owned()),
-        (_, None) => Err("no process is attached".to_owned()),
     }
 }
 

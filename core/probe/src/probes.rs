@@ -165,11 +165,11 @@ impl Probes {
         self.installation.shared.file()
     }
 
-    /// Removes all probes and the payload, if that was not done before. A process that has ended needs no removal. The numbers
-    /// can still be read.
+    /// Removes all probes and the payload, if that was not done before. A process that has ended, or has executed another program,
+    /// needs no removal. The numbers can still be read.
     pub fn remove(&mut self) -> Result<(), ProbeError> {
         match self.remove_from_process() {
-            Err(_) if procfs::is_over(self.pid) => Ok(()),
+            Err(_) if procfs::is_over(self.pid) || self.installation.is_gone() => Ok(()),
             removed => removed,
         }
     }

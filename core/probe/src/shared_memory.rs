@@ -60,6 +60,8 @@ pub enum PathEnd {
     TooDeep,
     /// The stack cannot be read there.
     Unreadable,
+    /// This is all other paths of the function, since there are too many.
+    Others,
 }
 
 /// The values of a metric.
@@ -310,7 +312,7 @@ impl SharedMemory {
             unmatched += self.u64(thread_at + offset_of!(Thread, unmatched));
             let mut at = self.u64(thread_at + offset_of!(Thread, first_path)) as usize;
             // A program that writes anywhere may have damaged it.
-            for _ in 0..PATHS_MAX {
+            for _ in 0..PATHS_MAX + FUNCTIONS_MAX {
                 if at == 0 || !at.is_multiple_of(8) || at >= self.bytes - size_of::<Path>() {
                     break;
                 }
@@ -358,7 +360,8 @@ impl SharedMemory {
                 0 => PathEnd::Complete,
                 1 => PathEnd::UnknownCode,
                 2 => PathEnd::TooDeep,
-                _ => PathEnd::Unreadable,
+                3 => PathEnd::Unreadable,
+                _ => PathEnd::Others,
             },
             calls,
             returns,

@@ -1,14 +1,14 @@
 //! The arguments of `dwell callpaths`.
 
-use std::time::Duration;
+use std::{ffi::OsString, time::Duration};
 
 use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
 pub struct CallpathsArgs {
     /// The running program.
-    #[arg(short, long, value_name = "PID")]
-    pub pid: u32,
+    #[arg(short, long, value_name = "PID", required_unless_present = "command", conflicts_with = "command")]
+    pub pid: Option<u32>,
     /// What to measure at each call: `calls`, time on the clock (`wall`), on the CPU (`cpu`), and off it (`blocked`).
     #[arg(short, long, value_name = "METRIC", value_delimiter = ',', default_value = "calls,wall")]
     pub metric: Vec<Metric>,
@@ -18,12 +18,18 @@ pub struct CallpathsArgs {
     /// Also show the numbers so far after each interval. With --json, one object a line.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub interval: Option<Duration>,
+    /// Number of call paths of a function in the table; 0 for all. --json has all.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub limit: usize,
     /// Remove the probes that a killed `dwell` left in the program.
-    #[arg(long, conflicts_with_all = ["function", "metric", "duration", "interval"])]
+    #[arg(long, conflicts_with_all = ["function", "metric", "duration", "interval", "limit", "command"])]
     pub clean: bool,
     /// Functions: `NAME`, `IMAGE:NAME`, with `*` and `?` for any text and any character.
     #[arg(required_unless_present = "clean", value_name = "FUNCTION")]
     pub function: Vec<String>,
+    /// Command to run: its calls are counted from the first one on.
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
 }
 
 /// What is measured at a call.

@@ -48,6 +48,12 @@ pub fn is_ours(mapping: &Mapping) -> bool {
     mapping.path.strip_prefix("/memfd:").is_some_and(|name| name.starts_with(NAME))
 }
 
+/// Returns whether a process's memory, which has something at this address, is gone: the process has ended or executed another
+/// program since `memory` was opened.
+pub fn is_gone(memory: &File, address: u64) -> bool {
+    !memory.read_at(&mut [0], address).is_ok_and(|bytes| bytes > 0)
+}
+
 /// Our mapping of an area of code.
 struct Area {
     ours: *mut u8,
@@ -113,6 +119,11 @@ impl Installation {
         let installation = Installation { pid, shared, memory, placement, areas: Vec::new() };
         installation.write_journal(&[])?;
         Ok(installation)
+    }
+
+    /// Returns whether the program that it is in has ended or was replaced by another one.
+    pub fn is_gone(&self) -> bool {
+        is_gone(&self.memory, self.placement.gate)
     }
 
     /// Lets the payload record.

@@ -1,6 +1,7 @@
 //! The process that is probed: its threads, its memory, and what is written to it.
 
 pub mod installation;
+pub mod launch;
 pub mod patcher;
 pub mod payload;
 pub mod placement;

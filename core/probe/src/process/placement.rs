@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fs::File, io, mem::offset_of, os::unix::fs::Fil
 use dwell_profile::Pid;
 
 use super::{
-    installation::{AREA_BYTES, AREAS_MAX, PAGE, Worker, is_ours},
+    installation::{AREA_BYTES, AREAS_MAX, PAGE, Worker, is_gone, is_ours},
     patcher::Change,
     procfs::{Mapping, mappings},
     tracer::Tracer,
@@ -43,6 +43,10 @@ impl Placement {
     pub fn unmap(&self, tracer: &mut Tracer, pid: Pid, memory: &File) -> io::Result<()> {
         let pages = self.perf_pages(pid, memory)?;
         let mut worker = Worker::begin(tracer, self.syscall_at)?;
+        if is_gone(memory, self.gate) {
+            worker.end()?;
+            return Err(io::Error::from_raw_os_error(libc::ESRCH)); // It has executed another program meanwhile.
+        }
         let mut parts: Vec<(u64, u64)> = self.areas.iter().map(|start| (*start, AREA_BYTES)).collect();
         parts.push((self.gate, PAGE));
         parts.extend(pages.into_iter().map(|page| (page, PAGE)));

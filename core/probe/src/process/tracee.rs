@@ -29,6 +29,13 @@ impl Tracee {
         Ok(tracee)
     }
 
+    /// Begins to trace a process with one thread, which continues to run and stops when it has executed a program.
+    pub fn seize_at_exec(tid: Tid) -> io::Result<Tracee> {
+        let tracee = Tracee { tid };
+        tracee.request(libc::PTRACE_SEIZE, 0, libc::PTRACE_O_TRACEEXEC as usize)?;
+        Ok(tracee)
+    }
+
     /// Continues the stopped thread, which takes this signal (0: none).
     pub fn resume(self, signal: libc::c_int) -> io::Result<()> {
         self.request(libc::PTRACE_CONT, 0, signal as usize).map(drop)
@@ -51,12 +58,17 @@ impl Tracee {
 
     /// Waits until the thread stops.
     pub fn wait_for_stop(self) -> io::Result<()> {
+        self.next_stop()?.map(drop).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
+    }
+
+    /// Waits until the thread stops, and returns the event (`PTRACE_EVENT_…`, 0: a signal) and the signal; `None` if it ended.
+    pub fn next_stop(self) -> io::Result<Option<(libc::c_int, libc::c_int)>> {
         let mut status = 0;
         // SAFETY: the kernel writes the live status.
         match unsafe { libc::waitpid(self.tid.0 as libc::pid_t, &raw mut status, libc::__WALL) } {
             -1 => Err(io::Error::last_os_error()),
-            _ if libc::WIFSTOPPED(status) => Ok(()),
-            _ => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+            _ if libc::WIFSTOPPED(status) => Ok(Some((status >> 16, libc::WSTOPSIG(status)))),
+            _ => Ok(None),
         }
     }
 
@@ -137,14 +149,8 @@ impl Tracee {
 
     /// Waits until the thread stops, and returns whether it enters or leaves a system call.
     fn is_at_call(self) -> io::Result<bool> {
-        let mut status = 0;
-        // SAFETY: the kernel writes the live status.
-        let waited = unsafe { libc::waitpid(self.tid.0 as libc::pid_t, &raw mut status, libc::__WALL) };
-        match waited {
-            -1 => Err(io::Error::last_os_error()),
-            _ if libc::WIFSTOPPED(status) => Ok(libc::WSTOPSIG(status) == libc::SIGTRAP | 0x80),
-            _ => Err(io::Error::from_raw_os_error(libc::ESRCH)),
-        }
+        let stop = self.next_stop()?.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+        Ok(stop.1 == libc::SIGTRAP | 0x80)
     }
 
     fn request(self, request: libc::c_uint, address: usize, data: usize) -> io::Result<libc::c_long> {
