@@ -239,7 +239,9 @@ fn count(
         }
     }
     let elapsed = begin.elapsed();
-    if !procfs::is_over(pid) && is_gone(&memory, anywhere) {
+    // A process that is about to end has no memory either.
+    let has_memory = procfs::mappings(pid).is_ok_and(|mappings| !mappings.is_empty());
+    if has_memory && is_gone(&memory, anywhere) {
         complain(&format!("process {pid} executed another program, whose calls are not counted"));
     }
     let is_over = !stop.is_requested() && args.duration.is_some_and(|longest| elapsed >= longest);

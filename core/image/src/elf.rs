@@ -131,6 +131,18 @@ impl Elf {
         Some(ImageAddress(segment.address.wrapping_add(offset.0 - segment.offset)))
     }
 
+    /// Returns the address of the page at `offset`, which an executable segment is mapped from: the first page of a segment may also
+    /// be the last one of another segment, at another address.
+    pub(crate) fn address_of_code_page(&self, offset: ImageOffset) -> Option<ImageAddress> {
+        const PAGE: u64 = 4096;
+        let code = self.segments.iter().filter(|segment| segment.executable);
+        let mut within = code.filter(|s| {
+            s.offset & !(PAGE - 1) <= offset.0 && offset.0 < s.offset.saturating_add(s.file_size)
+        });
+        let segment = within.next()?;
+        Some(ImageAddress(segment.address.wrapping_sub(segment.offset).wrapping_add(offset.0)))
+    }
+
     pub(crate) fn offset_of(&self, address: ImageAddress) -> Option<ImageOffset> {
         let segment = self.segment_at(address.0)?;
         Some(ImageOffset(segment.offset.wrapping_add(address.0 - segment.address)))

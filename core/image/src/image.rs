@@ -163,6 +163,12 @@ impl Image {
         self.elf().is_code(address.0).then_some(address)
     }
 
+    /// Returns the address that the page at `offset` in the file has in an executable mapping, before relocation; `None` if no code
+    /// is mapped from there.
+    pub fn address_of_code_page(&self, offset: ImageOffset) -> Option<ImageAddress> {
+        self.elf().address_of_code_page(offset)
+    }
+
     /// Returns the offset in the file of the byte that is loaded at `address`; `None` if no byte of the file is (`.bss`).
     pub fn offset_of(&self, address: ImageAddress) -> Option<ImageOffset> {
         match self.text {

@@ -36,7 +36,7 @@ impl MappedImage {
         let linked = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
         let named = format!("/proc/{pid}/root{}", mapping.path);
         let image = Image::open(linked).or_else(|_| Image::open(named))?;
-        let Some(first) = image.address_of(ImageOffset(mapping.offset)) else { return Ok(None) };
+        let Some(first) = image.address_of_code_page(ImageOffset(mapping.offset)) else { return Ok(None) };
         let bias = mapping.start.wrapping_sub(first.0);
         let restartable = restartable_sequences(pid, &image, bias);
         Ok(Some(MappedImage { mapping, image, bias, table: OnceLock::new(), restartable }))
