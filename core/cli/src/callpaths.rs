@@ -17,11 +17,11 @@ use std::{
 use anyhow::Context as _;
 use dwell_collect::{CollectError, PausedCommand, Stop};
 use dwell_probe::{
-    answer::{CallPaths, Context},
+    answer::{CallPaths, Context, ProcessCalls},
     calibration::calibrate,
     clean,
     engine::Engine,
-    functions::{Found, find},
+    functions::{FindError, Found, find},
     process::{installation::is_gone, procfs},
     process_images::{MappedImage, process_images},
     shared_memory::{Metrics, measure_ns_per_tick},
@@ -40,41 +40,44 @@ const LOOK: Duration = Duration::from_millis(20);
 /// How long a command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Counts calls until the duration is over, the program ends or a signal comes.
+/// Counts calls until the duration is over, all programs end or a signal comes.
 pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<ExitCode> {
-    if args.clean {
-        let pid = args.pid.context("--clean needs -p PID")?;
-        return remove_left_probes(Pid(pid), json).map(|()| ExitCode::SUCCESS);
+    let mut pids: Vec<Pid> = Vec::new();
+    for pid in args.pid.iter().copied().map(Pid) {
+        if !pids.contains(&pid) {
+            pids.push(pid);
+        }
     }
-    // The engine is a fork of this process, so it comes first.
-    let mut engine = Engine::start().context("cannot start the process that probes")?;
+    if args.clean {
+        return remove_left_probes(&pids, json).map(|()| ExitCode::SUCCESS);
+    }
+    // Engines are forks of this process, so they come first.
+    let start = || Engine::start().context("cannot start the process that probes");
+    let mut engines = (0..pids.len().max(1)).map(|_| start()).collect::<anyhow::Result<Vec<Engine>>>()?;
     let stop = Stop::on_signals()?;
     let mut child = None;
-    let found = match args.pid {
-        Some(pid) => find_all(Pid(pid), &args.function)?,
-        None => {
-            let child = child.insert(launch(&mut engine, &args.command)?);
-            match find_in_programs(&mut engine, child, args)? {
-                Some(found) => found,
-                None => return Ok(exit::of_command(child.wait()?)),
-            }
+    let found = if pids.is_empty() {
+        let child = child.insert(launch(&mut engines[0], &args.command)?);
+        match find_in_programs(&mut engines[0], child, args)? {
+            Some(found) => vec![found],
+            None => return Ok(exit::of_command(child.wait()?)),
         }
+    } else {
+        find_all(&pids, &args.function)?
     };
     let metrics = metrics(&args.metric);
-    let named = match probe(&mut engine, found, metrics) {
-        Ok(named) => named,
+    let programs = match probe(engines, found, metrics) {
+        Ok(programs) => programs,
         Err(error) => {
             // Nothing of the command has run.
             child.as_mut().map(Child::kill).transpose()?;
             return Err(error);
         }
     };
-    let counted = count(args, &mut engine, &stop, &named, metrics, json);
     // The probes go before the command's end is awaited.
-    drop(engine);
-    let is_over = counted? == Ended::Duration;
+    let ended = count(args, programs, &stop, metrics, json)?;
     match child {
-        Some(_) if is_over => Ok(ExitCode::SUCCESS), // It goes on.
+        Some(_) if ended == Ended::Duration => Ok(ExitCode::SUCCESS), // It goes on.
         Some(child) => end_of(child, &stop),
         None => Ok(ExitCode::SUCCESS),
     }
@@ -117,17 +120,31 @@ struct Named {
     functions: Vec<Found>,
 }
 
-fn find_all(pid: Pid, texts: &[String]) -> anyhow::Result<Named> {
-    let images = process_images(pid)?;
-    let mut functions: Vec<Found> = Vec::new();
+/// Finds functions in processes. Each must be in one of them at least.
+fn find_all(pids: &[Pid], texts: &[String]) -> anyhow::Result<Vec<Named>> {
+    let open = |pid: &Pid| Ok(Named { pid: *pid, images: process_images(*pid)?, functions: Vec::new() });
+    let mut all = pids.iter().map(open).collect::<anyhow::Result<Vec<Named>>>()?;
     for text in texts {
-        for found in find(&images, text)? {
-            if !functions.contains(&found) {
-                functions.push(found);
+        let (mut is_found, mut missing) = (false, None);
+        for Named { images, functions, .. } in &mut all {
+            match find(images, text) {
+                Ok(found) => {
+                    is_found = true;
+                    for function in found {
+                        if !functions.contains(&function) {
+                            functions.push(function);
+                        }
+                    }
+                }
+                Err(error @ FindError::Missing { .. }) => missing = Some(error),
+                Err(error) => return Err(error.into()),
             }
         }
+        if let (false, Some(error)) = (is_found, missing) {
+            return Err(error.into());
+        }
     }
-    Ok(Named { pid, images, functions })
+    Ok(all)
 }
 
 /// Starts a command that the engine follows.
@@ -149,8 +166,8 @@ fn find_in_programs(
     let pid = Pid(child.id());
     let mut last = None;
     while engine.await_program()? {
-        match find_all(pid, &args.function) {
-            Ok(found) => return Ok(Some(found)),
+        match find_all(&[pid], &args.function) {
+            Ok(mut found) => return Ok(found.pop()),
             Err(error) => {
                 let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
                 complain(&format!(
@@ -168,52 +185,78 @@ fn find_in_programs(
     }
 }
 
-/// Probes functions, and returns those that could be.
-fn probe(engine: &mut Engine, named: Named, metrics: Metrics) -> anyhow::Result<Named> {
-    let Named { pid, images, functions: wanted } = named;
-    engine.attach(pid)?;
-    let addresses = wanted.iter().map(|function| function.address).collect();
-    let added = engine.add(addresses, metrics)?;
-    let mut functions = Vec::new();
+/// A program with probes.
+struct Program {
+    engine: Engine,
+    named: Named,
+    /// Its memory, by which another program in the same process is noticed.
+    memory: File,
+}
+
+/// Probes functions. Those that cannot be are told, and left out.
+fn probe(engines: Vec<Engine>, found: Vec<Named>, metrics: Metrics) -> anyhow::Result<Vec<Program>> {
+    let mut programs = Vec::new();
     let mut refusals = Vec::new();
-    for (function, added) in wanted.into_iter().zip(added) {
-        let image = &images[function.image].mapping.path;
-        match added {
-            Ok(_) => functions.push(function),
-            Err(reason) => refusals.push(format!("{} in {image} is not probed: {reason}", function.name)),
+    for (mut engine, Named { pid, images, functions: wanted }) in engines.into_iter().zip(found) {
+        if wanted.is_empty() {
+            continue;
+        }
+        engine.attach(pid)?;
+        let addresses = wanted.iter().map(|function| function.address).collect();
+        let added = engine.add(addresses, metrics)?;
+        let mut functions = Vec::new();
+        for (function, added) in wanted.into_iter().zip(added) {
+            let image = images[function.image].path();
+            match added {
+                Ok(_) => functions.push(function),
+                Err(reason) => refusals.push(format!("{} in {image} is not probed: {reason}", function.name)),
+            }
+        }
+        if !functions.is_empty() {
+            let memory = File::open(format!("/proc/{pid}/mem")).with_context(|| format!("process {pid}"))?;
+            programs.push(Program { engine, named: Named { pid, images, functions }, memory });
         }
     }
-    if functions.is_empty() {
+    refusals.dedup();
+    if programs.is_empty() {
         anyhow::bail!("{}", refusals.join("; "));
     }
     refusals.iter().for_each(|refusal| complain(refusal));
-    Ok(Named { pid, images, functions })
+    Ok(programs)
+}
+
+impl Program {
+    fn calls(&self) -> ProcessCalls<'_> {
+        let Named { pid, images, functions } = &self.named;
+        ProcessCalls { pid: pid.0, images, functions, snapshot: self.engine.snapshot() }
+    }
+
+    /// Returns whether nothing can be counted any more.
+    fn is_over(&self) -> bool {
+        procfs::is_over(self.named.pid) || is_gone(&self.memory, self.named.functions[0].address)
+    }
+
+    /// Returns whether another program runs in the process. One that is about to end has no memory.
+    fn is_replaced(&self) -> bool {
+        let has_memory = procfs::mappings(self.named.pid).is_ok_and(|mappings| !mappings.is_empty());
+        has_memory && is_gone(&self.memory, self.named.functions[0].address)
+    }
 }
 
 /// Shows the calls at intervals and at the end.
 fn count(
     args: &CallpathsArgs,
-    engine: &mut Engine,
+    mut programs: Vec<Program>,
     stop: &Stop,
-    named: &Named,
     metrics: Metrics,
     json: bool,
 ) -> anyhow::Result<Ended> {
-    let Named { pid, images, functions } = named;
-    let pid = *pid;
-    let memory = File::open(format!("/proc/{pid}/mem")).with_context(|| format!("process {pid}"))?;
-    let anywhere = functions.first().map_or(0, |function| function.address);
     let ns_per_tick = measure_ns_per_tick();
-    let context = Context {
-        pid: pid.0,
-        images,
-        functions,
-        metrics,
-        ns_per_tick,
-        calibration: calibrate(metrics, ns_per_tick).ok(),
-    };
-    let show = |engine: &Engine, elapsed| {
-        let answer = CallPaths::new(&context, &engine.snapshot(), elapsed, engine.stopped);
+    let context = Context { metrics, ns_per_tick, calibration: calibrate(metrics, ns_per_tick).ok() };
+    let show = |programs: &[Program], elapsed| {
+        let processes: Vec<ProcessCalls> = programs.iter().map(Program::calls).collect();
+        let stopped = programs.iter().map(|program| program.engine.stopped).max().unwrap_or_default();
+        let answer = CallPaths::new(&context, &processes, elapsed, stopped);
         if json {
             print(&format!("{}\n", serde_json::to_string(&answer)?))
         } else {
@@ -221,43 +264,53 @@ fn count(
         }
     };
     let begin = Instant::now();
-    if args.pid.is_none() {
-        engine.let_go()?;
+    if args.pid.is_empty() {
+        programs[0].engine.let_go()?;
     }
     let mut next = args.interval.map(|seconds| begin + seconds);
     while !stop.is_requested()
         && args.duration.is_none_or(|longest| begin.elapsed() < longest)
-        && !procfs::is_over(pid)
-        && !is_gone(&memory, anywhere)
+        && !programs.iter().all(Program::is_over)
     {
         sleep(LOOK);
         if let (Some(at), Some(interval)) = (next, args.interval)
             && Instant::now() >= at
         {
-            show(engine, begin.elapsed())?;
+            show(&programs, begin.elapsed())?;
             next = Some(at + interval);
         }
     }
     let elapsed = begin.elapsed();
-    // A process that is about to end has no memory either.
-    let has_memory = procfs::mappings(pid).is_ok_and(|mappings| !mappings.is_empty());
-    if has_memory && is_gone(&memory, anywhere) {
-        complain(&format!("process {pid} executed another program, whose calls are not counted"));
-    }
     let is_over = !stop.is_requested() && args.duration.is_some_and(|longest| elapsed >= longest);
-    let removed = engine.remove();
-    show(engine, elapsed)?;
-    removed?;
+    for program in programs.iter().filter(|program| program.is_replaced()) {
+        complain(&format!(
+            "process {} executed another program, whose calls are not counted",
+            program.named.pid
+        ));
+    }
+    let removed: Vec<_> = programs.iter_mut().map(|program| program.engine.remove()).collect();
+    show(&programs, elapsed)?;
+    removed.into_iter().collect::<std::io::Result<()>>()?;
     Ok(if is_over { Ended::Duration } else { Ended::Otherwise })
 }
 
-fn remove_left_probes(pid: Pid, json: bool) -> anyhow::Result<()> {
-    let removed = clean(pid)?;
-    if json {
-        return print_json(&serde_json::json!({"schema": 1, "processes": [pid.0], "removed": removed}));
+/// Removes what a killed engine left.
+fn remove_left_probes(pids: &[Pid], json: bool) -> anyhow::Result<()> {
+    anyhow::ensure!(!pids.is_empty(), "--clean needs -p PID");
+    let mut is_any = false;
+    for pid in pids {
+        let removed = clean(*pid)?;
+        is_any |= removed;
+        if !json {
+            let what = if removed { "the probes of process" } else { "there are no probes in process" };
+            print(&format!("{what} {pid}{}\n", if removed { " are removed" } else { "" }))?;
+        }
     }
-    let what = if removed { "the probes of process" } else { "there are no probes in process" };
-    print(&format!("{what} {pid}{}\n", if removed { " are removed" } else { "" }))
+    if json {
+        let processes: Vec<u32> = pids.iter().map(|pid| pid.0).collect();
+        print_json(&serde_json::json!({"schema": 1, "processes": processes, "removed": is_any}))?;
+    }
+    Ok(())
 }
 
 fn metrics(chosen: &[Metric]) -> Metrics {

@@ -114,6 +114,36 @@ fn calls_alone_patch_no_exits() {
 }
 
 #[test]
+fn processes_are_added_up() {
+    let scratch = Scratch::new();
+    let mut targets = [(); 2].map(|()| Target::start(&scratch, &["2", "10000", "3"]));
+    let other = Command::new("sleep").arg("60").spawn().unwrap();
+    let pids = targets.each_ref().map(Target::pid).join(",") + "," + &other.id().to_string();
+    let arguments = ["callpaths", "-p", &pids, "-m", "calls,wall", "--interval", "0.1", "--json", "hot"];
+    let mut dwell =
+        Command::new(env!("CARGO_BIN_EXE_dwell")).args(arguments).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(dwell.stdout.take().unwrap()).lines();
+    lines.next().unwrap().unwrap();
+    targets.iter_mut().for_each(Target::go);
+    let calls: u64 = targets.iter_mut().map(Target::calls).sum();
+    // One that ends early keeps its calls.
+    let [first, second] = targets;
+    drop(first);
+    lines.nth(3).unwrap().unwrap();
+    drop(second);
+    let last = lines.map(Result::unwrap).last().unwrap();
+    let answer: Value = serde_json::from_str(&last).unwrap();
+    assert!(dwell.wait().unwrap().success());
+    assert_eq!(answer["processes"].as_array().unwrap().len(), 2, "{answer}");
+    let [hot] = &answer["functions"].as_array().unwrap()[..] else { panic!("{answer}") };
+    assert_eq!([&hot["calls"], &hot["returns"]].map(Value::as_u64), [Some(calls); 2]);
+    assert_eq!(hot["paths"].as_array().unwrap().len(), 3);
+    let mut other = other;
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
+#[test]
 fn what_cannot_be_probed_is_one_clear_line() {
     let scratch = Scratch::new();
     let target = Target::start(&scratch, &["1", "1000", "2"]);

@@ -74,7 +74,7 @@ pub struct CallPath {
 }
 
 /// A frame of a path: a function and the call in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct CallFrame {
     /// The function, if its name is known.
     pub function: Option<String>,
@@ -103,14 +103,8 @@ pub struct MetricValues {
     pub max: u64,
 }
 
-/// What an answer is made from, beside the numbers.
-pub struct Context<'c> {
-    /// The process.
-    pub pid: u32,
-    /// Its images.
-    pub images: &'c [MappedImage],
-    /// The functions by their number.
-    pub functions: &'c [Found],
+/// What is measured, and how ticks become nanoseconds.
+pub struct Context {
     /// What is measured.
     pub metrics: Metrics,
     /// How long a tick takes.
@@ -119,20 +113,48 @@ pub struct Context<'c> {
     pub calibration: Option<Calibration>,
 }
 
+/// The numbers of a process and what its addresses mean.
+pub struct ProcessCalls<'p> {
+    /// The process.
+    pub pid: u32,
+    /// Its images.
+    pub images: &'p [MappedImage],
+    /// The functions by their number.
+    pub functions: &'p [Found],
+    /// The numbers.
+    pub snapshot: Snapshot,
+}
+
+/// A function of several processes.
+struct Merged<'p> {
+    function: &'p Found,
+    image: &'p MappedImage,
+    missed: u64,
+    paths: BTreeMap<(Vec<CallFrame>, PathEnd), PathCounts>,
+}
+
 impl CallPaths {
-    /// Makes an answer.
-    pub fn new(context: &Context, snapshot: &Snapshot, elapsed: Duration, stopped: Duration) -> Self {
-        let functions = context.functions.iter().enumerate().map(|(number, function)| {
-            let paths: Vec<&PathCounts> =
-                snapshot.paths.iter().filter(|path| path.function as usize == number).collect();
-            let missed = snapshot.missed.get(number).map_or(0, |missed| missed.iter().sum());
-            context.function(function, &paths, missed)
-        });
+    /// Makes an answer. Functions and paths that processes have in common are added up.
+    pub fn new(context: &Context, processes: &[ProcessCalls], elapsed: Duration, stopped: Duration) -> Self {
+        let mut all: Vec<Merged> = Vec::new();
+        for process in processes {
+            for (number, function) in process.functions.iter().enumerate() {
+                let merged = process.merged(function, &mut all);
+                let missed = process.snapshot.missed.get(number);
+                merged.missed += missed.map_or(0, |missed| missed.iter().sum());
+                for path in process.snapshot.paths.iter().filter(|path| path.function as usize == number) {
+                    let outwards = path.return_addresses.iter().rev();
+                    let frames = outwards.flat_map(|address| process.frames(*address)).collect();
+                    let counts = merged.paths.entry((frames, path.end));
+                    counts.and_modify(|counts| counts.add(path)).or_insert_with(|| path.clone());
+                }
+            }
+        }
         CallPaths {
             schema: 1,
-            processes: vec![context.pid],
+            processes: processes.iter().map(|process| process.pid).collect(),
             elapsed_ns: elapsed.as_nanos() as u64,
-            functions: functions.collect(),
+            functions: all.into_iter().map(|merged| context.function(merged)).collect(),
             overhead_ns_per_call: context.calibration.map(|cost| cost.overhead_ns),
             stopped_ns: stopped.as_nanos() as u64,
         }
@@ -142,75 +164,38 @@ impl CallPaths {
 /// Returns the values of a metric.
 type Of = fn(&PathCounts) -> &Values;
 
-impl Context<'_> {
-    fn function(&self, function: &Found, paths: &[&PathCounts], missed: u64) -> FunctionCalls {
-        let image = &self.images[function.image];
-        let sum = |of: fn(&PathCounts) -> u64| paths.iter().map(|path| of(path)).sum::<u64>();
+impl Context {
+    fn function(&self, merged: Merged) -> FunctionCalls {
+        let Merged { function, image, missed, paths } = merged;
+        let sum = |of: fn(&PathCounts) -> u64| paths.values().map(of).sum::<u64>();
         let calls = sum(|path| path.calls);
-        let with_returns = self.metrics.returns;
-        let mut shown: Vec<CallPath> = paths.iter().map(|path| self.path(path, calls)).collect();
+        let [returns, unwound] =
+            [sum(|path| path.returns), sum(|path| path.unwound)].map(|n| self.metrics.returns.then_some(n));
+        let metrics = self.metrics(&paths.values().collect::<Vec<_>>());
+        let mut shown: Vec<CallPath> = paths
+            .into_iter()
+            .map(|((frames, end), path)| CallPath {
+                frames,
+                is_complete: end == PathEnd::Complete,
+                calls: path.calls,
+                share: path.calls as f64 / calls.max(1) as f64,
+                metrics: self.metrics(&[&path]),
+            })
+            .collect();
         shown.sort_by_key(|path| std::cmp::Reverse(path.calls));
         FunctionCalls {
             function: function.name.clone(),
-            image: image.mapping.path.clone(),
+            image: image.path().to_owned(),
             build_id: image.image.build_id().map(ToString::to_string),
             address: function.image_address,
             method: "patch",
             calls,
-            returns: with_returns.then(|| sum(|path| path.returns)),
-            unwound: with_returns.then(|| sum(|path| path.unwound)),
+            returns,
+            unwound,
             missed,
-            metrics: self.metrics(paths),
+            metrics,
             paths: shown,
         }
-    }
-
-    fn path(&self, path: &PathCounts, calls: u64) -> CallPath {
-        let outwards = path.return_addresses.iter().rev();
-        CallPath {
-            frames: outwards.flat_map(|address| self.frames(*address)).collect(),
-            is_complete: path.end == PathEnd::Complete,
-            calls: path.calls,
-            share: path.calls as f64 / calls.max(1) as f64,
-            metrics: self.metrics(&[path]),
-        }
-    }
-
-    /// Returns the frames of a return address, an inlined one after the one that it was inlined into.
-    fn frames(&self, address: u64) -> Vec<CallFrame> {
-        let call = address.wrapping_sub(1); // The call is before the return address.
-        let is_in = |image: &&MappedImage| (image.mapping.start..image.mapping.end).contains(&call);
-        let Some(image) = self.images.iter().find(is_in) else {
-            let unknown = CallFrame {
-                function: None,
-                image: None,
-                offset: address,
-                file: None,
-                line: None,
-                inlined: false,
-            };
-            return vec![unknown];
-        };
-        let offset = address.wrapping_sub(image.bias);
-        let frames = image.image.frames(ImageAddress(call.wrapping_sub(image.bias)));
-        let mut shown: Vec<CallFrame> = frames
-            .into_iter()
-            .rev()
-            .enumerate()
-            .map(|(depth, frame)| CallFrame {
-                function: frame.function,
-                image: Some(image.mapping.path.clone()),
-                offset,
-                file: frame.file.map(|file| file.to_string()),
-                line: frame.line,
-                inlined: depth > 0,
-            })
-            .collect();
-        if shown.is_empty() {
-            let image = Some(image.mapping.path.clone());
-            shown.push(CallFrame { function: None, image, offset, file: None, line: None, inlined: false });
-        }
-        shown
     }
 
     fn metrics(&self, paths: &[&PathCounts]) -> BTreeMap<&'static str, MetricValues> {
@@ -243,12 +228,68 @@ impl Context<'_> {
         let ns = |ticks: u64| in_ns(ticks.saturating_sub(own_ticks));
         match all {
             Some(all) => MetricValues {
-                sum: in_ns(all.sum.saturating_sub(own_ticks * all.buckets.iter().sum::<u64>())),
+                // The probe's time varies, so that of very short calls may be less than what is taken out.
+                sum: in_ns(all.sum.saturating_sub(own_ticks * all.buckets.iter().sum::<u64>()))
+                    .max(ns(all.max)),
                 p50: all.quantile(0.5).map(ns),
                 p99: all.quantile(0.99).map(ns),
                 max: ns(all.max),
             },
             None => MetricValues { sum: 0, p50: None, p99: None, max: 0 },
         }
+    }
+}
+
+impl<'p> ProcessCalls<'p> {
+    /// Returns the function among those of the processes before, or adds it.
+    fn merged<'m>(&self, function: &'p Found, all: &'m mut Vec<Merged<'p>>) -> &'m mut Merged<'p> {
+        let image = &self.images[function.image];
+        let is_same = |other: &Merged| {
+            other.function.image_address == function.image_address
+                && other.image.path() == image.path()
+                && other.image.image.build_id() == image.image.build_id()
+        };
+        let at = all.iter().position(is_same).unwrap_or_else(|| {
+            all.push(Merged { function, image, missed: 0, paths: BTreeMap::new() });
+            all.len() - 1
+        });
+        &mut all[at]
+    }
+
+    /// Returns the frames of a return address, an inlined one after the one that it was inlined into.
+    fn frames(&self, address: u64) -> Vec<CallFrame> {
+        let call = address.wrapping_sub(1); // The call is before the return address.
+        let is_in = |image: &&MappedImage| (image.mapping.start..image.mapping.end).contains(&call);
+        let Some(image) = self.images.iter().find(is_in) else {
+            let unknown = CallFrame {
+                function: None,
+                image: None,
+                offset: address,
+                file: None,
+                line: None,
+                inlined: false,
+            };
+            return vec![unknown];
+        };
+        let offset = address.wrapping_sub(image.bias);
+        let frames = image.image.frames(ImageAddress(call.wrapping_sub(image.bias)));
+        let mut shown: Vec<CallFrame> = frames
+            .into_iter()
+            .rev()
+            .enumerate()
+            .map(|(depth, frame)| CallFrame {
+                function: frame.function,
+                image: Some(image.path().to_owned()),
+                offset,
+                file: frame.file.map(|file| file.to_string()),
+                line: frame.line,
+                inlined: depth > 0,
+            })
+            .collect();
+        if shown.is_empty() {
+            let image = Some(image.path().to_owned());
+            shown.push(CallFrame { function: None, image, offset, file: None, line: None, inlined: false });
+        }
+        shown
     }
 }

@@ -7,7 +7,10 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader, Write},
-    os::{fd::AsRawFd, unix::net::UnixStream},
+    os::{
+        fd::{AsRawFd, FromRawFd, IntoRawFd},
+        unix::net::UnixStream,
+    },
     time::{Duration, Instant},
 };
 
@@ -81,10 +84,7 @@ impl Engine {
         // SAFETY: the child calls a function alone that does not return; what it needs of the C library works after a fork.
         let process = unsafe { libc::fork() };
         match process {
-            0 => {
-                drop(ours);
-                serve(theirs)
-            }
+            0 => serve(only_file(theirs)),
             1.. => {
                 Ok(Engine { channel: BufReader::new(ours), process, shared: None, stopped: Duration::ZERO })
             }
@@ -200,6 +200,17 @@ fn receive<T: DeserializeOwned>(channel: &mut impl BufRead) -> io::Result<T> {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(serde_json::from_str(&line)?)
+}
+
+/// Closes all files but this one and the standard ones: other engines' channels must end with their own processes.
+fn only_file(channel: UnixStream) -> UnixStream {
+    const KEPT: libc::c_int = 3;
+    // SAFETY: nothing else uses the files in this process; the copy is owned once, and the original is closed here or is the copy.
+    unsafe {
+        libc::dup2(channel.into_raw_fd(), KEPT);
+        libc::close_range(KEPT as libc::c_uint + 1, libc::c_uint::MAX, 0);
+        UnixStream::from_raw_fd(KEPT)
+    }
 }
 
 /// Answers requests until the channel is closed; then removes all probes and ends this process.

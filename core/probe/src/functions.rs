@@ -60,7 +60,7 @@ pub fn find(images: &[MappedImage], text: &str) -> Result<Vec<Found>, FindError>
     let mut found = Vec::new();
     let mut seen = FxHashSet::default();
     for (number, image) in images.iter().enumerate() {
-        let own_name = image.mapping.path.rsplit('/').next().unwrap_or_default();
+        let own_name = image.path().rsplit('/').next().unwrap_or_default();
         if image_name.is_some_and(|wanted| !matches(wanted, own_name)) {
             continue;
         }

@@ -50,6 +50,11 @@ impl MappedImage {
         MappedTable { start, end, table: self.table.get_or_init(make) }
     }
 
+    /// The path of its file, also if that was deleted or replaced: then the build ID says which one it is.
+    pub fn path(&self) -> &str {
+        self.mapping.path.trim_end_matches(" (deleted)")
+    }
+
     /// Returns the procedure around an address of the process.
     pub fn procedure_at(&self, address: u64) -> Option<Procedure<'_>> {
         self.image.procedure_at(ImageAddress(address.wrapping_sub(self.bias)))

@@ -406,7 +406,8 @@ impl Drop for SharedMemory {
 }
 
 impl PathCounts {
-    fn add(&mut self, other: &PathCounts) {
+    /// Adds the numbers of another path.
+    pub(crate) fn add(&mut self, other: &PathCounts) {
         self.calls = self.calls.saturating_add(other.calls);
         self.returns = self.returns.saturating_add(other.returns);
         self.unwound = self.unwound.saturating_add(other.unwound);

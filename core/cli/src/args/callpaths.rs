@@ -6,9 +6,16 @@ use clap::{Args, ValueEnum};
 
 #[derive(Debug, Args)]
 pub struct CallpathsArgs {
-    /// The running program.
-    #[arg(short, long, value_name = "PID", required_unless_present = "command", conflicts_with = "command")]
-    pub pid: Option<u32>,
+    /// Running programs, whose calls are added up.
+    #[arg(
+        short,
+        long,
+        value_name = "PID",
+        value_delimiter = ',',
+        required_unless_present = "command",
+        conflicts_with = "command"
+    )]
+    pub pid: Vec<u32>,
     /// What to measure at each call: `calls`, time on the clock (`wall`), on the CPU (`cpu`), and off it (`blocked`).
     #[arg(short, long, value_name = "METRIC", value_delimiter = ',', default_value = "calls,wall")]
     pub metric: Vec<Metric>,
