@@ -136,8 +136,8 @@ fn find_all(pids: &[Pid], texts: &[String]) -> anyhow::Result<Vec<Named>> {
                         }
                     }
                 }
-                Err(error @ FindError::Missing { .. }) => missing = Some(error),
-                Err(error) => return Err(error.into()),
+                Err(error @ FindError::TooMany { .. }) => return Err(error.into()),
+                Err(error) => missing = Some(error),
             }
         }
         if let (false, Some(error)) = (is_found, missing) {

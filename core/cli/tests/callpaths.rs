@@ -158,6 +158,16 @@ fn what_cannot_be_probed_is_one_clear_line() {
         assert_eq!(failed.status, Some(1), "{failed:?}");
         assert!(failed.stderr.contains(message) && failed.stderr.lines().count() == 1, "{failed:?}");
     }
+    // Line 36 is in hot(), 2 is a comment, and now() at 71 was inlined.
+    let line = scratch.dwell(&["callpaths", "-p", &pid, "--duration", "0.1", "tests/calls.c:36"]);
+    assert!(line.stdout.starts_with("hot: 0 calls"), "{line:?}");
+    for (place, message) in [
+        ("calls.c:2", "has no code"),
+        ("calls.c:71", "is in now, which has no entry since it was inlined into run"),
+    ] {
+        let failed = scratch.dwell(&["callpaths", "-p", &pid, place]);
+        assert!(failed.status == Some(1) && failed.stderr.contains(message), "{failed:?}");
+    }
     for wrong in [
         &["callpaths", "hot"][..],
         &["callpaths", "-p", &pid],

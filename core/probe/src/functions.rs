@@ -1,13 +1,16 @@
 //! Finds functions of a process by what a user types.
 //!
-//! Enters: the images of a process and a text: `NAME`, `IMAGE:NAME`, or a glob of either with `*` and `?`. Leaves: all functions that
+//! Enters: the images of a process and a text: `NAME`, `IMAGE:NAME`, or a glob of either with `*` and `?`, or `FILE:LINE`. Leaves: all functions that
 //! have this name, since several may (static functions, templates, copies in libraries). Never here: parts and copies that a
 //! compiler made, unless the text names them.
 
 use dwell_image::{Procedure, without_parameters};
 use rustc_hash::FxHashSet;
 
-use crate::process_images::MappedImage;
+use crate::{
+    process_images::MappedImage,
+    source_line::{SourceLine, find_at_line},
+};
 
 /// Number of functions that one text may name.
 pub const MATCHES_MAX: usize = 64;
@@ -38,6 +41,24 @@ pub enum FindError {
         /// The nearest names.
         nearest: Vec<String>,
     },
+    /// The line has no code.
+    #[error(
+        "{text} has no code in the process (no debug information, a comment, or other options of the compiler?)"
+    )]
+    NoCode {
+        /// What was typed.
+        text: String,
+    },
+    /// The line is in a function that has no entry.
+    #[error("{text} is in {function}, which has no entry since it was inlined into {}: probe that", callers.join(", "))]
+    Inlined {
+        /// What was typed.
+        text: String,
+        /// The function.
+        function: String,
+        /// The functions that it was inlined into.
+        callers: Vec<String>,
+    },
     /// There are too many.
     #[error(
         "{text} names {number} functions, of which {MATCHES_MAX} can be probed at once: be more specific"
@@ -56,6 +77,9 @@ fn suggestions(nearest: &[String]) -> String {
 
 /// Finds the functions that a text names.
 pub fn find(images: &[MappedImage], text: &str) -> Result<Vec<Found>, FindError> {
+    if let Some(line) = SourceLine::parse(text) {
+        return find_at_line(images, line);
+    }
     let (image_name, name) = split(text);
     let mut found = Vec::new();
     let mut seen = FxHashSet::default();

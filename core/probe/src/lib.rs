@@ -17,6 +17,7 @@ mod probes;
 pub mod process;
 pub mod process_images;
 pub mod shared_memory;
+pub mod source_line;
 pub mod unwind_table;
 
 pub use error::ProbeError;

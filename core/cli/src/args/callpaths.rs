@@ -31,7 +31,7 @@ pub struct CallpathsArgs {
     /// Remove the probes that a killed `dwell` left in the program.
     #[arg(long, conflicts_with_all = ["function", "metric", "duration", "interval", "limit", "command"])]
     pub clean: bool,
-    /// Functions: `NAME`, `IMAGE:NAME`, with `*` and `?` for any text and any character.
+    /// Functions: `NAME`, `IMAGE:NAME`, with `*` and `?` for any text and any character, or `FILE:LINE`.
     #[arg(required_unless_present = "clean", value_name = "FUNCTION")]
     pub function: Vec<String>,
     /// Command to run: its calls are counted from the first one on.
