@@ -67,7 +67,9 @@ pub struct CallPath {
     pub is_complete: bool,
     /// Number of calls.
     pub calls: u64,
-    /// Their share of the function's calls.
+    /// Number of calls that returned; `None` if exits are not patched.
+    pub returns: Option<u64>,
+    /// The calls' share of the function's.
     pub share: f64,
     /// The metrics.
     pub metrics: BTreeMap<&'static str, MetricValues>,
@@ -178,6 +180,7 @@ impl Context {
                 frames,
                 is_complete: end == PathEnd::Complete,
                 calls: path.calls,
+                returns: self.metrics.returns.then_some(path.returns),
                 share: path.calls as f64 / calls.max(1) as f64,
                 metrics: self.metrics(&[&path]),
             })

@@ -1,6 +1,6 @@
-//! The tables of `dwell callpaths`: for each function its numbers, then its call paths, the most frequent first.
+//! The tables of `dwell callpaths`: for each function its numbers, then its call paths, the most expensive first.
 
-use std::fmt::Write;
+use std::{cmp::Reverse, fmt::Write};
 
 use dwell_probe::answer::{CallFrame, CallPath, CallPaths, FunctionCalls, MetricValues};
 
@@ -44,39 +44,45 @@ fn render_function(out: &mut String, function: &FunctionCalls, seconds: f64, lim
     for (name, values) in &function.metrics {
         say(format!("  {name:<8} {}", described(values, function.returns.unwrap_or(0))));
     }
-    let metric = ["wall", "cpu", "blocked"].into_iter().find(|name| function.metrics.contains_key(name));
-    let heading = metric.map_or(String::new(), |name| format!(" {:>9} {:>9}", name, "p99"));
-    say(paint(DIM, format!("  {:>6} {:>12}{heading}  call path", "share", "calls")));
-    let limit = if limit == 0 { function.paths.len() } else { limit };
-    for path in function.paths.iter().take(limit) {
-        say(path_line(path, metric, width));
+    let metric = ["blocked", "cpu", "wall"].into_iter().find(|name| function.metrics.contains_key(name));
+    let heading = metric.map_or(String::new(), |name| format!(" {name:>9} {:>9}", "p99"));
+    let share = metric.map_or("share".to_owned(), |name| format!("of {name}"));
+    say(paint(DIM, format!("  {share:>10} {:>12}{heading}  call path", "calls")));
+    let cost =
+        |path: &CallPath| metric.map_or(path.calls, |name| path.metrics.get(name).map_or(0, |m| m.sum));
+    let total = function.paths.iter().map(cost).sum::<u64>().max(1) as f64;
+    let mut paths: Vec<&CallPath> = function.paths.iter().collect();
+    paths.sort_by_key(|path| Reverse(cost(path)));
+    let limit = if limit == 0 { paths.len() } else { limit.min(paths.len()) };
+    let (shown, left) = paths.split_at(limit);
+    for path in shown {
+        say(path_line(path, cost(path) as f64 / total, metric, width));
     }
-    let left = function.paths.iter().skip(limit);
-    let (number, calls, share) =
-        left.fold((0, 0, 0.0), |(n, calls, share), path| (n + 1, calls + path.calls, share + path.share));
-    if number > 0 {
-        let text = format!(
-            "  {:>6} {:>12}  {} more paths (-n 0)",
-            percent(share, 1),
-            grouped(calls),
-            grouped(number)
-        );
+    if !left.is_empty() {
+        let calls: u64 = left.iter().map(|path| path.calls).sum();
+        let cost: u64 = left.iter().map(|path| cost(path)).sum();
+        let share = percent(cost as f64 / total, 1);
+        let text =
+            format!("  {share:>10} {:>12}  {} more paths (-n 0)", grouped(calls), grouped(left.len() as u64));
         say(paint(DIM, text));
     }
 }
 
-fn path_line(path: &CallPath, metric: Option<&str>, width: usize) -> String {
+/// Formats a path: its share of the function's metric, or of its calls if there is none, calls, mean, p99, frames.
+fn path_line(path: &CallPath, share: f64, metric: Option<&str>, width: usize) -> String {
     let values = metric.and_then(|name| path.metrics.get(name));
     let costs = values.map_or(String::new(), |values| {
-        let mean = values.sum as f64 / path.calls.max(1) as f64;
-        format!(" {:>9} {:>9}", time(mean), values.p99.map_or("–".to_owned(), |p99| time(p99 as f64)))
+        let mean =
+            path.returns.filter(|returns| *returns > 0).map(|returns| values.sum as f64 / returns as f64);
+        let [mean, p99] = [mean, values.p99.map(|p99| p99 as f64)].map(|ns| ns.map_or("–".to_owned(), time));
+        format!(" {mean:>9} {p99:>9}")
     });
     let start = format!(
         "  {} {:>12}{costs}  ",
-        paint(heat(path.share), format!("{:>6}", percent(path.share, 1))),
+        paint(heat(share), format!("{:>10}", percent(share, 1))),
         grouped(path.calls)
     );
-    let columns = 2 + 6 + 1 + 12 + costs.chars().count() + 2;
+    let columns = 2 + 10 + 1 + 12 + costs.chars().count() + 2;
     let beginning = if path.is_complete { "" } else { "… → " };
     let text = match &path.frames[..] {
         [] => "on other paths, which are too many to be told apart".to_owned(),
