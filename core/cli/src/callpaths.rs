@@ -20,7 +20,7 @@ use dwell_probe::{
     answer::{CallPaths, Context, ProcessCalls},
     calibration::calibrate,
     clean,
-    engine::Engine,
+    engine::{Engine, Program as Followed},
     functions::{FindError, Found, find},
     process::{installation::is_gone, procfs},
     process_images::{MappedImage, process_images},
@@ -57,10 +57,16 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<ExitCode> {
     let stop = Stop::on_signals()?;
     let mut child = None;
     let found = if pids.is_empty() {
-        let child = child.insert(launch(&mut engines[0], &args.command)?);
-        match find_in_programs(&mut engines[0], child, args)? {
-            Some(found) => vec![found],
-            None => return Ok(exit::of_command(child.wait()?)),
+        let launched = launch(&mut engines[0], &args.command)?;
+        match find_in_programs(&mut engines[0], Pid(launched.id()), args, &stop)? {
+            Some(found) => {
+                child = Some(launched);
+                vec![found]
+            }
+            None => {
+                drop(engines);
+                return end_of(launched, &stop);
+            }
         }
     } else {
         find_all(&pids, &args.function)?
@@ -157,32 +163,61 @@ fn launch(engine: &mut Engine, command: &[OsString]) -> anyhow::Result<Child> {
 }
 
 /// Finds the functions in the first program of the command that has all of them: a shell or `env` executes the one that is
-/// meant. That program is held then. Returns `None` if none has them.
+/// meant, and libraries may be loaded later. At its beginning a program is held. Returns `None` if no program has them.
 fn find_in_programs(
     engine: &mut Engine,
-    child: &mut Child,
+    pid: Pid,
     args: &CallpathsArgs,
+    stop: &Stop,
 ) -> anyhow::Result<Option<Named>> {
-    let pid = Pid(child.id());
-    let mut last = None;
-    while engine.await_program()? {
-        match find_all(&[pid], &args.function) {
-            Ok(mut found) => return Ok(found.pop()),
-            Err(error) => {
-                let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-                complain(&format!(
-                    "{}: {error}; the program runs without probes unless it executes another one",
-                    program.display()
-                ));
-                last = Some(error);
+    let mut images = 0;
+    let mut is_missing = false;
+    let mut next = None;
+    while !stop.is_requested() {
+        match next.take().map_or_else(|| engine.program(), Ok)? {
+            Followed::Ended => break,
+            Followed::Held => match find_all(&[pid], &args.function) {
+                Ok(mut found) => return Ok(found.pop()),
+                Err(error) => {
+                    is_missing = true;
+                    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+                    complain(&format!(
+                        "{}: {error}; the program runs without probes until it loads or executes that",
+                        program.display()
+                    ));
+                    images = number_of_images(pid);
+                    engine.follow(pid)?;
+                }
+            },
+            Followed::Runs => {
+                sleep(if is_missing { LOOK } else { LOOK / 20 });
+                let now = if is_missing { number_of_images(pid) } else { images };
+                if now == images {
+                    continue;
+                }
+                images = now;
+                let Ok(mut found) = find_all(&[pid], &args.function) else { continue };
+                match engine.leave()? {
+                    Followed::Runs => {
+                        complain(
+                            "the functions were loaded while the program ran: earlier calls are not counted",
+                        );
+                        return Ok(found.pop());
+                    }
+                    other => next = Some(other), // It has executed another program or ended meanwhile.
+                }
             }
         }
-        engine.follow(pid)?;
     }
-    match last {
-        Some(_) => Err(anyhow::anyhow!("no program of the command has the functions: nothing was counted")),
-        None => Ok(None), // It ended before it had loaded a program.
+    if is_missing && !stop.is_requested() {
+        anyhow::bail!("no program of the command has the functions: nothing was counted");
     }
+    Ok(None)
+}
+
+fn number_of_images(pid: Pid) -> usize {
+    let mappings = procfs::mappings(pid).unwrap_or_default();
+    mappings.iter().filter(|mapping| mapping.is_executable && mapping.file.is_some()).count()
 }
 
 /// A program with probes.

@@ -270,7 +270,9 @@ fn an_interrupt_in_the_middle() {
 fn as_nobody(scratch: &Scratch, arguments: &[&str]) -> io::Result<Ended> {
     let open = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o777));
     let (dwell, database) = (scratch.path("dwell"), scratch.path("nobody"));
-    fs::copy(env!("CARGO_BIN_EXE_dwell"), &dwell)?;
+    // Not by this process: one that another test forks meanwhile would have the file open for writing.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_dwell")).arg(&dwell).status()?;
+    assert!(copied.success());
     fs::create_dir_all(&database)?;
     open(&database)?;
     open(scratch.path("").as_path())?;

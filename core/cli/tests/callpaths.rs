@@ -232,3 +232,16 @@ fn a_command_goes_on_after_the_duration() {
     let status = dwell.stdout(Stdio::null()).status().unwrap();
     assert!(status.success() && begin.elapsed().as_secs() < 3);
 }
+
+#[test]
+fn functions_of_libraries_that_are_loaded_later_are_counted() {
+    let scratch = Scratch::new();
+    let program = scratch.path("plugin");
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../probe/tests/plugin.c");
+    assert!(Command::new("gcc").arg("-o").args([&program, &source]).status().unwrap().success());
+    let done = scratch.dwell(&["callpaths", "--json", "cbrt", "--", program.to_str().unwrap()]);
+    assert_eq!(done.status, Some(0), "{done:?}");
+    let answer: Value = serde_json::from_str(done.stdout.lines().last().unwrap()).unwrap();
+    assert_eq!(answer["functions"][0]["calls"], 100, "{done:?}");
+    assert!(done.stderr.contains("earlier calls are not counted"), "{done:?}");
+}

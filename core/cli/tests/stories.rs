@@ -30,9 +30,11 @@ fn by_caller(story: &str, function: &str, metric: &str) -> BTreeMap<String, [u64
 #[test]
 fn a_wait_is_long_on_one_path() {
     let waits = by_caller("wait", "wait_gather", "blocked");
-    assert_eq!(waits.values().map(|[calls, _]| *calls).collect::<Vec<_>>(), [30; 3]);
-    let all: u64 = waits.values().map(|[_, blocked]| blocked).sum();
-    assert!(waits["conjugate_gradient"][1] * 10 > all * 8, "{waits:?}");
+    assert_eq!(waits.values().map(|[calls, _]| *calls).collect::<Vec<_>>(), [20; 3]);
+    // Elsewhere the neighbour is as late as the machine is busy.
+    let blocked = |caller| waits[caller][1];
+    let short = blocked("load_links").max(blocked("update_momenta"));
+    assert!(blocked("conjugate_gradient") > 2 * short, "{waits:?}");
 }
 
 #[test]

@@ -84,6 +84,7 @@ static __attribute__((noinline)) u64 find_path(struct shared *s, struct thread *
 		t->readable_to = t->readable_from + PAGE;
 	}
 	walk_stack(s, t, slot, &w);
+	keep_readable(t, &w);
 	w.hash = (w.hash ^ w.end) * 0xff51afd7ed558ccdul;
 	offset = store_path(s, t, &w, function, PATHS_MAX);
 	if (!offset) {
@@ -202,7 +203,9 @@ static __attribute__((noinline)) int remove_frame(struct shared *s, struct threa
 		if (t->frame[depth].slot != slot)
 			continue;
 		*found = t->frame[depth];
-		t->frame[depth] = t->frame[--t->depth];
+		t->depth--;
+		for (u32 i = depth; i < t->depth; i++)
+			t->frame[i] = t->frame[i + 1];
 		remove_unwound(s, t, slot);
 		return 1;
 	}

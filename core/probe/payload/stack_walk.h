@@ -48,6 +48,7 @@ struct walk {
 	u64 low, from, to; /* Where the stack begins, and its part that is known to be readable. */
 	u64 base;	/* The outermost slot on the stack of the call. */
 	u32 pairs, frames, end, needs_rbp;
+	int is_other_stack; /* Whether the walk has crossed to another stack. */
 };
 
 /* Returns whether a word of the stack can be read. */
@@ -68,13 +69,22 @@ static inline int is_readable(struct walk *w, u64 word)
 	return 1;
 }
 
+/* Lets the next walk know which part of the stack can be read. */
+static void keep_readable(struct thread *t, struct walk *w)
+{
+	if (w->is_other_stack)
+		return;
+	t->readable_from = w->from;
+	t->readable_to = w->to;
+}
+
 /* Reads the return addresses from `slot` outwards into the thread's scratch memory. */
 static void walk_stack(struct shared *s, struct thread *t, u64 slot, struct walk *w)
 {
 	u64 rbp = w->rbp, sp = slot + 8, where = slot, pc = *(u64 *)slot, exact = 0;
 	/* Where rbp was loaded from. It is compared only if a caller is found by it. */
 	struct pair loaded = { 0, 0 };
-	int is_initial = 1, is_other_stack = 0;
+	int is_initial = 1;
 
 	w->low = slot;
 	w->from = t->readable_from;
@@ -86,7 +96,7 @@ static void walk_stack(struct shared *s, struct thread *t, u64 slot, struct walk
 
 		t->scratch[w->pairs++] = (struct pair){ where | 1, pc };
 		w->frames++;
-		if (!is_other_stack)
+		if (!w->is_other_stack)
 			w->base = where;
 		w->hash = (w->hash ^ pc) * 0xff51afd7ed558ccdul;
 		w->hash ^= w->hash >> 29;
@@ -106,7 +116,7 @@ static void walk_stack(struct shared *s, struct thread *t, u64 slot, struct walk
 
 			if (exact || !is_readable(w, frame + SIGNAL_RIP))
 				return;
-			w->base = is_other_stack ? w->base : frame;
+			w->base = w->is_other_stack ? w->base : frame;
 			rbp = *(u64 *)(frame + SIGNAL_RBP);
 			sp = *(u64 *)(frame + SIGNAL_RSP);
 			where = frame + SIGNAL_RIP;
@@ -116,11 +126,8 @@ static void walk_stack(struct shared *s, struct thread *t, u64 slot, struct walk
 			is_initial = 0;
 			exact = 1;
 			if (sp - frame > SIGNAL_BYTES_MAX) {
-				if (!is_other_stack) {
-					t->readable_from = w->from;
-					t->readable_to = w->to;
-				}
-				is_other_stack = 1;
+				keep_readable(t, w);
+				w->is_other_stack = 1;
 				w->low = sp & -8;
 				w->from = w->to = sp & -PAGE;
 			}

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use crate::{
     Probes,
     process::{
-        launch::{Launch, let_go},
+        launch::{Followed, Launch, let_go},
         patcher::Change,
         procfs,
     },
@@ -43,8 +43,10 @@ enum Request {
     Remove,
     /// Follow a process to its next exec. If it is held, it goes on.
     Follow { pid: Pid },
-    /// Wait until it has loaded a program.
-    AwaitProgram,
+    /// Say whether it has loaded a program.
+    Program,
+    /// Follow it no longer.
+    Leave,
     /// Let it run.
     LetGo,
 }
@@ -60,12 +62,23 @@ enum Answer {
     Removed { stopped_ns: u64 },
     /// The process is followed.
     Following,
-    /// It has loaded a program and is held, or it has ended.
-    Program { is_held: bool },
+    /// What it does.
+    Program(Program),
     /// It runs.
     Running,
     /// Nothing was done.
     Failed(String),
+}
+
+/// What a process does that is followed to its next exec.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Program {
+    /// It has not executed a program yet, or is no longer followed.
+    Runs,
+    /// It has loaded a program and its libraries, and is held there: nothing of the program has run.
+    Held,
+    /// It has ended.
+    Ended,
 }
 
 /// Our handle of the process. Dropping it removes all probes.
@@ -146,16 +159,23 @@ impl Engine {
         }
     }
 
-    /// Waits until the process that is followed has loaded a program and its libraries, and holds it there: nothing of the program
-    /// has run. Returns `false` if the process has ended instead.
-    pub fn await_program(&mut self) -> io::Result<bool> {
-        match self.ask(&Request::AwaitProgram)? {
-            Answer::Program { is_held } => Ok(is_held),
+    /// Returns what the process does that is followed.
+    pub fn program(&mut self) -> io::Result<Program> {
+        match self.ask(&Request::Program)? {
+            Answer::Program(program) => Ok(program),
             other => Err(unexpected(other)),
         }
     }
 
-    /// Lets the process that is held run.
+    /// Follows the process no longer, so that it can be attached to. It may have come to be held meanwhile.
+    pub fn leave(&mut self) -> io::Result<Program> {
+        match self.ask(&Request::Leave)? {
+            Answer::Program(program) => Ok(program),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Lets the process run, if it is held.
     pub fn let_go(&mut self) -> io::Result<()> {
         match self.ask(&Request::LetGo)? {
             Answer::Running => Ok(()),
@@ -225,7 +245,7 @@ fn serve(channel: UnixStream) -> ! {
         }
     }
     if state.launch.is_some() {
-        let _ = state.await_program();
+        let _ = state.leave();
     }
     let _ = state.let_go();
     let end = Instant::now() + REMOVAL;
@@ -274,7 +294,8 @@ impl State {
     fn answer(&mut self, request: Request) -> Result<Answer, String> {
         match (request, &mut self.attached) {
             (Request::Follow { pid }, _) => self.follow(pid),
-            (Request::AwaitProgram, _) => self.await_program(),
+            (Request::Program, _) => self.program(),
+            (Request::Leave, _) => self.leave(),
             (Request::LetGo, _) => self.let_go(),
             (Request::Attach { pid }, None) => self.attach(pid),
             (Request::Attach { .. }, Some(_)) => Err("a process is attached already".to_owned()),
@@ -306,17 +327,28 @@ impl State {
         Ok(Answer::Following)
     }
 
-    fn await_program(&mut self) -> Result<Answer, String> {
+    fn program(&mut self) -> Result<Answer, String> {
+        match &self.launch {
+            Some((_, launch)) if !launch.is_over() => Ok(Answer::Program(Program::Runs)),
+            _ => self.leave(),
+        }
+    }
+
+    fn leave(&mut self) -> Result<Answer, String> {
         let (pid, launch) = self.launch.take().ok_or("no process is followed")?;
-        let held =
-            launch.wait().map_err(|error| format!("cannot follow process {pid} to its program: {error}"))?;
-        let is_held = held.is_some();
-        self.held = held.map(|hold| (pid, hold));
-        Ok(Answer::Program { is_held })
+        let followed = launch.end();
+        match followed.map_err(|error| format!("cannot follow process {pid} to its program: {error}"))? {
+            Followed::Held(hold) => {
+                self.held = Some((pid, hold));
+                Ok(Answer::Program(Program::Held))
+            }
+            Followed::Ended => Ok(Answer::Program(Program::Ended)),
+            Followed::Left => Ok(Answer::Program(Program::Runs)),
+        }
     }
 
     fn let_go(&mut self) -> Result<Answer, String> {
-        let (pid, hold) = self.held.take().ok_or("no process is held")?;
+        let Some((pid, hold)) = self.held.take() else { return Ok(Answer::Running) };
         match let_go(pid, &hold) {
             Err(error) if !procfs::is_over(pid) => Err(format!("cannot let process {pid} run: {error}")),
             _ => Ok(Answer::Running),

@@ -20,7 +20,7 @@ use crate::{
     layout::FUNCTIONS_MAX,
     patch::{
         function_code::FunctionCode,
-        plan::{Refusal, plan},
+        plan::{Refusal, Region, plan},
         trampoline::{assemble, jump},
     },
     process::{
@@ -97,30 +97,14 @@ impl Probes {
             let mut results = Vec::with_capacity(functions.len());
             let mut added = Vec::new();
             for (code, metrics) in functions {
-                let result = plan(code, metrics.returns).and_then(|regions| {
-                    let function = *next_function;
-                    if function as usize >= FUNCTIONS_MAX {
-                        return Err(Refusal::TooMany);
-                    }
-                    let mut changes = Vec::with_capacity(regions.len());
-                    for region in &regions {
-                        let placed = installation.place(tracer, region.address, TRAMPOLINE_BYTES);
-                        let (payload, at) = placed.map_err(|_| Refusal::TooFar)?;
-                        let trampoline =
-                            assemble(region, function, payload, at).map_err(|_| Refusal::TooFar)?;
-                        installation.write_trampoline(at, &trampoline.code);
-                        let to = jump(region.address, at).ok_or(Refusal::TooFar)?;
-                        changes.push(Change {
-                            address: region.address,
-                            from: region.original,
-                            to,
-                            is_removal: false,
-                            copies: trampoline.copies,
-                        });
-                    }
-                    Ok((function, changes))
-                });
-                results.push(result.map(|(function, changes)| {
+                let function = *next_function;
+                let changes = match plan(code, metrics.returns) {
+                    Ok(_) if function as usize >= FUNCTIONS_MAX => Err(Refusal::TooMany),
+                    Ok(regions) => place(installation, tracer, function, &regions)
+                        .map_err(|source| system(pid, "map code near a function", source))?,
+                    Err(refusal) => Err(refusal),
+                };
+                results.push(changes.map(|changes| {
                     installation.shared.set_function(function, *metrics);
                     *next_function += 1;
                     added.push((code.entry(), Probe { function, changes }));
@@ -224,6 +208,34 @@ pub fn clean(pid: Pid) -> Result<bool, ProbeError> {
         placement.unmap(tracer, pid, &memory).map_err(|source| system(pid, "unmap the payload", source))
     })?;
     Ok(true)
+}
+
+/// Writes the trampolines of a function's regions, and returns the jumps to them.
+fn place(
+    installation: &mut Installation,
+    tracer: &mut Tracer,
+    function: u32,
+    regions: &[Region],
+) -> io::Result<Result<Vec<Change>, Refusal>> {
+    let mut changes = Vec::with_capacity(regions.len());
+    for region in regions {
+        let Some((payload, at)) = installation.place(tracer, region.address, TRAMPOLINE_BYTES)? else {
+            return Ok(Err(Refusal::TooFar));
+        };
+        let trampoline = assemble(region, function, payload, at);
+        let (Ok(trampoline), Some(to)) = (trampoline, jump(region.address, at)) else {
+            return Ok(Err(Refusal::TooFar));
+        };
+        installation.write_trampoline(at, &trampoline.code);
+        changes.push(Change {
+            address: region.address,
+            from: region.original,
+            to,
+            is_removal: false,
+            copies: trampoline.copies,
+        });
+    }
+    Ok(Ok(changes))
 }
 
 fn system(pid: Pid, what: &'static str, source: io::Error) -> ProbeError {

@@ -11,9 +11,11 @@ use std::{
 
 use dwell_image::Image;
 use dwell_probe::{
-    clean,
+    Probes, clean,
     engine::Engine,
+    functions::find,
     patch::function_code::FunctionCode,
+    process_images::process_images,
     shared_memory::{Metrics, PathEnd},
 };
 use dwell_profile::Pid;
@@ -275,4 +277,24 @@ fn probes_of_a_killed_engine_are_cleaned_up() {
     assert!(!clean(pid).unwrap());
     target.go();
     assert_eq!(target.counts()[0] % 1000, 0);
+}
+
+/// A call that was interrupted and restarted is interrupted and restarted again.
+#[test]
+fn a_program_sleeps_on_while_probes_come_and_go() {
+    let begin = std::time::Instant::now();
+    let mut sleeping = Command::new("sleep").arg("1.5").spawn().unwrap();
+    let pid = Pid(sleeping.id());
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    for _ in 0..3 {
+        let images = process_images(pid).unwrap();
+        let sleep = find(&images, "libc.so.6:clock_nanosleep").unwrap().remove(0);
+        let image = &images[sleep.image];
+        let code = image.codes(&[image.procedure_at(sleep.address).unwrap()]).pop().unwrap().unwrap();
+        let mut probes = Probes::attach(pid, &[image.table()]).unwrap();
+        assert_eq!(probes.add(&[(&code, ALL)]).unwrap(), [Ok(0)]);
+        probes.remove().unwrap();
+    }
+    assert!(sleeping.wait().unwrap().success());
+    assert!((1400..2500).contains(&begin.elapsed().as_millis()), "{:?}", begin.elapsed());
 }

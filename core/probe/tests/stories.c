@@ -10,7 +10,7 @@
 #include <time.h>
 
 #define NOINLINE __attribute__((noinline, noclone))
-enum { STEPS = 30, SYMBOLS = 20000, LOOKUPS = 200 };
+enum { STEPS = 20, SYMBOLS = 20000, LOOKUPS = 200 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -60,7 +60,7 @@ static volatile int sum;
 NOINLINE void load_links(void) { start_gather(50); wait_gather(); sum++; }
 NOINLINE void update_momenta(void) { start_gather(50); wait_gather(); sum += 2; }
 /* Its neighbour has more to do. */
-NOINLINE void conjugate_gradient(void) { start_gather(4000); wait_gather(); sum += 3; }
+NOINLINE void conjugate_gradient(void) { start_gather(15000); wait_gather(); sum += 3; }
 
 static char names[SYMBOLS][16];
 

@@ -137,17 +137,20 @@ impl Installation {
     }
 
     /// Returns where the payload is for a function at `address`, and where its next trampoline of up to `bytes` bytes can be. Maps
-    /// code near it if there is none.
-    pub fn place(&mut self, tracer: &mut Tracer, address: u64, bytes: usize) -> io::Result<(Payload, u64)> {
+    /// code near it if there is none; `None` if there is no room.
+    pub fn place(
+        &mut self,
+        tracer: &mut Tracer,
+        address: u64,
+        bytes: usize,
+    ) -> io::Result<Option<(Payload, u64)>> {
         let has_room = |(start, area): (&u64, &Area)| {
             start.abs_diff(address) < NEAR_BYTES && area.used + bytes <= AREA_BYTES as usize
         };
         let at = match self.placement.areas.iter().zip(&self.areas).position(has_room) {
             Some(at) => at,
-            None => {
-                self.add_area(tracer, address)?;
-                self.areas.len() - 1
-            }
+            None if self.add_area(tracer, address)? => self.areas.len() - 1,
+            None => return Ok(None),
         };
         let start = self.placement.areas[at];
         let payload = Payload {
@@ -155,7 +158,7 @@ impl Installation {
             enter: start + payload::ENTER_AT,
             leave: start + payload::LEAVE_AT,
         };
-        Ok((payload, start + self.areas[at].used as u64))
+        Ok(Some((payload, start + self.areas[at].used as u64)))
     }
 
     /// Writes a trampoline at the place that [`Installation::place`] returned.
@@ -177,13 +180,11 @@ impl Installation {
         Ok(())
     }
 
-    fn add_area(&mut self, tracer: &mut Tracer, address: u64) -> io::Result<()> {
+    /// Maps code near an address. Returns `false` if there is no free memory, or if there are too many areas.
+    fn add_area(&mut self, tracer: &mut Tracer, address: u64) -> io::Result<bool> {
         let number = self.areas.len() as u64;
-        if number == AREAS_MAX {
-            return Err(io::Error::other("the functions are too far apart"));
-        }
-        let start = free_place(&mappings(self.pid)?, address)
-            .ok_or_else(|| io::Error::other("there is no free memory within 2 GiB of a function"))?;
+        let place = free_place(&mappings(self.pid)?, address).filter(|_| number < AREAS_MAX);
+        let Some(start) = place else { return Ok(false) };
         let offset = self.shared.len() as u64 + number * AREA_BYTES;
         // SAFETY: a fresh mapping of a part of the file, at an address of the kernel's choice.
         let ours = unsafe {
@@ -211,7 +212,7 @@ impl Installation {
         mapped?;
         self.placement.areas.push(start);
         self.areas.push(area);
-        Ok(())
+        Ok(true)
     }
 
     /// Moves a part of the shared mapping to `start`, which is reserved first, and makes it executable.

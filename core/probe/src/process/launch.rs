@@ -10,8 +10,13 @@ use std::{
     fs::File,
     io,
     os::unix::fs::FileExt,
-    sync::mpsc,
-    thread::{self, JoinHandle},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle, sleep},
+    time::Duration,
 };
 
 use dwell_profile::{Pid, Tid};
@@ -22,6 +27,8 @@ use crate::{patch::plan::JUMP_BYTES, process_images::process_images};
 const INT3: u8 = 0xcc;
 /// A jump to itself.
 const LOOP: [u8; 2] = [0xeb, 0xfe];
+/// How long to sleep before the process is looked at again.
+const LOOK: Duration = Duration::from_micros(500);
 const HOOK: &str = "_dl_debug_state";
 /// Of the auxiliary vector (include/uapi/linux/auxvec.h): where the loader is, and the program's entry.
 const AT_BASE: u64 = 7;
@@ -29,26 +36,45 @@ const AT_ENTRY: u64 = 9;
 
 /// A thread of ours that waits for the next program of a process.
 pub struct Launch {
-    thread: JoinHandle<io::Result<Option<Change>>>,
+    thread: JoinHandle<io::Result<Followed>>,
+    is_cancelled: Arc<AtomicBool>,
+}
+
+/// How following a process ended.
+pub enum Followed {
+    /// It has loaded a program, and is held in this way.
+    Held(Change),
+    /// It has ended.
+    Ended,
+    /// It goes on: following was cancelled.
+    Left,
 }
 
 impl Launch {
     /// Follows a process; if it is held, it is let go.
     pub fn follow(pid: Pid, held: Option<Change>) -> io::Result<Self> {
         let (sender, followed) = mpsc::channel();
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let cancelled = is_cancelled.clone();
         let thread = thread::spawn(move || {
             let begun = begin(pid, held);
             let tracee = *begun.as_ref().unwrap_or(&Tracee { tid: Tid(pid.0) });
             let is_begun = begun.is_ok();
             let _ = sender.send(begun.map(drop));
-            if is_begun { wait_for_program(pid, tracee) } else { Ok(None) }
+            if is_begun { wait_for_program(pid, tracee, &cancelled) } else { Ok(Followed::Left) }
         });
         followed.recv().map_err(|_| io::Error::other("the thread that follows ended"))??;
-        Ok(Launch { thread })
+        Ok(Launch { thread, is_cancelled })
     }
 
-    /// Waits until the process has loaded a program, and returns how it is held; `None` if it ended before.
-    pub fn wait(self) -> io::Result<Option<Change>> {
+    /// Returns whether [`Launch::end`] need not wait.
+    pub fn is_over(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Ends following, unless the process has executed a program: then waits until that is loaded.
+    pub fn end(self) -> io::Result<Followed> {
+        self.is_cancelled.store(true, Ordering::Relaxed);
         self.thread.join().expect("following does not panic")
     }
 }
@@ -93,11 +119,19 @@ fn open_memory(pid: Pid) -> io::Result<File> {
 }
 
 /// Runs on the thread that traces the process.
-fn wait_for_program(pid: Pid, tracee: Tracee) -> io::Result<Option<Change>> {
+fn wait_for_program(pid: Pid, tracee: Tracee, is_cancelled: &AtomicBool) -> io::Result<Followed> {
     let mut hook: Option<Hook> = None;
     loop {
-        match (tracee.next_stop()?, &mut hook) {
-            (None, _) => return Ok(None),
+        let stop = loop {
+            match tracee.poll_stop()? {
+                // The kernel lets the process go when this thread ends.
+                None if hook.is_none() && is_cancelled.load(Ordering::Relaxed) => return Ok(Followed::Left),
+                None => sleep(LOOK),
+                Some(stop) => break stop,
+            }
+        };
+        match (stop, &mut hook) {
+            (None, _) => return Ok(Followed::Ended),
             (Some((libc::PTRACE_EVENT_EXEC, _)), hook) => {
                 *hook = Some(Hook::set(pid)?);
                 tracee.resume(0)?;
@@ -106,7 +140,7 @@ fn wait_for_program(pid: Pid, tracee: Tracee) -> io::Result<Option<Change>> {
             (Some((libc::PTRACE_EVENT_STOP, _)), _) => tracee.resume(0)?,
             (Some((_, libc::SIGTRAP)), Some(hook)) if hook.is_reached(tracee)? => {
                 if hook.is_loaded(pid)? {
-                    return hook.hold(tracee).map(Some);
+                    return hook.hold(tracee).map(Followed::Held);
                 }
                 hook.is_final = true; // glibc calls the function before it maps libraries, and afterwards.
                 hook.skip(tracee)?;

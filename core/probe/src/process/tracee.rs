@@ -63,12 +63,22 @@ impl Tracee {
 
     /// Waits until the thread stops, and returns the event (`PTRACE_EVENT_…`, 0: a signal) and the signal; `None` if it ended.
     pub fn next_stop(self) -> io::Result<Option<(libc::c_int, libc::c_int)>> {
+        Ok(self.wait(0)?.flatten())
+    }
+
+    /// Returns what [`Tracee::next_stop`] would, or `None` if the thread runs.
+    pub fn poll_stop(self) -> io::Result<Option<Option<(libc::c_int, libc::c_int)>>> {
+        self.wait(libc::WNOHANG)
+    }
+
+    fn wait(self, flags: libc::c_int) -> io::Result<Option<Option<(libc::c_int, libc::c_int)>>> {
         let mut status = 0;
         // SAFETY: the kernel writes the live status.
-        match unsafe { libc::waitpid(self.tid.0 as libc::pid_t, &raw mut status, libc::__WALL) } {
+        match unsafe { libc::waitpid(self.tid.0 as libc::pid_t, &raw mut status, libc::__WALL | flags) } {
             -1 => Err(io::Error::last_os_error()),
-            _ if libc::WIFSTOPPED(status) => Ok(Some((status >> 16, libc::WSTOPSIG(status)))),
-            _ => Ok(None),
+            0 => Ok(None),
+            _ if libc::WIFSTOPPED(status) => Ok(Some(Some((status >> 16, libc::WSTOPSIG(status))))),
+            _ => Ok(Some(None)),
         }
     }
 

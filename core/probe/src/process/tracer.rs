@@ -448,6 +448,8 @@ fn set_alarm(pid: Pid, tid: Tid, thread: &mut Thread) -> io::Result<()> {
 fn is_restarted(pid: Pid, number: i64, arguments: [u64; 6]) -> bool {
     match number {
         libc::SYS_nanosleep | libc::SYS_clock_nanosleep | libc::SYS_poll | libc::SYS_select => true,
+        // One of these, poll or futex, that was interrupted before.
+        libc::SYS_restart_syscall => true,
         libc::SYS_wait4 | libc::SYS_waitid | libc::SYS_pause | libc::SYS_rt_sigsuspend => true,
         // FUTEX_WAIT and FUTEX_WAIT_BITSET, with or without a time limit.
         libc::SYS_futex => matches!(arguments[1] & 0x7f, 0 | 9),
