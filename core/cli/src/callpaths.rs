@@ -23,7 +23,7 @@ use dwell_probe::{
     engine::{Engine, Program as Followed},
     functions::{FindError, Found, find},
     process::{installation::is_gone, procfs},
-    process_images::{MappedImage, process_images},
+    process_images::{MappedImage, new_images, process_images},
     shared_memory::{Metrics, measure_ns_per_tick},
 };
 use dwell_profile::Pid;
@@ -55,12 +55,12 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<ExitCode> {
     let start = || Engine::start().context("cannot start the process that probes");
     let mut engines = (0..pids.len().max(1)).map(|_| start()).collect::<anyhow::Result<Vec<Engine>>>()?;
     let stop = Stop::on_signals()?;
-    let mut child = None;
+    let (mut child, mut is_held) = (None, false);
     let found = if pids.is_empty() {
         let launched = launch(&mut engines[0], &args.command)?;
         match find_in_programs(&mut engines[0], Pid(launched.id()), args, &stop)? {
-            Some(found) => {
-                child = Some(launched);
+            Some((found, held)) => {
+                (child, is_held) = (Some(launched), held);
                 vec![found]
             }
             None => {
@@ -75,8 +75,12 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<ExitCode> {
     let programs = match probe(engines, found, metrics) {
         Ok(programs) => programs,
         Err(error) => {
-            // Nothing of the command has run.
-            child.as_mut().map(Child::kill).transpose()?;
+            let Some(child) = &mut child else { return Err(error) };
+            if is_held {
+                child.kill()?; // Nothing of it has run.
+            } else if child.try_wait()?.is_some() {
+                return Err(error.context("the command ended before it had probes"));
+            }
             return Err(error);
         }
     };
@@ -163,13 +167,14 @@ fn launch(engine: &mut Engine, command: &[OsString]) -> anyhow::Result<Child> {
 }
 
 /// Finds the functions in the first program of the command that has all of them: a shell or `env` executes the one that is
-/// meant, and libraries may be loaded later. At its beginning a program is held. Returns `None` if no program has them.
+/// meant, and libraries may be loaded later. At its beginning a program is held, which is returned
+/// too. Returns `None` if no program has them.
 fn find_in_programs(
     engine: &mut Engine,
     pid: Pid,
     args: &CallpathsArgs,
     stop: &Stop,
-) -> anyhow::Result<Option<Named>> {
+) -> anyhow::Result<Option<(Named, bool)>> {
     let mut images = 0;
     let mut is_missing = false;
     let mut next = None;
@@ -177,7 +182,7 @@ fn find_in_programs(
         match next.take().map_or_else(|| engine.program(), Ok)? {
             Followed::Ended => break,
             Followed::Held => match find_all(&[pid], &args.function) {
-                Ok(mut found) => return Ok(found.pop()),
+                Ok(mut found) => return Ok(found.pop().map(|found| (found, true))),
                 Err(error) => {
                     is_missing = true;
                     let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
@@ -202,7 +207,7 @@ fn find_in_programs(
                         complain(
                             "the functions were loaded while the program ran: earlier calls are not counted",
                         );
-                        return Ok(found.pop());
+                        return Ok(found.pop().map(|found| (found, false)));
                     }
                     other => next = Some(other), // It has executed another program or ended meanwhile.
                 }
@@ -224,6 +229,8 @@ fn number_of_images(pid: Pid) -> usize {
 struct Program {
     engine: Engine,
     named: Named,
+    /// How many images it has mapped.
+    images: usize,
     /// Its memory, by which another program in the same process is noticed.
     memory: File,
 }
@@ -249,7 +256,8 @@ fn probe(engines: Vec<Engine>, found: Vec<Named>, metrics: Metrics) -> anyhow::R
         }
         if !functions.is_empty() {
             let memory = File::open(format!("/proc/{pid}/mem")).with_context(|| format!("process {pid}"))?;
-            programs.push(Program { engine, named: Named { pid, images, functions }, memory });
+            let named = Named { pid, images, functions };
+            programs.push(Program { engine, images: number_of_images(pid), named, memory });
         }
     }
     refusals.dedup();
@@ -264,6 +272,22 @@ impl Program {
     fn calls(&self) -> ProcessCalls<'_> {
         let Named { pid, images, functions } = &self.named;
         ProcessCalls { pid: pid.0, images, functions, snapshot: self.engine.snapshot() }
+    }
+
+    /// Lets paths go on in libraries that the program has loaded meanwhile.
+    fn refresh(&mut self) -> anyhow::Result<()> {
+        let Named { pid, images, .. } = &mut self.named;
+        let number = number_of_images(*pid);
+        if number == self.images || number == 0 {
+            return Ok(());
+        }
+        self.images = number;
+        let new = new_images(*pid, images)?;
+        if !new.is_empty() {
+            self.engine.refresh()?;
+            images.extend(new);
+        }
+        Ok(())
     }
 
     /// Returns whether nothing can be counted any more.
@@ -308,6 +332,14 @@ fn count(
         && !programs.iter().all(Program::is_over)
     {
         sleep(LOOK);
+        for program in programs.iter_mut().filter(|program| !program.is_over()) {
+            // One that ends meanwhile has no images.
+            if let Err(error) = program.refresh()
+                && !program.is_over()
+            {
+                return Err(error);
+            }
+        }
         if let (Some(at), Some(interval)) = (next, args.interval)
             && Instant::now() >= at
         {

@@ -263,7 +263,8 @@ impl<'p> ProcessCalls<'p> {
     fn frames(&self, address: u64) -> Vec<CallFrame> {
         let call = address.wrapping_sub(1); // The call is before the return address.
         let is_in = |image: &&MappedImage| (image.mapping.start..image.mapping.end).contains(&call);
-        let Some(image) = self.images.iter().find(is_in) else {
+        // What was mapped last, if there was another image before.
+        let Some(image) = self.images.iter().rev().find(is_in) else {
             let unknown = CallFrame {
                 function: None,
                 image: None,

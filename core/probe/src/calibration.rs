@@ -47,7 +47,7 @@ pub struct Calibration {
 pub fn calibrate(metrics: Metrics, ns_per_tick: f64) -> io::Result<Calibration> {
     let memory = Memory::new()?;
     let mut shared = SharedMemory::create(memfd()?, 4096, ns_per_tick)?;
-    shared.set_images(&[])?;
+    shared.add_images(&[])?;
     shared.set_function(0, metrics);
     let gate: Box<[u64; 1]> = Box::new([shared.address()]);
     memory.put(0, &FUNCTION);

@@ -24,7 +24,7 @@ use crate::{
         patcher::Change,
         procfs,
     },
-    process_images::{MappedImage, process_images},
+    process_images::{MappedImage, new_images, process_images},
     shared_memory::{Metrics, SharedMemory, Snapshot},
 };
 
@@ -39,6 +39,8 @@ enum Request {
     Attach { pid: Pid },
     /// Probe the functions that start at these addresses of the process.
     Add { addresses: Vec<u64>, metrics: Metrics },
+    /// Look for images that the process has mapped meanwhile.
+    Refresh,
     /// Remove everything.
     Remove,
     /// Follow a process to its next exec. If it is held, it goes on.
@@ -58,6 +60,8 @@ enum Answer {
     Attached { descriptor: i32, stopped_ns: u64 },
     /// For each function its number, or why it cannot be probed.
     Added { functions: Vec<Result<u32, String>>, stopped_ns: u64 },
+    /// Paths go on in new images.
+    Refreshed,
     /// All probes are removed.
     Removed { stopped_ns: u64 },
     /// The process is followed.
@@ -138,6 +142,14 @@ impl Engine {
     /// Returns the calls so far, without asking the engine.
     pub fn snapshot(&self) -> Snapshot {
         self.shared.as_ref().map(SharedMemory::snapshot).unwrap_or_default()
+    }
+
+    /// Lets paths go on in images that the process has mapped meanwhile.
+    pub fn refresh(&mut self) -> io::Result<()> {
+        match self.ask(&Request::Refresh)? {
+            Answer::Refreshed => Ok(()),
+            other => Err(unexpected(other)),
+        }
     }
 
     /// Removes all probes. The numbers can still be read.
@@ -269,11 +281,20 @@ fn set_up() {
 }
 
 struct Attached {
+    pid: Pid,
     images: Vec<MappedImage>,
     probes: Probes,
 }
 
 impl Attached {
+    fn refresh(&mut self) -> Result<(), String> {
+        let new = new_images(self.pid, &self.images).map_err(|error| error.to_string())?;
+        let tables: Vec<_> = new.iter().map(MappedImage::table).collect();
+        self.probes.add_images(&tables).map_err(|error| error.to_string())?;
+        self.images.extend(new);
+        Ok(())
+    }
+
     fn remove(&mut self) -> Result<u64, String> {
         self.probes.remove().map_err(|error| error.to_string())?;
         Ok(self.probes.stopped_max().as_nanos() as u64)
@@ -304,8 +325,11 @@ impl State {
                 let stopped_ns = attached.probes.stopped_max().as_nanos() as u64;
                 Ok(Answer::Added { functions, stopped_ns })
             }
+            (Request::Refresh, Some(attached)) => attached.refresh().map(|()| Answer::Refreshed),
             (Request::Remove, Some(attached)) => Ok(Answer::Removed { stopped_ns: attached.remove()? }),
-            (Request::Add { .. } | Request::Remove, None) => Err("no process is attached".to_owned()),
+            (Request::Add { .. } | Request::Refresh | Request::Remove, None) => {
+                Err("no process is attached".to_owned())
+            }
         }
     }
 
@@ -315,7 +339,7 @@ impl State {
         let probes = Probes::attach(pid, &tables).map_err(|error| error.to_string())?;
         let descriptor = probes.file().as_raw_fd();
         let stopped_ns = probes.stopped_max().as_nanos() as u64;
-        self.attached = Some(Attached { images, probes });
+        self.attached = Some(Attached { pid, images, probes });
         Ok(Answer::Attached { descriptor, stopped_ns })
     }
 

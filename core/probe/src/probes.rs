@@ -35,6 +35,8 @@ use crate::{
 
 /// How long to wait for threads to leave the payload.
 const LEAVING: Duration = Duration::from_secs(2);
+/// Room for the tables of images that are loaded later. Only pages that are used take memory.
+const LATER_BYTES: usize = 64 << 20;
 /// A generous size of a trampoline.
 const TRAMPOLINE_BYTES: usize = 512;
 
@@ -73,17 +75,24 @@ impl Probes {
         refuse_unsuitable(pid)?;
         let ns_per_tick = measure_ns_per_tick();
         let tables_bytes: usize = tables.iter().map(|table| table.table.bytes() + 128).sum();
+        let room = tables_bytes + LATER_BYTES;
         let (installation, stopped_max) = traced(pid, |tracer| {
-            let installed = Installation::new(tracer, pid, tables_bytes + 4096, ns_per_tick);
+            let installed = Installation::new(tracer, pid, room, ns_per_tick);
             let mut installed = installed.map_err(|source| system(pid, "install the payload", source))?;
             installed
                 .shared
-                .set_images(tables)
+                .add_images(tables)
                 .map_err(|source| system(pid, "store unwind tables", source))?;
             Ok(installed)
         })?;
         let probes = BTreeMap::new();
         Ok(Probes { pid, installation, probes, next_function: 0, is_removed: false, stopped_max })
+    }
+
+    /// Lets paths go on in images that the process has mapped meanwhile.
+    pub fn add_images(&mut self, tables: &[MappedTable]) -> Result<(), ProbeError> {
+        let added = self.installation.shared.add_images(tables);
+        added.map_err(|source| system(self.pid, "store unwind tables", source))
     }
 
     /// Probes functions. Returns the number of each, by which [`Snapshot`] names it, or why it cannot be probed.

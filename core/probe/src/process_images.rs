@@ -97,10 +97,20 @@ fn restartable_sequences(pid: Pid, image: &Image, bias: u64) -> Vec<Range<u64>> 
 
 /// Opens the images of a process, ascending. Files that are no images, or cannot be read, are left out: paths end there.
 pub fn process_images(pid: Pid) -> Result<Vec<MappedImage>, ProbeError> {
+    new_images(pid, &[])
+}
+
+/// Opens the images of a process that are not among those that are known.
+pub fn new_images(pid: Pid, known: &[MappedImage]) -> Result<Vec<MappedImage>, ProbeError> {
+    let is_known = |mapping: &Mapping| {
+        let key = |mapping: &Mapping| (mapping.start, mapping.end, mapping.file.clone());
+        known.iter().any(|image| key(&image.mapping) == key(mapping))
+    };
     let mappings = mappings(pid).map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ESRCH) => ProbeError::Gone(pid),
         _ => ProbeError::NotPermitted { pid, source },
     })?;
     let executable = mappings.into_iter().filter(|mapping| mapping.is_executable && mapping.file.is_some());
-    Ok(executable.filter_map(|mapping| MappedImage::open(pid, mapping).ok().flatten()).collect())
+    let unknown = executable.filter(|mapping| !is_known(mapping));
+    Ok(unknown.filter_map(|mapping| MappedImage::open(pid, mapping).ok().flatten()).collect())
 }

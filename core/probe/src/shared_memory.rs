@@ -162,6 +162,7 @@ pub struct SharedMemory {
     /// Offsets of the next free byte for tables, and of the chunks, which come after them.
     tables_at: usize,
     chunks_at: usize,
+    images: Vec<layout::Image>,
 }
 
 // SAFETY: the mapping belongs to this value; what the payload changes is read by volatile or atomic loads.
@@ -191,7 +192,7 @@ impl SharedMemory {
         let tables_at = threads_at + THREADS_MAX * size_of::<Thread>();
         let tables_at = tables_at.next_multiple_of(64);
         let chunks_at = (tables_at + tables_bytes).next_multiple_of(CHUNK_BYTES);
-        let memory = SharedMemory { file, base, bytes, tables_at, chunks_at };
+        let memory = SharedMemory { file, base, bytes, tables_at, chunks_at, images: Vec::new() };
         // SAFETY: the payload does not run yet, and the file is at least as long as the structure.
         let shared = unsafe { &mut *memory.base.cast::<Shared>() };
         shared.magic = layout::MAGIC;
@@ -218,7 +219,7 @@ impl SharedMemory {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "this is no memory of probes"));
         }
         let base = map(&file, bytes)?;
-        Ok(SharedMemory { file, base, bytes, tables_at: bytes, chunks_at: bytes })
+        Ok(SharedMemory { file, base, bytes, tables_at: bytes, chunks_at: bytes, images: Vec::new() })
     }
 
     /// The file.
@@ -241,11 +242,13 @@ impl SharedMemory {
         self.bytes == 0
     }
 
-    /// Stores tables, and lets the payload use them. Returns an error if there is not enough room.
-    pub fn set_images(&mut self, images: &[MappedTable]) -> io::Result<()> {
-        let mut entries: Vec<layout::Image> = Vec::with_capacity(images.len());
+    /// Stores tables, and lets the payload use them beside those of before, apart from images that are not mapped any more: a new
+    /// one is in their place. Returns an error if there is not enough room.
+    pub fn add_images(&mut self, images: &[MappedTable]) -> io::Result<()> {
+        let mut entries = self.images.clone();
         for image in images {
             let table = image.table;
+            entries.retain(|other| other.end <= image.start || image.end <= other.start);
             entries.push(layout::Image {
                 start: image.start,
                 end: image.end,
@@ -261,6 +264,7 @@ impl SharedMemory {
         self.store(&entries)?;
         // A pairs with the acquire load in find_image: the tables are complete before they are found.
         self.atomic_u64(offset_of!(Shared, images)).store(count_at, Ordering::Release);
+        self.images = entries;
         Ok(())
     }
 
