@@ -37,6 +37,9 @@ use crate::{
 /// How long to sleep before the end of the target, signals and intervals are looked at again.
 const LOOK: Duration = Duration::from_millis(20);
 
+/// One part in so many of the time may go into reading the mappings of a program.
+const MAPPINGS_SHARE: u32 = 100;
+
 /// How long a command may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -57,8 +60,8 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<ExitCode> {
     let stop = Stop::on_signals()?;
     let (mut child, mut is_held) = (None, false);
     let found = if pids.is_empty() {
-        let launched = launch(&mut engines[0], &args.command)?;
-        match find_in_programs(&mut engines[0], Pid(launched.id()), args, &stop)? {
+        let mut launched = launch(&mut engines[0], &args.command)?;
+        match find_in_programs(&mut engines[0], &mut launched, args, &stop)? {
             Some((found, held)) => {
                 (child, is_held) = (Some(launched), held);
                 vec![found]
@@ -171,10 +174,11 @@ fn launch(engine: &mut Engine, command: &[OsString]) -> anyhow::Result<Child> {
 /// too. Returns `None` if no program has them.
 fn find_in_programs(
     engine: &mut Engine,
-    pid: Pid,
+    child: &mut Child,
     args: &CallpathsArgs,
     stop: &Stop,
 ) -> anyhow::Result<Option<(Named, bool)>> {
+    let pid = Pid(child.id());
     let mut images = 0;
     let mut is_missing = false;
     let mut next = None;
@@ -183,6 +187,10 @@ fn find_in_programs(
             Followed::Ended => break,
             Followed::Held => match find_all(&[pid], &args.function) {
                 Ok(mut found) => return Ok(found.pop().map(|found| (found, true))),
+                Err(error) if matches!(error.downcast_ref(), Some(FindError::TooMany { .. })) => {
+                    child.kill()?; // Nothing of it has run.
+                    return Err(error);
+                }
                 Err(error) => {
                     is_missing = true;
                     let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
@@ -231,6 +239,8 @@ struct Program {
     named: Named,
     /// How many images it has mapped.
     images: usize,
+    /// When that is looked at again.
+    look_at: Instant,
     /// Its memory, by which another program in the same process is noticed.
     memory: File,
 }
@@ -257,7 +267,8 @@ fn probe(engines: Vec<Engine>, found: Vec<Named>, metrics: Metrics) -> anyhow::R
         if !functions.is_empty() {
             let memory = File::open(format!("/proc/{pid}/mem")).with_context(|| format!("process {pid}"))?;
             let named = Named { pid, images, functions };
-            programs.push(Program { engine, images: number_of_images(pid), named, memory });
+            let (images, look_at) = (number_of_images(pid), Instant::now());
+            programs.push(Program { engine, images, look_at, named, memory });
         }
     }
     refusals.dedup();
@@ -276,8 +287,14 @@ impl Program {
 
     /// Lets paths go on in libraries that the program has loaded meanwhile.
     fn refresh(&mut self) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        if begin < self.look_at {
+            return Ok(());
+        }
         let Named { pid, images, .. } = &mut self.named;
         let number = number_of_images(*pid);
+        // Reading thousands of mappings would keep the program from changing them.
+        self.look_at = begin + begin.elapsed() * MAPPINGS_SHARE;
         if number == self.images || number == 0 {
             return Ok(());
         }

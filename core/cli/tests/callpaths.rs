@@ -222,6 +222,10 @@ fn a_command_is_counted_from_its_first_call() {
         assert_eq!(failed.status, Some(status), "{failed:?}");
         assert!(failed.stderr.contains(message), "{failed:?}");
     }
+    // It is told before anything has run.
+    let many = run(&["libc.so.6:*"], &[&shared]);
+    assert_eq!((many.status, &many.stdout[..]), (Some(125), ""), "{many:?}");
+    assert!(many.stderr.contains("be more specific"), "{many:?}");
 }
 
 #[test]
