@@ -19,6 +19,12 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     Probes,
+    patch::{
+        from_image::IndirectJumps,
+        function_code::{FunctionCode, Part},
+        plan::plan,
+        trampoline::{Payload, assemble},
+    },
     process::{
         launch::{Followed, Launch, let_go},
         patcher::Change,
@@ -98,6 +104,7 @@ impl Engine {
     /// Forks the process. Call it early: it has copies of this process's memory.
     pub fn start() -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
+        initialize_libraries();
         // SAFETY: the child calls a function alone that does not return; what it needs of the C library works after a fork.
         let process = unsafe { libc::fork() };
         match process {
@@ -210,6 +217,22 @@ impl Drop for Engine {
         let _ = self.channel.get_ref().shutdown(std::net::Shutdown::Both);
         // SAFETY: reaps our own child, which nobody else waits for, once it has removed the probes; no status is requested.
         unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
+    }
+}
+
+/// Lets libraries initialize what they do at first use. If another thread did that during the fork, the child would wait for it for
+/// ever.
+fn initialize_libraries() {
+    // push rbp; mov rbp, rsp; xor eax, eax; pop rbp; ret; int3…
+    let mut bytes = vec![0x55, 0x48, 0x89, 0xe5, 0x31, 0xc0, 0x5d, 0xc3];
+    let length = bytes.len();
+    bytes.extend([0xcc; 8]);
+    let part = Part { address: 0x1000, bytes, length };
+    let code = FunctionCode::decode(vec![part], IndirectJumps::default());
+    let regions = code.and_then(|code| plan(&code, true)).expect("this function can be patched");
+    let payload = Payload { gate: 0x8000, enter: 0x9000, leave: 0xa000 };
+    for region in regions {
+        assemble(&region, 0, payload, 0xb000).expect("everything is near");
     }
 }
 
