@@ -230,6 +230,7 @@ fn a_killed_controller_leaves_no_probe() {
     let mut target = Target::start(&["4", "1000", "4", "forever"]);
     let (pid, addresses) = (target.pid(), target.addresses(&["hot", "library", "path_a"]));
     target.go();
+    drop(Engine::start()); // It initializes libraries, which a fork beside other threads must not interrupt.
     for round in 0..rounds {
         // SAFETY: the child probes until it is killed, and shares nothing with us.
         let controller = unsafe { libc::fork() };
