@@ -40,7 +40,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// One part in so many of the time may go into reading the mappings of a program.
 const MAPPINGS_SHARE: u32 = 100;
 
-/// How long a command may take to end after a signal.
+/// A command may take so long to end after a signal.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Counts calls until the duration is over, all programs end or a signal comes.
@@ -117,7 +117,7 @@ fn end_of(mut child: Child, stop: &Stop) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Why the measurement ended.
+/// The reason for which a measurement ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ended {
     /// The time was over.
@@ -170,8 +170,8 @@ fn launch(engine: &mut Engine, command: &[OsString]) -> anyhow::Result<Child> {
 }
 
 /// Finds the functions in the first program of the command that has all of them: a shell or `env` executes the one that is
-/// meant, and libraries may be loaded later. At its beginning a program is held, which is returned
-/// too. Returns `None` if no program has them.
+/// meant, and libraries may be loaded later. Returns them with whether the program is held, which it is at its beginning; `None`
+/// if the command ended, or a signal came, before.
 fn find_in_programs(
     engine: &mut Engine,
     child: &mut Child,
@@ -237,7 +237,7 @@ fn number_of_images(pid: Pid) -> usize {
 struct Program {
     engine: Engine,
     named: Named,
-    /// How many images it has mapped.
+    /// Number of images that it has mapped.
     images: usize,
     /// When that is looked at again.
     look_at: Instant,

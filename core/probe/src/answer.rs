@@ -105,7 +105,7 @@ pub struct MetricValues {
     pub max: u64,
 }
 
-/// What is measured, and how ticks become nanoseconds.
+/// The chosen metrics, and what turns ticks into nanoseconds.
 pub struct Context {
     /// What is measured.
     pub metrics: Metrics,

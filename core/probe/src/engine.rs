@@ -34,7 +34,7 @@ use crate::{
     shared_memory::{Metrics, SharedMemory, Snapshot},
 };
 
-/// How long the removal is tried again when the other process is gone, and how long to wait in between.
+/// When the other process is gone, the engine tries the removal again for so long, with so long in between.
 const REMOVAL: Duration = Duration::from_secs(20);
 const REMOVAL_EVERY: Duration = Duration::from_millis(100);
 
@@ -55,7 +55,7 @@ enum Request {
     Program,
     /// Follow it no longer.
     Leave,
-    /// Let it run.
+    /// Let the held process run.
     LetGo,
 }
 
@@ -72,7 +72,7 @@ enum Answer {
     Removed { stopped_ns: u64 },
     /// The process is followed.
     Following,
-    /// What it does.
+    /// The process that is followed does this.
     Program(Program),
     /// It runs.
     Running,
