@@ -20,7 +20,7 @@ kernel:
 .endr
     .balign 4096
 line31:
-.rept 360                           # What runs at full speed tells the scale of frequencies.
+.rept 180                           # What runs at full speed tells the scale of frequencies.
     nop
 .endr
     dec rcx
