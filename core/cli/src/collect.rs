@@ -27,6 +27,7 @@ use serde_json::{Value, json};
 
 use crate::{
     args::{BackendArg, RecordArgs, SamplingArgs},
+    code_counter::EngineCounter,
     complain, exit, is_broken_pipe, print_json,
     text::{counted, grouped},
 };
@@ -44,7 +45,7 @@ impl Counting {
     /// (docs/measured.md). For other targets the default is none: a process that already runs may be in production, and a
     /// whole machine would have to be sampled through rings.
     fn of(args: &RecordArgs) -> Self {
-        let is_own_command = !args.all && args.pid.is_empty();
+        let is_own_command = !args.all && args.pid.is_empty() && args.count.is_none();
         let by_default = if is_own_command { 1.0 } else { 0.0 };
         let (bursts, breakpoints) = match (args.paths, args.windows) {
             (None, None) => (by_default, by_default),
@@ -65,6 +66,8 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
     let mut report = report.transpose()?;
     let counting = Counting::of(args);
     let around = args.all && !args.command.is_empty();
+    let code_counter = args.count.map(|_| EngineCounter::start()).transpose();
+    let code_counter = code_counter.context("record: --count")?;
     let options = RecordOptions {
         backend: backend(&args.sampling),
         events: events(&args.sampling),
@@ -77,7 +80,8 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
         bursts_percent: counting.bursts,
         breakpoints_percent: counting.breakpoints,
         breakpoints_stand_in: counting.breakpoints_stand_in,
-        odometers_percent: if args.no_odometers { 0.0 } else { ODOMETERS_PERCENT },
+        odometers_percent: if args.no_odometers || code_counter.is_some() { 0.0 } else { ODOMETERS_PERCENT },
+        code_counter: code_counter.map(|counter| Box::new(counter) as _),
         branch_stacks_hz: args.branch_stacks,
         ..RecordOptions::new(target(args)?)
     };
@@ -277,8 +281,12 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs) {
     if let Some(record) = epoch.breakpoints.as_ref().filter(|r| args.windows.is_some() || r.windows > 0) {
         complain(&breakpoints_line(record));
     }
-    if let Some(counts) = epoch.counts.as_ref().filter(|c| c.words + c.loops + c.samples_dropped > 0) {
-        complain(&counts_line(counts));
+    if let Some(counts) = &epoch.counts {
+        if args.count.is_some() {
+            complain(&counters_line(counts));
+        } else if counts.words + counts.loops + counts.samples_dropped > 0 {
+            complain(&counts_line(counts));
+        }
     }
 }
 
@@ -321,6 +329,18 @@ pub fn counts_line(counts: &CountsRecord) -> String {
         counted(counts.words as usize, "word"),
         counted(counts.loops as usize, "loop"),
         100.0 * counts.cost_ns as f64 / (counts.cpu_ns as f64).max(1.0),
+        grouped(counts.samples_dropped),
+        causes("refused", &counts.refused),
+    )
+}
+
+/// Describes counters in code: `executions counted in the code of 12 procedures by 140 counters; 31 samples in counters are not
+/// counted; refused: 2 jump with unknown targets`.
+pub fn counters_line(counts: &CountsRecord) -> String {
+    format!(
+        "executions counted in the code of {} by {}; {} samples in counters are not counted{}",
+        counted(counts.procedures as usize, "procedure"),
+        counted(counts.counters as usize, "counter"),
         grouped(counts.samples_dropped),
         causes("refused", &counts.refused),
     )

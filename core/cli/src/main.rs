@@ -8,6 +8,7 @@ mod annotate;
 mod args;
 mod callpaths;
 mod cfg;
+mod code_counter;
 mod collect;
 mod daemon;
 mod diff;

@@ -62,7 +62,10 @@ use withheld::WithheldPrograms;
 
 use crate::{
     entries::Entry,
-    evidence::counts::{RawCount, Seen, exits::Watch},
+    evidence::{
+        code_counters::moved_code::MovedCode,
+        counts::{RawCount, Seen, exits::Watch},
+    },
     host::Host,
     loss::LossCause,
     source::{
@@ -93,6 +96,8 @@ pub struct Collector<H> {
     pub stacks: BranchStacks,
     /// Samples that are dropped because counting disturbed them.
     pub disturbances: Disturbances,
+    /// Code that was added to processes.
+    pub moved: MovedCode,
     /// Samples for the methods that measure executions.
     pub feed: SampleFeed,
     /// Programs whose samples the kernel withholds.
@@ -114,6 +119,7 @@ impl<H: Host> Collector<H> {
             counts: SampleCounts::new(events),
             stacks: BranchStacks::default(),
             disturbances: Disturbances::default(),
+            moved: MovedCode::default(),
             feed: SampleFeed::default(),
             withheld: WithheldPrograms::default(),
         }
@@ -161,14 +167,18 @@ impl<H: Host> Collector<H> {
     pub fn apply(&mut self, time_ns: u64, item: OwnedRecord) {
         let now = Interval { since_ns: time_ns, until_ns: time_ns };
         match item {
-            OwnedRecord::Sample(event, sample) => {
-                if self.disturbances.drop_sample(&sample, time_ns) {
+            OwnedRecord::Sample(event, mut sample) => {
+                if self.disturbances.drop_sample(&sample, time_ns) || !self.put_back(&mut sample) {
                     self.loops.iter_mut().for_each(|loops| loops.interrupt(sample.tid));
                 } else {
                     self.sample(event, &sample, now);
                 }
             }
-            OwnedRecord::Registers(event, sample) => self.registers(event, &sample, now),
+            OwnedRecord::Registers(event, mut sample) => {
+                if self.put_back(&mut sample) {
+                    self.registers(event, &sample, now);
+                }
+            }
             OwnedRecord::SideBand(side) => self.side(time_ns, *side),
             OwnedRecord::Branches(stack) => self.stacks.add(&mut self.attribution, &stack),
             OwnedRecord::Burst(burst) => {
@@ -190,6 +200,19 @@ impl<H: Host> Collector<H> {
             }
             OwnedRecord::Watched { pid, until_ns } => self.disturbances.watched = Some((pid, until_ns)),
         }
+    }
+
+    /// Puts a sample in code that was added to a program back to the instruction that the code stands for. Returns `false` if it
+    /// stands for none: the sample shows the cost of counting, and is counted as dropped.
+    fn put_back(&mut self, sample: &mut Sample) -> bool {
+        let Some(span) = self.moved.find(sample.pid, sample.pc).filter(|_| sample.mode == Mode::User) else {
+            return true;
+        };
+        match span.stands_for {
+            Some(pc) => sample.pc = pc,
+            None => self.disturbances.drop_in_counter(),
+        }
+        span.stands_for.is_some()
     }
 
     fn side(&mut self, time_ns: u64, side: SideBandRecord) {
@@ -215,6 +238,7 @@ impl<H: Host> Collector<H> {
                 attribution.name_code_of(pid, &mut self.counts);
                 let execution = attribution.apps.begin(&comm);
                 attribution.processes.exec(pid, execution, time_ns);
+                self.moved.forget(pid);
             }
             SideBandRecord::Executable { pid, id } => self.entries.executes(attribution, pid, id),
             SideBandRecord::BeginThread { tid, parent_pid, parent_tid } => {
@@ -229,6 +253,7 @@ impl<H: Host> Collector<H> {
                 }
             }
             SideBandRecord::Fork { pid, parent_pid } => {
+                self.moved.fork(pid, parent_pid);
                 if let Some((child, parent)) = attribution.fork(pid, parent_pid, time_ns) {
                     self.entries.inherit(child, parent);
                 }
@@ -239,6 +264,7 @@ impl<H: Host> Collector<H> {
                     self.withheld.note(attribution, pid);
                 }
                 attribution.processes.exit(pid, time_ns);
+                self.moved.forget(pid);
             }
             SideBandRecord::Lost { event, records, cause } => {
                 self.gaps |= cause == LossCause::RingFull;
@@ -333,6 +359,7 @@ impl<H: Host> Collector<H> {
             execution: context.execution,
             pc: sample.pc,
             is_time: self.counts.is_first_time_event(event),
+            is_user: sample.mode == Mode::User,
             registers: sample.registers.clone().filter(|_| has_registers),
         });
     }
@@ -376,7 +403,7 @@ impl<H: Host> Collector<H> {
         self.attribution.name_code_when_due(&mut self.counts);
     }
 
-    /// Adds executions that an odometer counted.
+    /// Adds executions that an odometer or a counter in code counted.
     pub fn add_executions(&mut self, raw: &RawCount) {
         self.odometers.add(&mut self.attribution, raw);
     }
@@ -388,7 +415,8 @@ impl<H: Host> Collector<H> {
 
     /// Adds the results of counters in memory and in registers to a record.
     pub fn add_counts_to(&self, record: &mut CountsRecord) {
-        record.samples_dropped = self.disturbances.dropped().watched;
+        let dropped = self.disturbances.dropped();
+        record.samples_dropped = dropped.watched + dropped.in_counters;
         if self.odometers.unplaced > 0 {
             let cause = "its process had ended or executes another program".to_owned();
             record.refused.insert(cause, self.odometers.unplaced);

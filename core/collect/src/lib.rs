@@ -29,7 +29,10 @@ mod sys;
 mod x86;
 
 pub use error::CollectError;
-pub use evidence::branch;
+pub use evidence::{
+    branch,
+    code_counters::{CodeCounter, NewCounters, moved_code::Span},
+};
 pub use registers::REGISTER_COUNT;
 pub use run::{
     control::{Status, flush, new_epoch, set_sampling, status},

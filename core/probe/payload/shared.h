@@ -16,7 +16,7 @@ typedef unsigned long u64;
 typedef int i32;
 
 #define MAGIC 0x65626f72704c4c44ul
-#define VERSION 2
+#define VERSION 3
 #define FUNCTIONS_MAX 256
 #define THREADS_MAX 1024
 #define THREAD_MAP 4096

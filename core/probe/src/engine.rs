@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     Probes,
+    counters::attached::Added,
     patch::{
         from_image::IndirectJumps,
         function_code::{FunctionCode, Part},
@@ -41,12 +42,16 @@ const REMOVAL_EVERY: Duration = Duration::from_millis(100);
 /// What the engine is asked to do.
 #[derive(Debug, Serialize, Deserialize)]
 enum Request {
-    /// Attach to a process.
-    Attach { pid: Pid },
+    /// Attach to a process, to record paths of calls if `with_paths`.
+    Attach { pid: Pid, with_paths: bool },
     /// Probe the functions that start at these addresses of the process.
     Add { addresses: Vec<u64>, metrics: Metrics },
     /// Look for images that the process has mapped meanwhile.
     Refresh,
+    /// Count the blocks of the procedures that have most of these samples.
+    Count { samples: Vec<(u64, u64)> },
+    /// Read the counters.
+    Executions,
     /// Remove everything.
     Remove,
     /// Follow a process to its next exec. If it is held, it goes on.
@@ -68,6 +73,10 @@ enum Answer {
     Added { functions: Vec<Result<u32, String>>, stopped_ns: u64 },
     /// Paths go on in new images.
     Refreshed,
+    /// Blocks are counted.
+    Counting { added: Added, stopped_ns: u64 },
+    /// Executions by the address of each block's first instruction.
+    Executions(Vec<(u64, u64)>),
     /// All probes are removed.
     Removed { stopped_ns: u64 },
     /// The process is followed.
@@ -121,9 +130,18 @@ impl Engine {
         Pid(self.process as u32)
     }
 
-    /// Attaches to a process.
+    /// Attaches to a process, to record paths of calls.
     pub fn attach(&mut self, pid: Pid) -> io::Result<()> {
-        match self.ask(&Request::Attach { pid })? {
+        self.attach_with(pid, true)
+    }
+
+    /// Attaches to a process, to count its blocks.
+    pub fn attach_to_count(&mut self, pid: Pid) -> io::Result<()> {
+        self.attach_with(pid, false)
+    }
+
+    fn attach_with(&mut self, pid: Pid, with_paths: bool) -> io::Result<()> {
+        match self.ask(&Request::Attach { pid, with_paths })? {
             Answer::Attached { descriptor, stopped_ns } => {
                 let path = format!("/proc/{}/fd/{descriptor}", self.process);
                 self.shared = Some(SharedMemory::open(File::options().read(true).write(true).open(path)?)?);
@@ -155,6 +173,26 @@ impl Engine {
     pub fn refresh(&mut self) -> io::Result<()> {
         match self.ask(&Request::Refresh)? {
             Answer::Refreshed => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Counts the blocks of the procedures that have most of the samples, which are addresses of the process with their numbers, unless
+    /// they are counted already.
+    pub fn count(&mut self, samples: Vec<(u64, u64)>) -> io::Result<Added> {
+        match self.ask(&Request::Count { samples })? {
+            Answer::Counting { added, stopped_ns } => {
+                self.note(stopped_ns);
+                Ok(added)
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Returns the executions so far of each block whose executions are known, named by the address of its first instruction.
+    pub fn executions(&mut self) -> io::Result<Vec<(u64, u64)>> {
+        match self.ask(&Request::Executions)? {
+            Answer::Executions(executions) => Ok(executions),
             other => Err(unexpected(other)),
         }
     }
@@ -318,6 +356,15 @@ impl Attached {
         Ok(())
     }
 
+    fn count(&mut self, samples: &[(u64, u64)]) -> Result<Added, String> {
+        let is_in = |image: &MappedImage, address| (image.mapping.start..image.mapping.end).contains(&address);
+        if samples.iter().any(|(address, _)| !self.images.iter().any(|image| is_in(image, *address))) {
+            let new = new_images(self.pid, &self.images).map_err(|error| error.to_string())?;
+            self.images.extend(new);
+        }
+        self.probes.add_counters(&self.images, samples).map_err(|error| error.to_string())
+    }
+
     fn remove(&mut self) -> Result<u64, String> {
         self.probes.remove().map_err(|error| error.to_string())?;
         Ok(self.probes.stopped_max().as_nanos() as u64)
@@ -341,7 +388,7 @@ impl State {
             (Request::Program, _) => self.program(),
             (Request::Leave, _) => self.leave(),
             (Request::LetGo, _) => self.let_go(),
-            (Request::Attach { pid }, None) => self.attach(pid),
+            (Request::Attach { pid, with_paths }, None) => self.attach(pid, with_paths),
             (Request::Attach { .. }, Some(_)) => Err("a process is attached already".to_owned()),
             (Request::Add { addresses, metrics }, Some(attached)) => {
                 let functions = attached.add(&addresses, metrics)?;
@@ -349,16 +396,29 @@ impl State {
                 Ok(Answer::Added { functions, stopped_ns })
             }
             (Request::Refresh, Some(attached)) => attached.refresh().map(|()| Answer::Refreshed),
-            (Request::Remove, Some(attached)) => Ok(Answer::Removed { stopped_ns: attached.remove()? }),
-            (Request::Add { .. } | Request::Refresh | Request::Remove, None) => {
-                Err("no process is attached".to_owned())
+            (Request::Count { samples }, Some(attached)) => {
+                let added = attached.count(&samples)?;
+                let stopped_ns = attached.probes.stopped_max().as_nanos() as u64;
+                Ok(Answer::Counting { added, stopped_ns })
             }
+            (Request::Executions, Some(attached)) => attached
+                .probes
+                .executions()
+                .map(Answer::Executions)
+                .map_err(|error| format!("cannot read the counters: {error}")),
+            (Request::Remove, Some(attached)) => {
+                let stopped_ns = attached.remove()?;
+                self.attached = None;
+                Ok(Answer::Removed { stopped_ns })
+            }
+            (_, None) => Err("no process is attached".to_owned()),
         }
     }
 
-    fn attach(&mut self, pid: Pid) -> Result<Answer, String> {
+    fn attach(&mut self, pid: Pid, with_paths: bool) -> Result<Answer, String> {
         let images = process_images(pid).map_err(|error| error.to_string())?;
-        let tables: Vec<_> = images.iter().map(MappedImage::table).collect();
+        let with_tables = images.iter().filter(|_| with_paths);
+        let tables: Vec<_> = with_tables.map(MappedImage::table).collect();
         let probes = Probes::attach(pid, &tables).map_err(|error| error.to_string())?;
         let descriptor = probes.file().as_raw_fd();
         let stopped_ns = probes.stopped_max().as_nanos() as u64;

@@ -5,7 +5,7 @@ use crate::unwind_table::Rule;
 /// Beginning of every memory of a payload.
 pub const MAGIC: u64 = 0x6562_6f72_704c_4c44;
 /// Version of the layout.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Number of functions that can be probed at once.
 pub const FUNCTIONS_MAX: usize = 256;
 /// Number of threads that can be recorded.

@@ -8,6 +8,7 @@
 
 pub mod answer;
 pub mod calibration;
+pub mod counters;
 pub mod engine;
 mod error;
 pub mod functions;

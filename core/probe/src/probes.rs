@@ -16,6 +16,7 @@ use dwell_collect::keep_switches_watched;
 use dwell_profile::{Pid, Tid};
 
 use crate::{
+    counters::attached::Counters,
     error::ProbeError,
     layout::FUNCTIONS_MAX,
     patch::{
@@ -41,32 +42,27 @@ const LATER_BYTES: usize = 64 << 20;
 const TRAMPOLINE_BYTES: usize = 512;
 
 /// A probed function.
-struct Probe {
+pub struct Probe {
     function: u32,
     changes: Vec<Change>,
 }
 
 impl Probe {
     /// Returns the changes that remove the probe.
-    fn removals(&self) -> impl Iterator<Item = Change> + '_ {
-        self.changes.iter().map(|change| Change {
-            address: change.address,
-            from: change.to,
-            to: change.from,
-            is_removal: true,
-            copies: Vec::new(),
-        })
+    pub fn removals(&self) -> impl Iterator<Item = Change> + '_ {
+        self.changes.iter().map(Change::removal)
     }
 }
 
 /// The probes of a process. Dropping this leaves them there: call [`Probes::remove`].
 pub struct Probes {
-    pid: Pid,
-    installation: Installation,
-    probes: BTreeMap<u64, Probe>,
+    pub(crate) pid: Pid,
+    pub(crate) installation: Installation,
+    pub(crate) probes: BTreeMap<u64, Probe>,
+    pub(crate) counters: Counters,
     next_function: u32,
     is_removed: bool,
-    stopped_max: Duration,
+    pub(crate) stopped_max: Duration,
 }
 
 impl Probes {
@@ -85,8 +81,8 @@ impl Probes {
                 .map_err(|source| system(pid, "store unwind tables", source))?;
             Ok(installed)
         })?;
-        let probes = BTreeMap::new();
-        Ok(Probes { pid, installation, probes, next_function: 0, is_removed: false, stopped_max })
+        let (probes, counters) = (BTreeMap::new(), Counters::default());
+        Ok(Probes { pid, installation, probes, counters, next_function: 0, is_removed: false, stopped_max })
     }
 
     /// Lets paths go on in images that the process has mapped meanwhile.
@@ -167,12 +163,18 @@ impl Probes {
         }
     }
 
+    /// Returns the changes that remove everything that is patched.
+    fn removals(&self) -> Vec<Change> {
+        let probes = self.probes.values().flat_map(Probe::removals);
+        probes.chain(self.counters.changes.iter().map(Change::removal)).collect()
+    }
+
     fn remove_from_process(&mut self) -> Result<(), ProbeError> {
         let pid = self.pid;
         if self.is_removed {
             return Ok(());
         }
-        let changes: Vec<Change> = self.probes.values().flat_map(Probe::removals).collect();
+        let changes = self.removals();
         let Probes { installation, probes, .. } = self;
         let ((), stopped) = traced(pid, |tracer| {
             exchange(tracer, &installation.memory, &changes)
@@ -247,7 +249,8 @@ fn place(
     Ok(Ok(changes))
 }
 
-fn system(pid: Pid, what: &'static str, source: io::Error) -> ProbeError {
+/// Names the action that failed in an error.
+pub fn system(pid: Pid, what: &'static str, source: io::Error) -> ProbeError {
     match source.raw_os_error() {
         Some(libc::ESRCH) => ProbeError::Gone(pid),
         _ if source.kind() == io::ErrorKind::TimedOut => ProbeError::Late { pid },
@@ -256,7 +259,7 @@ fn system(pid: Pid, what: &'static str, source: io::Error) -> ProbeError {
 }
 
 /// Runs `work` on a thread that traces all threads of the process, and whose end releases them.
-fn traced<T: Send>(
+pub fn traced<T: Send>(
     pid: Pid,
     work: impl FnOnce(&mut Tracer) -> Result<T, ProbeError> + Send,
 ) -> Result<(T, Duration), ProbeError> {
@@ -320,7 +323,7 @@ fn has_fsgsbase() -> bool {
 }
 
 /// Checks that the code is as it was when it was planned.
-fn verify_bytes(installation: &Installation, changes: &[Change]) -> io::Result<()> {
+pub fn verify_bytes(installation: &Installation, changes: &[Change]) -> io::Result<()> {
     for change in changes {
         let mut bytes = [0; 5];
         installation.memory.read_exact_at(&mut bytes, change.address)?;

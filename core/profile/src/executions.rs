@@ -38,17 +38,21 @@ pub enum CountSource {
     MemoryWord,
     /// Registers to which a loop adds constants, sampled at two times of one activation of the loop.
     InductionRegister,
+    /// A counter that was put into the program's code, or flow that follows from such counters.
+    CodeCounter,
 }
 
 impl CountSource {
     /// All sources, in the order of their values.
-    pub const ALL: [CountSource; 2] = [CountSource::MemoryWord, CountSource::InductionRegister];
+    pub const ALL: [CountSource; 3] =
+        [CountSource::MemoryWord, CountSource::InductionRegister, CountSource::CodeCounter];
 
     /// Returns the source's name as files spell it.
     pub fn name(self) -> &'static str {
         match self {
             CountSource::MemoryWord => "memory-word",
             CountSource::InductionRegister => "induction-register",
+            CountSource::CodeCounter => "code-counter",
         }
     }
 
@@ -78,7 +82,7 @@ impl ExecutionCount {
     }
 }
 
-/// What counting executions by words in memory and by registers did and cost in an epoch. Fields may be added; each has
+/// What counting executions by words in memory, by registers and by counters in code did and cost in an epoch. Fields may be added; each has
 /// a default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -97,12 +101,16 @@ pub struct CountsRecord {
     pub loops: u64,
     /// Number of pairs of samples in one activation of a loop.
     pub pairs: u64,
+    /// Number of procedures whose blocks are counted in their code.
+    pub procedures: u64,
+    /// Number of counters in code.
+    pub counters: u64,
     /// Cost of all counting, in ns: CPU time of the reads, and the traps of watchpoints in the target.
     pub cost_ns: u64,
     /// CPU time of the target, computed from its samples, in ns.
     pub cpu_ns: u64,
-    /// Samples of a process that were taken while a watchpoint was set in it. They would have shown the cost of
-    /// counting, so they are not counted.
+    /// Samples of a process that were taken while a watchpoint was set in it, or in the code that counts. They would have
+    /// shown the cost of counting, so they are not counted.
     pub samples_dropped: u64,
     /// Number of words and loops that gave no count, by cause.
     pub refused: BTreeMap<String, u64>,

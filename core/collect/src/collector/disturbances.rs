@@ -27,6 +27,8 @@ pub struct DroppedSamples {
     pub counted: u64,
     /// Samples of a process while a watchpoint was set in it.
     pub watched: u64,
+    /// Samples in code that counts.
+    pub in_counters: u64,
 }
 
 impl Disturbances {
@@ -44,6 +46,11 @@ impl Disturbances {
         };
         *count += 1;
         true
+    }
+
+    /// Counts a sample as dropped that was in code which counts.
+    pub(super) fn drop_in_counter(&mut self) {
+        self.dropped.in_counters += 1;
     }
 
     /// Begins a new epoch.

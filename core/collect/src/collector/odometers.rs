@@ -1,7 +1,7 @@
-//! Executions that odometers counted: finds the places of their instructions.
+//! Executions that odometers and counters in code counted: finds the places of their instructions.
 //!
-//! Enters: counts of instructions, each in an address space. Leaves: execution counts. Never here: how words of memory are
-//! read ([`crate::evidence::counts`]).
+//! Enters: counts of instructions, each in an address space. Leaves: execution counts. Never here: how they are
+//! counted ([`crate::evidence`]).
 
 use dwell_attribution::{Applications, ExecutionId, ImageIndex, Images};
 use dwell_profile::{CodePlace, CountSource, ExecutionCount, ImageOffset};
@@ -13,7 +13,7 @@ use crate::{evidence::counts::RawCount, host::Host};
 /// Counts since they were last taken.
 #[derive(Default)]
 pub(super) struct OdometerCounts {
-    sums: FxHashMap<(ImageIndex, u64, ExecutionId), Sum>,
+    sums: FxHashMap<(ImageIndex, u64, ExecutionId, CountSource), Sum>,
     /// Counts of the epoch whose instruction could not be placed.
     pub(super) unplaced: u64,
 }
@@ -35,7 +35,7 @@ impl OdometerCounts {
             self.unplaced += 1;
             return;
         };
-        let sum = self.sums.entry((image, offset, execution)).or_default();
+        let sum = self.sums.entry((image, offset, execution, raw.source)).or_default();
         sum.executions += raw.executions;
         sum.samples += raw.samples;
         sum.deviation = raw.deviation; // It covers all counts so far, and shrinks as a larger share of the time is counted.
@@ -50,7 +50,7 @@ impl OdometerCounts {
     ) -> (Vec<ExecutionCount>, FxHashSet<ImageIndex>) {
         let sums = std::mem::take(&mut self.sums);
         let (mut counts, mut counted) = (Vec::with_capacity(sums.len()), FxHashSet::default());
-        for ((image, offset, execution), sum) in sums {
+        for ((image, offset, execution, source), sum) in sums {
             let of = apps.resolve(execution);
             if of.instance == 0 {
                 self.unplaced += 1;
@@ -64,7 +64,7 @@ impl OdometerCounts {
                 executions: sum.executions.round() as u64,
                 samples: sum.samples,
                 deviation_ppm: (sum.deviation * 1e6) as u32,
-                source: CountSource::MemoryWord,
+                source,
             });
         }
         counts.sort();

@@ -4,7 +4,10 @@ use std::{ffi::OsString, time::Duration};
 
 use dwell_profile::{DimensionSet, Epoch, EpochId, Event, Pid, Scope, name_to_text};
 
-use crate::source::{BackendChoice, Rate};
+use crate::{
+    evidence::code_counters::CodeCounter,
+    source::{BackendChoice, Rate},
+};
 
 /// The processes whose code is sampled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +46,6 @@ pub const DEFAULT_BRANCH_STACKS_HZ: u32 = 250;
 pub const ODOMETERS_PERCENT: f64 = 0.5;
 
 /// The options of `record`.
-#[derive(Clone, Debug)]
 pub struct RecordOptions {
     /// The processes to sample.
     pub target: Target,
@@ -81,6 +83,8 @@ pub struct RecordOptions {
     /// Branch stacks (LBR, BRBE) per second of a busy CPU, where hardware events are sampled through rings and the processor
     /// supports them; 0: none.
     pub branch_stacks_hz: u32,
+    /// Counts executions in the code of the target, if it is to be changed for that.
+    pub code_counter: Option<Box<dyn CodeCounter>>,
 }
 
 impl RecordOptions {
@@ -103,6 +107,7 @@ impl RecordOptions {
             odometers_percent: 0.0,
             breakpoints_stand_in: false,
             branch_stacks_hz: DEFAULT_BRANCH_STACKS_HZ,
+            code_counter: None,
         }
     }
 }

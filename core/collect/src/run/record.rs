@@ -10,7 +10,6 @@ use dwell_profile::{Pid, Writer};
 
 use crate::{
     CollectError, Stop,
-    evidence::bursts::BurstRecorder,
     host::live_processes::{all_pids, has_ended, tree_of},
     run::{
         daemon::account::Account,
@@ -37,12 +36,12 @@ const RETRY: Duration = Duration::from_secs(3);
 /// stored every [`RecordOptions::flush_every`], so that a killed collector loses no more than that. If the database refuses,
 /// this is reported once (as a warning) and each store is a new attempt; it is an error only at the end.
 pub fn record(
-    options: RecordOptions,
+    mut options: RecordOptions,
     writer: &Writer,
     stop: &Stop,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<Recorded, CollectError> {
-    let counting = Counting::start(&options)?;
+    let counting = Counting::start(&mut options)?;
     let setup = Setup {
         scope: options.target.scope(),
         backend: options.backend,
@@ -100,7 +99,7 @@ fn open_command(
     let first = words.first().ok_or(CollectError::NoCommand)?;
     let failed =
         |source| CollectError::Command { command: dwell_profile::name_to_text(first).into_owned(), source };
-    let tracer = setup.counting.bursts.as_ref().and_then(BurstRecorder::tracer);
+    let tracer = setup.counting.tracer();
     let paused = PausedCommand::fork(words, tracer).map_err(failed)?;
     match Session::open(setup, &Tasks::FromExec(paused.pid()), writer) {
         Ok(session) => match paused.resume() {

@@ -141,7 +141,7 @@ impl Session {
             events: &setup.events,
             rate: setup.rate,
             registers: setup.branches,
-            one_by_one: setup.counting.bursts.is_some() || setup.counting.breakpoints.is_some(),
+            one_by_one: setup.counting.needs_single_samples(),
             dimensions: setup.dimensions,
             branch_stacks_hz: setup.branch_stacks_hz,
             clock_hz: clock.median_hz(),
@@ -207,6 +207,7 @@ impl Session {
             unstored_max: setup.unstored_max,
         };
         session.start_odometers();
+        session.start_code_counters();
         Ok(session)
     }
 
@@ -267,9 +268,10 @@ impl Session {
         let stepping_since_ns = self.take_in(bursts.unwrap_or_default());
         let watching_since_ns = self.drop_watched();
         let horizon_ns = complete_ns.saturating_sub(MERGE_WINDOW.as_nanos() as u64);
-        let horizon_ns = horizon_ns.min(stepping_since_ns).min(watching_since_ns);
+        let horizon_ns = horizon_ns.min(stepping_since_ns).min(watching_since_ns).min(self.take_moved());
         self.apply_until(horizon_ns);
         self.exchange_odometers(horizon_ns);
+        self.exchange_code_counters(horizon_ns);
         if let Some(source) = &mut self.source {
             source.tend(&mut |warning| progress(Progress::Warning(warning)));
         }
@@ -444,8 +446,10 @@ impl Session {
         let bursts = self.counting.bursts.as_mut().map(BurstRecorder::take_last);
         self.take_in(bursts.unwrap_or_default());
         self.drop_watched();
+        self.take_moved();
         self.apply_until(u64::MAX);
         self.exchange_odometers(u64::MAX);
+        self.exchange_code_counters(u64::MAX);
         if let Some(mut source) = self.source.take() {
             self.malformed += source.take_malformed();
             self.at_close = (source.tally(), source.times());

@@ -54,6 +54,8 @@ pub struct FunctionCode {
     pub targets: BTreeSet<u64>,
     /// The first indirect jump whose targets are not known.
     pub unknown_jump: Option<u64>,
+    /// The first jump of the function to its entry.
+    pub jump_to_entry: Option<u64>,
 }
 
 impl FunctionCode {
@@ -62,7 +64,7 @@ impl FunctionCode {
         let IndirectJumps { mut targets, resolved, tail_calls } = jumps;
         let entry = parts.first().ok_or(Refusal::NoCode)?.address;
         let mut decoded = Vec::with_capacity(parts.len());
-        let mut unknown_jump = None;
+        let (mut unknown_jump, mut jump_to_entry) = (None, None);
         let is_inside = |address: u64| parts.iter().any(|part| part.range().contains(&address));
         for part in &parts {
             let instructions = decode_part(part)?;
@@ -71,7 +73,7 @@ impl FunctionCode {
                 let target = branch_target(instruction);
                 if let Some(target) = target.filter(|target| is_inside(*target)) {
                     if target == entry {
-                        return Err(Refusal::EntryInLoop { address: instruction.ip() });
+                        jump_to_entry.get_or_insert(instruction.ip());
                     }
                     targets.insert(target);
                 }
@@ -92,7 +94,7 @@ impl FunctionCode {
             }
             decoded.push(DecodedPart { part: part.clone(), instructions, exits });
         }
-        Ok(FunctionCode { parts: decoded, targets, unknown_jump })
+        Ok(FunctionCode { parts: decoded, targets, unknown_jump, jump_to_entry })
     }
 
     /// Adds a jump that was found outside of the function. Jumps to the entry are calls.

@@ -67,6 +67,24 @@ pub enum Refusal {
     TooFar,
 }
 
+impl Refusal {
+    /// Returns the refusal without an address, by which refusals are counted.
+    pub fn cause(&self) -> &'static str {
+        match self {
+            Refusal::NoCode => "no code",
+            Refusal::Undecodable { .. } => "data between code",
+            Refusal::EntryInLoop { .. } => "entry in a loop",
+            Refusal::Entry { .. } | Refusal::Exit { .. } => "code that cannot be moved",
+            Refusal::UnknownJump { .. } => "jump with unknown targets",
+            Refusal::UnknownLandingPads => "unreadable exception tables",
+            Refusal::Restartable => "restartable sequence",
+            Refusal::Scattered => "too many pieces",
+            Refusal::TooMany => "too many counters",
+            Refusal::TooFar => "no memory near",
+        }
+    }
+}
+
 /// What is in the way of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
@@ -108,6 +126,9 @@ impl Region {
 
 /// Chooses the regions of a function: the entry first, and the exits if `with_exits`.
 pub fn plan(code: &FunctionCode, with_exits: bool) -> Result<Vec<Region>, Refusal> {
+    if let Some(address) = code.jump_to_entry {
+        return Err(Refusal::EntryInLoop { address });
+    }
     if with_exits && let Some(address) = code.unknown_jump {
         return Err(Refusal::UnknownJump { address });
     }
@@ -216,7 +237,8 @@ fn exit_region(
     region(code, part, first..exit + 1, false)
 }
 
-fn region(
+/// Returns the region of a range of instructions, if they can be moved and nobody jumps or returns into the middle.
+pub fn region(
     code: &FunctionCode,
     part: &DecodedPart,
     range: Range<usize>,

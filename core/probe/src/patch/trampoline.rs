@@ -82,17 +82,22 @@ pub fn jump(from: u64, to: u64) -> Option<[u8; JUMP_BYTES]> {
 /// Size in bytes of what [`Assembler::call_payload`] pushes: nine registers and the flags.
 const SAVED_BYTES: u8 = 80;
 
-struct Assembler {
-    address: u64,
-    code: Vec<u8>,
+/// Machine code that grows.
+pub struct Assembler {
+    /// Address of its first byte.
+    pub address: u64,
+    /// The code so far.
+    pub code: Vec<u8>,
 }
 
 impl Assembler {
-    fn here(&self) -> u64 {
+    /// Returns the address of the next byte.
+    pub fn here(&self) -> u64 {
         self.address + self.code.len() as u64
     }
 
-    fn put(&mut self, bytes: &[u8]) {
+    /// Adds bytes.
+    pub fn put(&mut self, bytes: &[u8]) {
         self.code.extend_from_slice(bytes);
     }
 
@@ -117,7 +122,7 @@ impl Assembler {
     }
 
     /// Encodes an instruction of another address.
-    fn instruction(&mut self, instruction: &Instruction) -> Result<(), IcedError> {
+    pub fn instruction(&mut self, instruction: &Instruction) -> Result<(), IcedError> {
         let instructions = [*instruction];
         let block = InstructionBlock::new(&instructions, self.here());
         let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE)?;

@@ -38,6 +38,14 @@ pub const AREAS_MAX: u64 = 8;
 const NEAR_BYTES: u64 = (1 << 31) - (64 << 20);
 /// How long to wait for a thread that can make system calls.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Number of counters of blocks.
+pub const COUNTERS_MAX: usize = 3072;
+/// Bytes of one thread's counters.
+const COUNTERS_BYTES: usize = 8 * COUNTERS_MAX;
+/// How many threads have counters of their own.
+const COUNTING_THREADS_MAX: usize = 64;
+/// Bytes of all counters.
+pub const COUNTERS_TABLE_BYTES: u64 = (COUNTERS_BYTES * COUNTING_THREADS_MAX) as u64;
 const MADV_WIPEONFORK: u64 = 18;
 const MADV_DONTFORK: u64 = 10;
 /// The name of the memfd, and of the process that probes.
@@ -71,6 +79,8 @@ pub struct Installation {
     pub placement: Placement,
     /// Our mappings of the areas of `placement`.
     areas: Vec<Area>,
+    /// How many threads have counters of their own.
+    pub counting_threads: usize,
 }
 
 // SAFETY: the mappings of areas belong to this value.
@@ -115,8 +125,11 @@ impl Installation {
         worker.call(libc::SYS_madvise, [shared_at, bytes, MADV_DONTFORK, 0, 0, 0])?;
         let gate = worker.map(0, PAGE, read_write, private, u64::MAX, 0)?;
         worker.call(libc::SYS_madvise, [gate, PAGE, MADV_WIPEONFORK, 0, 0, 0])?;
-        let placement = Placement { shared_at, shared_bytes: bytes, gate, syscall_at, areas: Vec::new() };
-        let installation = Installation { pid, shared, memory, placement, areas: Vec::new() };
+        let areas = Vec::new();
+        let placement =
+            Placement { shared_at, shared_bytes: bytes, gate, syscall_at, counters_at: 0, areas };
+        let installation =
+            Installation { pid, shared, memory, placement, areas: Vec::new(), counting_threads: 1 };
         installation.write_journal(&[])?;
         Ok(installation)
     }
@@ -170,6 +183,39 @@ impl Installation {
         // SAFETY: within our mapping of the area.
         unsafe { ptr::copy_nonoverlapping(code.as_ptr(), area.ours.add(area.used), code.len()) };
         area.used = (area.used + code.len()).next_multiple_of(16);
+    }
+
+    /// Maps the counters of blocks, below 2 GiB so that code can name them without a register. A forked child has its own.
+    pub fn map_counters(&mut self, tracer: &mut Tracer) -> io::Result<()> {
+        if self.placement.counters_at != 0 {
+            return Ok(());
+        }
+        let mut worker = Worker::begin(tracer, self.placement.syscall_at)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_32BIT;
+        let mapped = worker.map(0, COUNTERS_TABLE_BYTES, protection, flags, u64::MAX, 0).and_then(|at| {
+            worker.call(libc::SYS_madvise, [at, COUNTERS_TABLE_BYTES, MADV_WIPEONFORK, 0, 0, 0])?;
+            Ok(at)
+        });
+        worker.end()?;
+        self.placement.counters_at = mapped?;
+        Ok(())
+    }
+
+    /// Returns the sums over all threads of the first `number` counters of blocks.
+    pub fn counters(&self, number: usize) -> io::Result<Vec<u64>> {
+        let (mut sums, mut bytes) = (vec![0; number], vec![0; 8 * number]);
+        if self.placement.counters_at == 0 {
+            return Ok(sums);
+        }
+        for thread in 0..self.counting_threads {
+            let at = self.placement.counters_at + (thread * COUNTERS_BYTES) as u64;
+            self.memory.read_exact_at(&mut bytes, at)?;
+            for (sum, count) in sums.iter_mut().zip(bytes.as_chunks::<8>().0) {
+                *sum += u64::from_ne_bytes(*count);
+            }
+        }
+        Ok(sums)
     }
 
     /// Records what must be undone in the process, beside these changes that remove what is patched.

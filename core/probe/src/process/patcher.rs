@@ -34,6 +34,11 @@ pub struct Change {
 }
 
 impl Change {
+    /// Returns the change that undoes this one.
+    pub fn removal(&self) -> Change {
+        Change { address: self.address, from: self.to, to: self.from, is_removal: true, copies: Vec::new() }
+    }
+
     /// Returns the program's own code.
     fn original(&self) -> [u8; JUMP_BYTES] {
         if self.is_removal { self.to } else { self.from }

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, fs::File, io, mem::offset_of, os::unix::fs::Fil
 use dwell_profile::Pid;
 
 use super::{
-    installation::{AREA_BYTES, AREAS_MAX, PAGE, Worker, is_gone, is_ours},
+    installation::{AREA_BYTES, AREAS_MAX, COUNTERS_TABLE_BYTES, PAGE, Worker, is_gone, is_ours},
     patcher::Change,
     procfs::{Mapping, mappings},
     tracer::Tracer,
@@ -29,6 +29,8 @@ pub struct Placement {
     pub gate: u64,
     /// A `syscall` instruction.
     pub syscall_at: u64,
+    /// Address of the counters of blocks, or 0.
+    pub counters_at: u64,
     /// Addresses of the areas of code.
     pub areas: Vec<u64>,
 }
@@ -49,6 +51,9 @@ impl Placement {
         }
         let mut parts: Vec<(u64, u64)> = self.areas.iter().map(|start| (*start, AREA_BYTES)).collect();
         parts.push((self.gate, PAGE));
+        if self.counters_at != 0 {
+            parts.push((self.counters_at, COUNTERS_TABLE_BYTES));
+        }
         parts.extend(pages.into_iter().map(|page| (page, PAGE)));
         // The areas that were not moved away follow the shared memory.
         let moved = self.areas.len() as u64;
@@ -100,14 +105,14 @@ pub struct Journal {
 }
 
 /// Bytes before the changes: a word for each number of [`Placement`], the areas with their number, the number of changes.
-const HEADER_WORDS: usize = 4 + 1 + AREAS_MAX as usize + 1;
+const HEADER_WORDS: usize = 5 + 1 + AREAS_MAX as usize + 1;
 const CHANGE_BYTES: usize = 8 + 2 * JUMP_BYTES;
 
 impl Journal {
     /// Formats the journal. Returns an error if it is too long.
     pub fn to_bytes(&self) -> io::Result<Vec<u8>> {
-        let Placement { shared_at, shared_bytes, gate, syscall_at, areas } = &self.placement;
-        let mut words = vec![*shared_at, *shared_bytes, *gate, *syscall_at, areas.len() as u64];
+        let Placement { shared_at, shared_bytes, gate, syscall_at, counters_at, areas } = &self.placement;
+        let mut words = vec![*shared_at, *shared_bytes, *gate, *syscall_at, *counters_at, areas.len() as u64];
         words.extend(areas);
         words.resize(HEADER_WORDS - 1, 0);
         words.push(self.changes.len() as u64);
@@ -141,13 +146,14 @@ impl Journal {
 
     fn parse(bytes: &[u8], controller: u32) -> Option<Journal> {
         let word = |at: usize| Some(u64::from_le_bytes(bytes.get(at * 8..at * 8 + 8)?.try_into().ok()?));
-        let areas = usize::try_from(word(4)?).ok().filter(|areas| *areas <= AREAS_MAX as usize)?;
+        let areas = usize::try_from(word(5)?).ok().filter(|areas| *areas <= AREAS_MAX as usize)?;
         let placement = Placement {
             shared_at: word(0)?,
             shared_bytes: word(1)?,
             gate: word(2)?,
             syscall_at: word(3)?,
-            areas: (0..areas).map(|area| word(5 + area)).collect::<Option<_>>()?,
+            counters_at: word(4)?,
+            areas: (0..areas).map(|area| word(6 + area)).collect::<Option<_>>()?,
         };
         let number = usize::try_from(word(HEADER_WORDS - 1)?).ok()?;
         let changes =
@@ -173,6 +179,7 @@ mod tests {
             shared_bytes: 0x1000,
             gate: 0x9000,
             syscall_at: 0x42,
+            counters_at: 0x4000_0000,
             areas: vec![0x10_0000, 0x50_0000],
         };
         let change =

@@ -27,7 +27,7 @@ use std::{
 };
 
 use dwell_attribution::{CodeId, ExecutionId};
-use dwell_profile::{CountsRecord, Pid};
+use dwell_profile::{CountSource, CountsRecord, Pid};
 use worker::Worker;
 
 use crate::{registers::Registers, sys::guard::Protection};
@@ -47,6 +47,8 @@ pub struct Seen {
     pub pc: u64,
     /// Whether it is a sample of time.
     pub is_time: bool,
+    /// Whether it is a sample of user code.
+    pub is_user: bool,
     /// The registers, if it is a sample of user code.
     pub registers: Option<Box<Registers>>,
 }
@@ -66,6 +68,8 @@ pub struct RawCount {
     pub samples: u64,
     /// Standard deviation of the logarithm of `executions`.
     pub deviation: f64,
+    /// The method that counted.
+    pub source: CountSource,
 }
 
 /// A time during which the watchpoint disturbed a process.

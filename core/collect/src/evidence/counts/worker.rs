@@ -14,7 +14,7 @@ use std::{
 };
 
 use dwell_attribution::{CodeId, ExecutionId, program_headers::is_32_bit};
-use dwell_profile::{Pid, Tid};
+use dwell_profile::{CountSource, Pid, Tid};
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -446,6 +446,7 @@ impl Worker {
                             executions,
                             samples,
                             deviation,
+                            source: CountSource::MemoryWord,
                         }));
                     }
                 }

@@ -12,6 +12,7 @@ use crate::{
     evidence::{
         breakpoint_counts::BreakpointCounter,
         bursts::BurstRecorder,
+        code_counters::CodeCounters,
         counts::{Odometers, exits::ExitWatcher},
     },
     run::options::RecordOptions,
@@ -37,6 +38,8 @@ pub struct Counting {
     pub odometers_percent: f64,
     /// Reads words of memory in which programs count, once sampling begins.
     pub odometers: Option<Odometers>,
+    /// Counts executions in the code of programs.
+    pub code_counters: Option<CodeCounters>,
     /// How threads are protected while breakpoints or watchpoints are set in them; `None` if none are set.
     protection: Option<Protection>,
     /// End of the samples that were delivered to the odometers, plus [`OFFER_EVERY_NS`].
@@ -45,7 +48,7 @@ pub struct Counting {
 
 impl Counting {
     /// Starts the methods. Call this early: the process that emulates threads is a fork of this one, so it is smaller then.
-    pub fn start(options: &RecordOptions) -> Result<Self, CollectError> {
+    pub fn start(options: &mut RecordOptions) -> Result<Self, CollectError> {
         let (percent, stand_in) = (options.bursts_percent, options.breakpoints_stand_in);
         let turns = Turns::default();
         let is_watched = options.odometers_percent > 0.0 || options.breakpoints_percent > 0.0;
@@ -63,9 +66,23 @@ impl Counting {
             stand_in_percent: (later > 0.0).then_some(later),
             odometers_percent: options.odometers_percent,
             odometers: None,
+            code_counters: options.code_counter.take().map(CodeCounters::start),
             protection,
             offer_next_ns: 0,
         })
+    }
+}
+
+impl Counting {
+    /// Returns whether samples must arrive one by one.
+    pub fn needs_single_samples(&self) -> bool {
+        self.bursts.is_some() || self.breakpoints.is_some() || self.code_counters.is_some()
+    }
+
+    /// Returns the process that traces threads, if there is one.
+    pub fn tracer(&self) -> Option<Pid> {
+        let of_counters = self.code_counters.as_ref().map(CodeCounters::tracer);
+        of_counters.or(self.bursts.as_ref().and_then(BurstRecorder::tracer))
     }
 }
 
@@ -171,13 +188,44 @@ impl Session {
         }
     }
 
+    /// Starts to keep samples for the counters in code.
+    pub(super) fn start_code_counters(&mut self) {
+        if self.counting.code_counters.is_some() {
+            self.collector.feed.keep_seen();
+        }
+    }
+
+    /// Takes note of code that counters have added. Returns the time before which records may be applied.
+    pub(super) fn take_moved(&mut self) -> u64 {
+        let Some(counters) = &self.counting.code_counters else { return u64::MAX };
+        let (moved, since_ns) = counters.take_moved();
+        moved.into_iter().for_each(|(pid, spans)| self.collector.moved.add(pid, &spans));
+        since_ns
+    }
+
+    /// Delivers the applied samples to the counters in code, and takes their counts.
+    pub(super) fn exchange_code_counters(&mut self, complete_ns: u64) {
+        let Some(counters) = &mut self.counting.code_counters else { return };
+        let seen = self.collector.feed.take_seen();
+        if complete_ns == u64::MAX {
+            counters.finish(seen);
+        } else {
+            counters.offer(seen, complete_ns);
+        }
+        for raw in counters.take() {
+            self.collector.add_executions(&raw);
+        }
+    }
+
     pub(super) fn counts_record(&self) -> Option<CountsRecord> {
         let odometers = self.counting.odometers.as_ref().map(Odometers::record);
-        let has_any = odometers.is_some() || self.counting.exits.is_some();
+        let in_code = self.counting.code_counters.as_ref().map(CodeCounters::record);
+        let has_any = odometers.is_some() || in_code.is_some() || self.counting.exits.is_some();
         if !has_any {
             return None;
         }
-        let mut record = CountsRecord { cpu_ns: self.cpu_ns() as u64, ..odometers.unwrap_or_default() };
+        let record = odometers.or(in_code).unwrap_or_default();
+        let mut record = CountsRecord { cpu_ns: self.cpu_ns() as u64, ..record };
         self.collector.add_counts_to(&mut record);
         if let Some(exits) = &self.counting.exits {
             exits.add_to(&mut record);

@@ -1,0 +1,47 @@
+//! Counters in the code of programs for `dwell record --count`: what dwell-collect asks for is done by dwell-probe.
+
+use std::io;
+
+use dwell_collect::{CodeCounter, NewCounters, Span};
+use dwell_probe::engine::Engine;
+use dwell_profile::Pid;
+
+/// Counts by an engine, a process of its own that removes the counters if this one is killed.
+pub struct EngineCounter(Engine);
+
+impl EngineCounter {
+    /// Starts the engine. Call it early: the engine is a copy of this process.
+    pub fn start() -> io::Result<Self> {
+        Engine::start().map(EngineCounter)
+    }
+}
+
+impl CodeCounter for EngineCounter {
+    fn tracer(&self) -> Pid {
+        self.0.process()
+    }
+
+    fn attach(&mut self, pid: Pid) -> io::Result<()> {
+        self.0.attach_to_count(pid)
+    }
+
+    fn count(&mut self, samples: Vec<(u64, u64)>) -> io::Result<NewCounters> {
+        let added = self.0.count(samples)?;
+        let spans = added.spans.iter();
+        let spans = spans.map(|span| Span { start: span.start, end: span.end, stands_for: span.stands_for });
+        Ok(NewCounters {
+            procedures: added.procedures,
+            counters: added.counters,
+            spans: spans.collect(),
+            refused: added.refused,
+        })
+    }
+
+    fn executions(&mut self) -> io::Result<Vec<(u64, u64)>> {
+        self.0.executions()
+    }
+
+    fn remove(&mut self) -> io::Result<()> {
+        self.0.remove()
+    }
+}
