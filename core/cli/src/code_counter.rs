@@ -3,7 +3,10 @@
 use std::io;
 
 use dwell_collect::{CodeCounter, NewCounters, Span};
-use dwell_probe::engine::Engine;
+use dwell_probe::{
+    counters::{attached::Added, code},
+    engine::Engine,
+};
 use dwell_profile::Pid;
 
 /// Counts by an engine, a process of its own that removes the counters if this one is killed.
@@ -26,15 +29,7 @@ impl CodeCounter for EngineCounter {
     }
 
     fn count(&mut self, samples: Vec<(u64, u64)>) -> io::Result<NewCounters> {
-        let added = self.0.count(samples)?;
-        let spans = added.spans.iter();
-        let spans = spans.map(|span| Span { start: span.start, end: span.end, stands_for: span.stands_for });
-        Ok(NewCounters {
-            procedures: added.procedures,
-            counters: added.counters,
-            spans: spans.collect(),
-            refused: added.refused,
-        })
+        self.0.count(samples).map(converted)
     }
 
     fn executions(&mut self) -> io::Result<Vec<(u64, u64)>> {
@@ -44,4 +39,10 @@ impl CodeCounter for EngineCounter {
     fn remove(&mut self) -> io::Result<()> {
         self.0.remove()
     }
+}
+
+fn converted(added: Added) -> NewCounters {
+    let Added { procedures, counters, refused, spans } = added;
+    let of = |span: &code::Span| Span { start: span.start, end: span.end, stands_for: span.stands_for };
+    NewCounters { procedures, counters, refused, spans: spans.iter().map(of).collect() }
 }

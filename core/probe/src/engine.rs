@@ -177,8 +177,9 @@ impl Engine {
         }
     }
 
-    /// Counts the blocks of the procedures that have most of the samples, which are addresses of the process with their numbers, unless
-    /// they are counted already.
+    /// Counts the blocks of the procedures that have most of the samples, which are addresses of the process with their numbers. In those
+    /// that are counted already, chooses again which blocks have counters, by what was counted so far. What is counted meanwhile
+    /// is lost.
     pub fn count(&mut self, samples: Vec<(u64, u64)>) -> io::Result<Added> {
         match self.ask(&Request::Count { samples })? {
             Answer::Counting { added, stopped_ns } => {
@@ -189,7 +190,8 @@ impl Engine {
         }
     }
 
-    /// Returns the executions so far of each block whose executions are known, named by the address of its first instruction.
+    /// Returns the executions since the last call of each block whose executions are known, named by the address of its first
+    /// instruction.
     pub fn executions(&mut self) -> io::Result<Vec<(u64, u64)>> {
         match self.ask(&Request::Executions)? {
             Answer::Executions(executions) => Ok(executions),

@@ -166,7 +166,7 @@ impl Probes {
     /// Returns the changes that remove everything that is patched.
     fn removals(&self) -> Vec<Change> {
         let probes = self.probes.values().flat_map(Probe::removals);
-        probes.chain(self.counters.changes.iter().map(Change::removal)).collect()
+        probes.chain(self.counters.removals()).collect()
     }
 
     fn remove_from_process(&mut self) -> Result<(), ProbeError> {

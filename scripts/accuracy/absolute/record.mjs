@@ -2,7 +2,7 @@
 // uses the daemon.
 //
 // Enters: a row of `programs.mjs` and how long to run it. Leaves: a database, and which part of the run was recorded
-// (`Recorded`). Options are always Dwell's defaults, so the results are those of every user.
+// (`Recorded`). Options are Dwell's defaults, so the results are those of every user; only the ways `count-…` ask for exact counts.
 
 import { spawn, spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, openSync, closeSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -13,13 +13,15 @@ import { Stop } from '../../step.mjs';
 /** @typedef {{ passes: number, share: number, database: string, told: string }} Recorded share: recorded share of the passes; told: output of dwell */
 
 /**
- * The ways, by name. `seconds` is CPU time of the program.
- * @type {Record<string, { how: 'own'|'attach'|'daemon', seconds: number }>}
+ * The ways, by name. `seconds` is CPU time of the program, `options` are those of `dwell record`.
+ * @type {Record<string, { how: 'own'|'attach'|'daemon', seconds: number, options?: string[] }>}
  */
 export const ways = {
   'own-2': { how: 'own', seconds: 2 },
   'own-10': { how: 'own', seconds: 10 },
   'own-40': { how: 'own', seconds: 40 },
+  'count-2': { how: 'own', seconds: 2, options: ['--count=always'] },
+  'count-10': { how: 'own', seconds: 10, options: ['--count=always'] },
   'attach-10': { how: 'attach', seconds: 10 },
   'daemon-30': { how: 'daemon', seconds: 30 },
 };
@@ -37,16 +39,16 @@ export async function recordingOf(program, way, { truth, at, dwell, folder, anew
   if (!existsSync(file)) {
     rmSync(database, { recursive: true, force: true });
     mkdirSync(dirname(file), { recursive: true });
-    const { how, seconds } = ways[way];
+    const { how, seconds, options = [] } = ways[way];
     const passes = passesFor(truth, seconds);
-    const recorded = await { own, attach }[how](program, program.command(passes, at), { dwell, database });
+    const recorded = await { own, attach }[how](program, program.command(passes, at), { dwell, database, options });
     writeFileSync(file, JSON.stringify({ passes, share: 1, ...recorded }));
   }
   return { ...JSON.parse(readFileSync(file, 'utf8')), database };
 }
 
-function own(program, command, { dwell, database }) {
-  const { status, stderr, error } = spawnSync(dwell, ['--db', database, 'record', '--', ...command], { encoding: 'utf8', stdio: ['ignore', 'ignore', 'pipe'], maxBuffer: 2 ** 28, env: environment(program) });
+function own(program, command, { dwell, database, options }) {
+  const { status, stderr, error } = spawnSync(dwell, ['--db', database, 'record', ...options, '--', ...command], { encoding: 'utf8', stdio: ['ignore', 'ignore', 'pipe'], maxBuffer: 2 ** 28, env: environment(program) });
   if (error || (status !== 0 && status !== program.status)) throw new Stop(`${program.name}: dwell record ended with ${status}: ${error?.message ?? stderr.trim().split('\n').pop()}`);
   return { told: ownLines(stderr) };
 }

@@ -1,7 +1,9 @@
 //! The counters of one procedure.
 //!
-//! Enters: a procedure of a mapped image and where its samples are. Leaves: which blocks are counted and where, and later all blocks'
-//! executions. Never here: the process.
+//! Enters: a procedure of a mapped image and where its samples are; later, values of counters. Leaves: which blocks are counted and
+//! where, and all blocks' executions. Never here: the process.
+
+use std::ops::Range;
 
 use dwell_analysis::{cfg::Cfg, recover_jump_targets};
 use dwell_image::Procedure;
@@ -12,24 +14,35 @@ use super::{
 };
 use crate::{
     patch::{function_code::FunctionCode, plan::Refusal},
+    process::patcher::Change,
     process_images::MappedImage,
 };
+
+/// A counter whose code was written.
+pub struct Counter {
+    /// Its number in the process.
+    pub number: usize,
+    /// The jump to its code.
+    pub change: Change,
+    /// Whether the jump is there.
+    pub is_on: bool,
+}
 
 /// A procedure whose blocks can be counted.
 pub struct CountedProcedure {
     graph: FlowGraph,
     /// The address in the process of each block's first instruction.
     starts: Vec<u64>,
-    /// The blocks that are counted, and the number of each counter.
-    counters: Vec<(usize, usize)>,
-}
-
-/// A counter that is to be placed.
-pub struct PlannedCounter {
-    /// The block.
-    block: usize,
-    /// Where.
-    pub place: CounterPlace,
+    /// Where each block can be counted.
+    places: Vec<Option<CounterPlace>>,
+    /// What counting each block costs.
+    weights: Vec<f64>,
+    /// How often each block was executed while that was known, and whether it ever was.
+    totals: Vec<Option<u64>>,
+    /// The counters by block.
+    pub counters: Vec<Option<Counter>>,
+    /// The blocks that are to be counted.
+    pub chosen: Vec<usize>,
 }
 
 impl CountedProcedure {
@@ -39,7 +52,7 @@ impl CountedProcedure {
         procedure: &Procedure,
         code: &FunctionCode,
         samples: &[(u64, u64)],
-    ) -> Result<(Self, Vec<PlannedCounter>), Refusal> {
+    ) -> Result<Self, Refusal> {
         if let Some(address) = code.unknown_jump {
             return Err(Refusal::UnknownJump { address });
         }
@@ -47,29 +60,49 @@ impl CountedProcedure {
         let read = |address, into: &mut [u8]| image.image.read(address, into);
         let targets = recover_jump_targets(image.image.arch(), &instructions, &read);
         let cfg = Cfg::build(&instructions, &targets);
-        let start = |block: &std::ops::Range<usize>| instructions[block.start].address.0.wrapping_add(image.bias);
+        let start = |block: &Range<usize>| instructions[block.start].address.0.wrapping_add(image.bias);
         let starts: Vec<u64> = cfg.blocks.iter().map(start).collect();
-        let mut places = places(code, &starts);
-        let is_countable: Vec<bool> = places.iter().map(Option::is_some).collect();
-        let graph = FlowGraph::new(&cfg);
-        let weights = weights(&cfg, &starts, samples);
-        let chosen = graph.choose(&weights, &is_countable);
-        let planned = chosen.into_iter().filter_map(|block| Some(PlannedCounter { block, place: places[block].take()? }));
-        Ok((CountedProcedure { graph, starts, counters: Vec::new() }, planned.collect()))
+        let mut counted = CountedProcedure {
+            graph: FlowGraph::new(&cfg),
+            places: places(code, &starts),
+            weights: weights(&cfg, &starts, samples),
+            totals: vec![None; starts.len()],
+            counters: starts.iter().map(|_| None).collect(),
+            chosen: Vec::new(),
+            starts,
+        };
+        counted.choose();
+        Ok(counted)
     }
 
-    /// Notes the number of a counter that was placed.
-    pub fn placed(&mut self, counter: &PlannedCounter, number: usize) {
-        self.counters.push((counter.block, number));
+    /// Chooses the blocks to count by what is known of their executions.
+    pub fn choose(&mut self) {
+        let is_countable: Vec<bool> = self.places.iter().map(Option::is_some).collect();
+        let all_known = self.totals.iter().flatten().sum::<u64>() > 0;
+        let weights: Vec<f64> = match all_known {
+            true => self.totals.iter().map(|total| total.unwrap_or(0) as f64).collect(),
+            false => self.weights.clone(),
+        };
+        self.chosen = self.graph.choose(&weights, &is_countable);
     }
 
-    /// Returns the executions of each block, named by the address of its first instruction, as far as they follow from these
-    /// counters. Counters of other procedures are among them.
-    pub fn executions<'a>(&'a self, counters: &[u64]) -> impl Iterator<Item = (u64, u64)> + 'a {
-        let counted: Vec<(usize, u64)> =
-            self.counters.iter().map(|(block, number)| (*block, counters[*number])).collect();
+    /// Returns the place of a block that was chosen.
+    pub fn place(&self, block: usize) -> Option<&CounterPlace> {
+        self.places[block].as_ref()
+    }
+
+    /// Returns the executions of each block, named by the address of its first instruction, as far as they follow from how much its
+    /// counters, by number, have increased.
+    pub fn executions(&mut self, increases: &[u64]) -> Vec<(u64, u64)> {
+        let value = |block: &usize| Some((*block, increases[self.counters[*block].as_ref()?.number]));
+        let counted: Vec<(usize, u64)> = self.chosen.iter().filter_map(value).collect();
         let solved = self.graph.solve(&counted);
-        self.starts.iter().copied().zip(solved).filter_map(|(start, count)| Some((start, count?)))
+        for (total, count) in self.totals.iter_mut().zip(&solved) {
+            if let Some(count) = count {
+                *total.get_or_insert(0) += count;
+            }
+        }
+        self.starts.iter().copied().zip(solved).filter_map(|(start, count)| Some((start, count?))).collect()
     }
 }
 

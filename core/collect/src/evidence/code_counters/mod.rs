@@ -33,28 +33,28 @@ pub trait CodeCounter: Send {
     /// Prepares a process. What was in another one is gone, or is removed.
     fn attach(&mut self, pid: Pid) -> io::Result<()>;
 
-    /// Counts the blocks of the procedures that have most of the samples, which are addresses with their numbers, unless they are
-    /// counted already.
+    /// Counts the blocks of the procedures that have most of the samples, which are addresses with their numbers. In those that are
+    /// counted already, chooses again which blocks have counters, by what was counted so far. What is counted meanwhile is lost.
     fn count(&mut self, samples: Vec<(u64, u64)>) -> io::Result<NewCounters>;
 
-    /// Returns the executions so far of each block whose executions are known, named by the address of its first instruction. A block
-    /// begins to be counted at 0.
+    /// Returns the executions since the last call of each block whose executions are known, named by the address of its first
+    /// instruction.
     fn executions(&mut self) -> io::Result<Vec<(u64, u64)>>;
 
     /// Removes all counters.
     fn remove(&mut self) -> io::Result<()>;
 }
 
-/// Counters that were added to a process.
+/// What has changed.
 #[derive(Clone, Debug, Default)]
 pub struct NewCounters {
-    /// Number of procedures that are counted.
+    /// Number of procedures that are counted now and were not before.
     pub procedures: u64,
-    /// Number of counters.
+    /// Number of counters that count now.
     pub counters: u64,
     /// Number of procedures that cannot be counted, by cause.
     pub refused: BTreeMap<String, u64>,
-    /// The code that counts, which samples will be in.
+    /// Code that counts and was not there before. Samples will be in it.
     pub spans: Vec<Span>,
 }
 

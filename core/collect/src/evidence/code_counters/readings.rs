@@ -5,8 +5,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use rustc_hash::FxHashMap;
-
 /// Executions and samples of one interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
@@ -19,10 +17,8 @@ pub struct Counted {
 /// Readings whose samples are not all known yet.
 #[derive(Default)]
 pub struct Readings {
-    /// The latest total of each block.
-    totals: FxHashMap<u64, u64>,
-    /// What was counted until each time since the reading before.
-    waiting: VecDeque<(u64, Vec<(u64, u64)>)>,
+    /// What was counted until each time since the reading before; nothing if that is not known.
+    waiting: VecDeque<(u64, Option<Vec<(u64, u64)>>)>,
     /// Number of samples by time.
     samples: BTreeMap<u64, u64>,
     /// Time of the latest reading whose samples were all known.
@@ -37,17 +33,14 @@ impl Readings {
         }
     }
 
-    /// Adds a reading of totals. A block that was not among those before begins to count with it, unless the first
-    /// reading has just been made.
-    pub fn read(&mut self, time_ns: u64, totals: Vec<(u64, u64)>) {
-        let mut counted = Vec::with_capacity(totals.len());
-        for (block, total) in totals {
-            if let Some(before) = self.totals.insert(block, total) {
-                // What follows from other counters may be a few less than before, since they are not read at one instant.
-                counted.push((block, total.saturating_sub(before)));
-            }
-        }
-        self.waiting.push_back((time_ns, counted));
+    /// Adds a reading: the executions since the one before.
+    pub fn read(&mut self, time_ns: u64, executions: Vec<(u64, u64)>) {
+        self.waiting.push_back((time_ns, Some(executions)));
+    }
+
+    /// Leaves out the time since the reading before.
+    pub fn skip(&mut self, time_ns: u64) {
+        self.waiting.push_back((time_ns, None));
     }
 
     /// Returns what was counted in the intervals that end before `complete_ns`, from when on samples may be missing.
@@ -57,7 +50,7 @@ impl Readings {
             let later = self.samples.split_off(&(until_ns + 1));
             let samples = std::mem::replace(&mut self.samples, later).values().sum();
             self.since_ns = until_ns;
-            all.push(Counted { executions, samples });
+            all.extend(executions.map(|executions| Counted { executions, samples }));
         }
         all
     }
@@ -71,22 +64,15 @@ mod tests {
     fn executions_go_with_the_samples_of_their_time() {
         let mut readings = Readings::default();
         readings.sample(5);
-        readings.read(10, vec![(1, 100)]);
+        readings.skip(10);
         (11..=20).for_each(|time_ns| readings.sample(time_ns));
-        readings.read(15, vec![(1, 150), (2, 7)]);
-        readings.read(20, vec![(1, 160), (2, 17)]);
+        readings.read(15, vec![(1, 50)]);
+        readings.skip(17);
+        readings.read(20, vec![(1, 10), (2, 10)]);
         let counted = |executions: &[(u64, u64)], samples| Counted { executions: executions.to_vec(), samples };
         assert_eq!(readings.take(10), []);
-        assert_eq!(readings.take(16), [counted(&[], 1), counted(&[(1, 50)], 5)]);
+        assert_eq!(readings.take(16), [counted(&[(1, 50)], 5)]);
         assert_eq!(readings.take(20), []);
-        assert_eq!(readings.take(u64::MAX), [counted(&[(1, 10), (2, 10)], 5)]);
-    }
-
-    #[test]
-    fn a_total_that_goes_back_counts_nothing() {
-        let mut readings = Readings::default();
-        readings.read(10, vec![(1, 100)]);
-        readings.read(20, vec![(1, 99)]);
-        assert_eq!(readings.take(u64::MAX)[1].executions, [(1, 0)]);
+        assert_eq!(readings.take(u64::MAX), [counted(&[(1, 10), (2, 10)], 3)]);
     }
 }

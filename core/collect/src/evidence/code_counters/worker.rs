@@ -1,7 +1,7 @@
 //! The thread that decides which process's code is counted, and when its counters are read.
 //!
-//! Enters: samples. Leaves: executions with their samples. Counters stay where they are once they were added; procedures that become
-//! hot later are added later.
+//! Enters: samples. Leaves: executions with their samples. Procedures that become hot later are added later, and then counters are chosen
+//! again.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -22,8 +22,10 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Interval between two readings.
 const READ_EVERY: Duration = Duration::from_millis(100);
-/// Interval between two searches for procedures that have become hot.
-const ADD_EVERY: Duration = Duration::from_millis(500);
+/// Time after which procedures are added and counters are chosen again for the first time, and the longest such interval. It doubles
+/// each time.
+const CHOOSE_AFTER: Duration = Duration::from_millis(50);
+const CHOOSE_EVERY: Duration = Duration::from_secs(2);
 /// Number of samples of a process that say which of its procedures are hot.
 const SAMPLES_MIN: u64 = 100;
 /// Number of addresses of a process that are remembered.
@@ -51,7 +53,8 @@ struct Current {
     program: Program,
     readings: Readings,
     read_next: Instant,
-    add_next: Instant,
+    choose_next: Instant,
+    choose_every: Duration,
 }
 
 pub struct Worker {
@@ -105,14 +108,14 @@ impl Worker {
     fn go_on(&mut self) {
         let now = Instant::now();
         let Some(current) = &mut self.current else { return self.begin() };
-        let (is_read_due, is_add_due) = (now >= current.read_next, now >= current.add_next);
-        if is_read_due || is_add_due {
-            current.read_next = now + READ_EVERY;
-            if !self.read() {
-                return self.end();
-            }
-        }
-        if is_add_due && !self.add() {
+        let is_there = if now >= current.choose_next {
+            self.read() && self.choose()
+        } else if now >= current.read_next {
+            self.read()
+        } else {
+            true
+        };
+        if !is_there {
             self.end();
         }
     }
@@ -136,18 +139,20 @@ impl Worker {
         self.current = Some(Current {
             program,
             readings: Readings::default(),
-            read_next: now + READ_EVERY,
-            add_next: now + ADD_EVERY,
+            read_next: now,
+            choose_next: now,
+            choose_every: CHOOSE_AFTER,
         });
-        if !(self.add() && self.read()) {
+        if !self.choose() {
             self.end();
         }
     }
 
-    /// Adds counters to the procedures that are hot and have none. Returns whether the program is still there.
-    fn add(&mut self) -> bool {
+    /// Adds procedures that have become hot, and chooses counters again. Returns whether the program is still there.
+    fn choose(&mut self) -> bool {
         let Some(current) = &mut self.current else { return false };
-        current.add_next = Instant::now() + ADD_EVERY;
+        current.choose_next = Instant::now() + current.choose_every;
+        current.choose_every = (2 * current.choose_every).min(CHOOSE_EVERY);
         let program = current.program;
         let Some(sampled) = self.programs.get(&program) else { return true };
         let samples = sampled.places.iter().map(|(pc, number)| (*pc, *number)).collect();
@@ -162,7 +167,7 @@ impl Worker {
                 Ok(new) => {
                     output.moved.push((program.0, new.spans));
                     output.record.procedures += new.procedures;
-                    output.record.counters += new.counters;
+                    output.record.counters = new.counters;
                     for (cause, number) in new.refused {
                         *output.record.refused.entry(cause).or_default() += number;
                     }
@@ -171,16 +176,25 @@ impl Worker {
             }
         }
         self.shared.adding_since_ns.store(u64::MAX, Ordering::SeqCst);
-        is_there
+        is_there && self.skip()
+    }
+
+    /// Leaves out the time since the last reading. Returns whether the program is still there.
+    fn skip(&mut self) -> bool {
+        let Some(current) = &mut self.current else { return false };
+        let read = self.counter.executions();
+        current.readings.skip(now_ns());
+        read.is_ok()
     }
 
     /// Reads the counters. Returns whether the program is still there.
     fn read(&mut self) -> bool {
         let Some(current) = &mut self.current else { return false };
+        current.read_next = Instant::now() + READ_EVERY;
         // Executions while this is read are counted in this interval or in the next one.
         match self.counter.executions() {
-            Ok(totals) => {
-                current.readings.read(now_ns(), totals);
+            Ok(executions) => {
+                current.readings.read(now_ns(), executions);
                 self.shared.output().record.reads += 1;
                 true
             }
