@@ -4,7 +4,7 @@ use std::io;
 
 use dwell_collect::{CodeCounter, NewCounters, Span};
 use dwell_probe::{
-    counters::{attached::Added, code},
+    counters::{attached::Added, copy},
     engine::Engine,
 };
 use dwell_profile::Pid;
@@ -43,6 +43,6 @@ impl CodeCounter for EngineCounter {
 
 fn converted(added: Added) -> NewCounters {
     let Added { procedures, counters, refused, spans } = added;
-    let of = |span: &code::Span| Span { start: span.start, end: span.end, stands_for: span.stands_for };
+    let of = |span: &copy::Span| Span { start: span.start, end: span.end, stands_for: span.stands_for };
     NewCounters { procedures, counters, refused, spans: spans.iter().map(of).collect() }
 }

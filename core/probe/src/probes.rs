@@ -25,6 +25,7 @@ use crate::{
         trampoline::{assemble, jump},
     },
     process::{
+        code_memory::CodeMemory,
         installation::{Installation, NAME, is_ours},
         patcher::{Change, exchange},
         placement::{Journal, Placement},
@@ -125,7 +126,7 @@ impl Probes {
                 .collect();
             installation.write_journal(&all).map_err(|source| system(pid, "write the journal", source))?;
             installation.enable().map_err(|source| system(pid, "switch on the payload", source))?;
-            exchange(tracer, &installation.memory, &changes)
+            exchange(tracer, &installation.code(), &changes)
                 .map_err(|source| system(pid, "patch the code", source))?;
             probes.extend(added);
             Ok(results)
@@ -177,7 +178,7 @@ impl Probes {
         let changes = self.removals();
         let Probes { installation, probes, .. } = self;
         let ((), stopped) = traced(pid, |tracer| {
-            exchange(tracer, &installation.memory, &changes)
+            exchange(tracer, &installation.code(), &changes)
                 .map_err(|source| system(pid, "restore the code", source))?;
             probes.clear();
             leave_payload(tracer, &installation.memory, &installation.placement, pid)
@@ -211,8 +212,11 @@ pub fn clean(pid: Pid) -> Result<bool, ProbeError> {
         memory.read_exact_at(&mut bytes, change.address).is_ok() && bytes != change.to
     };
     let changes: Vec<Change> = changes.into_iter().filter(is_patched).collect();
+    let areas = CodeMemory::open_areas(pid, &placement);
+    let areas = areas.map_err(|source| system(pid, "open the shared memory", source))?;
     traced(pid, |tracer| {
-        exchange(tracer, &memory, &changes).map_err(|source| system(pid, "restore the code", source))?;
+        exchange(tracer, &CodeMemory::new(&memory, &placement, &areas), &changes)
+            .map_err(|source| system(pid, "restore the code", source))?;
         leave_payload(tracer, &memory, &placement, pid)
     })?;
     traced(pid, |tracer| {

@@ -11,24 +11,25 @@ use dwell_image::ImageAddress;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    code::{Span, assemble},
-    place::CounterPlace,
-    procedure::{CountedProcedure, Counter},
+    copy::Span,
+    procedure::{CountedProcedure, Version},
 };
 use crate::{
     ProbeError, Probes,
-    patch::{plan::Refusal, trampoline::jump},
+    patch::plan::Refusal,
     probes::{Probe, system, traced, verify_bytes},
     process::{
-        installation::{COUNTERS_MAX, Installation},
+        installation::{AREA_BYTES, COUNTERS_MAX, Installation},
         patcher::{Change, exchange},
         tracer::Tracer,
     },
     process_images::MappedImage,
 };
 
-/// A generous size of a counter's code.
-const CODE_BYTES: usize = 256;
+/// Largest size of a copy, which must fit into one area.
+const COPY_BYTES_MAX: usize = AREA_BYTES as usize / 2;
+/// Number of counters that count at once, so that the journal has room for them.
+const ON_MAX: usize = 6000;
 /// Share of the samples that a procedure must have.
 const SHARE_MIN: f64 = 0.002;
 
@@ -69,39 +70,39 @@ impl Probes {
         self.switch(added)
     }
 
-    /// Puts the chosen counters into the code, and removes the others.
+    /// Lets the chosen blocks be counted, and no others.
     fn switch(&mut self, mut added: Added) -> Result<Added, ProbeError> {
         let pid = self.pid;
         let Probes { installation, counters, probes, .. } = self;
         let ((), stopped) = traced(pid, |tracer| {
             installation.map_counters(tracer).map_err(|source| system(pid, "map counters", source))?;
-            counters.write_code(installation, tracer, &mut added).map_err(|source| system(pid, "map code", source))?;
-            let changes = counters.changes();
-            let additions: Vec<Change> = changes.iter().filter(|change| !change.is_removal).cloned().collect();
-            verify_bytes(installation, &additions).map_err(|source| system(pid, "read the code", source))?;
-            let removals = additions.iter().map(Change::removal).chain(counters.removals());
-            let all: Vec<Change> = probes.values().flat_map(Probe::removals).chain(removals).collect();
+            // Counters that were chosen before are at the same places as others that are chosen now.
+            let outdated: Vec<Change> = counters.outdated().flat_map(|version| version.switch(false)).collect();
+            exchange(tracer, &installation.code(), &outdated)
+                .map_err(|source| system(pid, "restore the code", source))?;
+            counters.outdated().for_each(|version| version.is_on = false);
+            counters.write_copies(installation, tracer, &mut added).map_err(|source| system(pid, "map code", source))?;
+            let changes: Vec<Change> = counters.new().flat_map(|version| version.switch(true)).collect();
+            let own: Vec<Change> = changes.iter().filter(|change| !change.is_removal).cloned().collect();
+            verify_bytes(installation, &own).map_err(|source| system(pid, "read the code", source))?;
+            counters.new().for_each(|version| version.is_on = true);
+            let all: Vec<Change> = probes.values().flat_map(Probe::removals).chain(counters.removals()).collect();
             installation.write_journal(&all).map_err(|source| system(pid, "write the journal", source))?;
-            exchange(tracer, &installation.memory, &changes).map_err(|source| system(pid, "patch the code", source))
+            exchange(tracer, &installation.code(), &changes).map_err(|source| system(pid, "patch the code", source))
         })?;
         self.stopped_max = self.stopped_max.max(stopped);
-        self.counters.note_switched();
-        added.counters = self.counters.removals().count() as u64;
+        added.counters = self.counters.removals().count() as u64 / 2;
         Ok(added)
     }
 
     /// Returns the executions since the last call of each block whose executions are known, named by the address of its first
     /// instruction.
     pub fn executions(&mut self) -> io::Result<Vec<(u64, u64)>> {
-        let Counters { number, values, .. } = &mut self.counters;
+        let Counters { procedures, number, values, .. } = &mut self.counters;
         let now = self.installation.counters(*number)?;
         values.resize(now.len(), 0);
         let increases: Vec<u64> = now.iter().zip(&*values).map(|(now, before)| now.wrapping_sub(*before)).collect();
         *values = now;
-        if std::env::var_os("DWELL_DEBUG_COUNTS").is_some() {
-            eprintln!("total {} of {} {} on", increases.iter().sum::<u64>(), increases.len(), self.counters.removals().count());
-        }
-        let Counters { procedures, .. } = &mut self.counters;
         Ok(procedures.iter_mut().flat_map(|procedure| procedure.executions(&increases)).collect())
     }
 }
@@ -120,7 +121,7 @@ impl Counters {
         let least = (SHARE_MIN * sum(samples) as f64).max(1.0) as u64;
         let mut hottest: Vec<_> = of_procedures.into_iter().filter(|(_, samples)| sum(samples) >= least).collect();
         hottest.sort_by_key(|(_, samples)| std::cmp::Reverse(sum(samples)));
-        let mut room = COUNTERS_MAX - self.procedures.iter().map(|procedure| procedure.chosen.len()).sum::<usize>();
+        let mut room = ON_MAX.saturating_sub(self.procedures.iter().map(|procedure| procedure.chosen.len()).sum());
         for ((at, address), samples) in hottest {
             let image = &images[at];
             if !self.known.insert(address.wrapping_add(image.bias)) {
@@ -128,7 +129,7 @@ impl Counters {
             }
             let Some(procedure) = image.image.procedure_at(ImageAddress(address)) else { continue };
             let code = image.codes(&[procedure]).pop().expect("one code for one procedure");
-            let plan = code.and_then(|code| CountedProcedure::plan(image, &procedure, &code, &samples));
+            let plan = code.and_then(|code| CountedProcedure::plan(image, &procedure, code, &samples));
             match plan {
                 Ok(procedure) if procedure.chosen.len() > room => {
                     *refused.entry(Refusal::TooMany.cause().to_owned()).or_default() += 1;
@@ -142,64 +143,58 @@ impl Counters {
         }
     }
 
-    /// Writes the code of chosen counters that have none. A block for which there is no room is not counted.
-    fn write_code(&mut self, installation: &mut Installation, tracer: &mut Tracer, added: &mut Added) -> io::Result<()> {
-        for procedure in &mut self.procedures {
-            for block in procedure.chosen.clone() {
-                let Some(place) = procedure.place(block).filter(|_| procedure.counters[block].is_none()) else { continue };
-                let is_room = self.number < COUNTERS_MAX;
-                let placed = if is_room { write(installation, tracer, place, self.number)? } else { None };
-                let Some((change, spans)) = placed else {
-                    *added.refused.entry(Refusal::TooFar.cause().to_owned()).or_default() += 1;
-                    procedure.chosen.retain(|other| *other != block);
-                    continue;
-                };
-                added.spans.extend(spans);
-                procedure.counters[block] = Some(Counter { number: self.number, change, is_on: false });
-                self.number += 1;
-            }
+    /// Writes copies that count the chosen blocks, where there are none. A procedure for which there is no room is not counted.
+    fn write_copies(&mut self, installation: &mut Installation, tracer: &mut Tracer, added: &mut Added) -> io::Result<()> {
+        let counters = &mut *self;
+        for procedure in counters.procedures.iter_mut().filter(|procedure| procedure.is_outdated()) {
+            let is_room = counters.number + procedure.chosen.len() <= COUNTERS_MAX;
+            let written = if is_room { write(installation, tracer, procedure, counters.number)? } else { None };
+            let Some((version, spans)) = written else {
+                *added.refused.entry(Refusal::TooFar.cause().to_owned()).or_default() += 1;
+                procedure.chosen.clear();
+                procedure.version = None;
+                continue;
+            };
+            counters.number += procedure.chosen.len();
+            added.spans.extend(spans);
+            procedure.version = Some(version);
         }
         Ok(())
     }
 
-    /// Returns all counters, and whether each is chosen.
-    fn all(&mut self) -> impl Iterator<Item = (&mut Counter, bool)> {
-        self.procedures.iter_mut().flat_map(|CountedProcedure { counters, chosen, .. }| {
-            let counters = counters.iter_mut().enumerate();
-            counters.filter_map(|(block, counter)| Some((counter.as_mut()?, chosen.contains(&block))))
-        })
+    /// Returns the copies that count, but not the chosen blocks.
+    fn outdated(&mut self) -> impl Iterator<Item = &mut Version> {
+        let outdated = self.procedures.iter_mut().filter(|procedure| procedure.is_outdated());
+        outdated.filter_map(|procedure| procedure.version.as_mut()).filter(|version| version.is_on)
     }
 
-    /// Returns what must change so that just the chosen counters count.
-    fn changes(&mut self) -> Vec<Change> {
-        let changed = self.all().filter(|(counter, is_chosen)| counter.is_on != *is_chosen);
-        changed.map(|(counter, on)| if on { counter.change.clone() } else { counter.change.removal() }).collect()
+    /// Returns the copies that do not count yet.
+    fn new(&mut self) -> impl Iterator<Item = &mut Version> {
+        self.procedures.iter_mut().filter_map(|procedure| procedure.version.as_mut()).filter(|version| !version.is_on)
     }
 
-    fn note_switched(&mut self) {
-        self.all().for_each(|(counter, is_chosen)| counter.is_on = is_chosen);
-    }
-
-    /// Returns the changes that remove all counters which count.
+    /// Returns the changes after which nothing is counted.
     pub(crate) fn removals(&self) -> impl Iterator<Item = Change> + '_ {
-        let counters = self.procedures.iter().flat_map(|procedure| procedure.counters.iter().flatten());
-        counters.filter(|counter| counter.is_on).map(|counter| counter.change.removal())
+        let versions = self.procedures.iter().filter_map(|procedure| procedure.version.as_ref());
+        versions.filter(|version| version.is_on).flat_map(|version| version.switch(false))
     }
 }
 
-/// Writes a counter's code, and returns the jump to it; `None` if there is no room near it.
+/// Writes the copy of a procedure; `None` if there is no room near it.
 fn write(
     installation: &mut Installation,
     tracer: &mut Tracer,
-    place: &CounterPlace,
-    number: usize,
-) -> io::Result<Option<(Change, Vec<Span>)>> {
-    let region = &place.region;
-    let Some((_, at)) = installation.place(tracer, region.address, CODE_BYTES)? else { return Ok(None) };
-    let counter_at = installation.placement.counters_at as u32 + 8 * number as u32;
-    let code = assemble(place, counter_at, at);
-    let (Ok(code), Some(to)) = (code, jump(region.address, at)) else { return Ok(None) };
-    installation.write_trampoline(at, &code.code);
-    let (address, from) = (region.address, region.original);
-    Ok(Some((Change { address, from, to, is_removal: false, copies: code.copies }, code.spans)))
+    procedure: &CountedProcedure,
+    first: usize,
+) -> io::Result<Option<(Version, Vec<Span>)>> {
+    let bytes = procedure.bytes_max();
+    if bytes > COPY_BYTES_MAX {
+        return Ok(None);
+    }
+    let place = installation.place(tracer, procedure.entry(), bytes)?;
+    let Some((_, at)) = place else { return Ok(None) };
+    let assembled = procedure.assemble(first, installation.placement.counters_at, at);
+    let Some((version, copy)) = assembled else { return Ok(None) };
+    installation.write_trampoline(at, &copy.code);
+    Ok(Some((version, copy.spans)))
 }

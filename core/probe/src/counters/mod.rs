@@ -4,12 +4,12 @@
 //! a block leads to code that increments the thread's counter and continues the block, so counting needs no payload.
 //!
 //! Not every block is counted: [`flow_graph`] chooses those from which all others follow, and computes those others.
-//! [`place`] finds where in a block a counter fits, [`flags`] whether it may change the flags there, and [`code`] is what
+//! [`place`] finds where in a block a counter fits, [`flags`] whether it may change the flags there, and [`copy`] is what
 //! runs. [`procedure`] puts that together and [`attached`]
 //! does it in a process. Never here: when to count.
 
 pub mod attached;
-pub mod code;
+pub mod copy;
 pub mod flags;
 pub mod flow_graph;
 pub mod place;

@@ -9,6 +9,7 @@ use dwell_analysis::{cfg::Cfg, recover_jump_targets};
 use dwell_image::Procedure;
 
 use super::{
+    copy::{CountingCopy, Gate, assemble, bytes_max},
     flow_graph::FlowGraph,
     place::{CounterPlace, places},
 };
@@ -18,14 +19,24 @@ use crate::{
     process_images::MappedImage,
 };
 
-/// A counter whose code was written.
-pub struct Counter {
-    /// Its number in the process.
-    pub number: usize,
-    /// The jump to its code.
-    pub change: Change,
-    /// Whether the jump is there.
+/// A copy of a procedure that was written to the process.
+pub struct Version {
+    /// The blocks that it counts, and the number of each counter.
+    counters: Vec<(usize, usize)>,
+    /// The gates of the counters.
+    gates: Vec<Gate>,
+    /// Whether the gates lead into the copy.
     pub is_on: bool,
+}
+
+impl Version {
+    /// Returns the changes that let it count; those that let it not.
+    pub fn switch(&self, on: bool) -> impl Iterator<Item = Change> + '_ {
+        self.gates.iter().flat_map(move |Gate { enter, leave }| match on {
+            true => [enter.clone(), leave.removal()],
+            false => [enter.removal(), leave.clone()],
+        })
+    }
 }
 
 /// A procedure whose blocks can be counted.
@@ -39,10 +50,11 @@ pub struct CountedProcedure {
     weights: Vec<f64>,
     /// How often each block was executed while that was known, and whether it ever was.
     totals: Vec<Option<u64>>,
-    /// The counters by block.
-    pub counters: Vec<Option<Counter>>,
+    code: FunctionCode,
     /// The blocks that are to be counted.
     pub chosen: Vec<usize>,
+    /// The copy that counts them, or others that were chosen before.
+    pub version: Option<Version>,
 }
 
 impl CountedProcedure {
@@ -50,7 +62,7 @@ impl CountedProcedure {
     pub fn plan(
         image: &MappedImage,
         procedure: &Procedure,
-        code: &FunctionCode,
+        code: FunctionCode,
         samples: &[(u64, u64)],
     ) -> Result<Self, Refusal> {
         if let Some(address) = code.unknown_jump {
@@ -64,11 +76,12 @@ impl CountedProcedure {
         let starts: Vec<u64> = cfg.blocks.iter().map(start).collect();
         let mut counted = CountedProcedure {
             graph: FlowGraph::new(&cfg),
-            places: places(code, &starts),
+            places: places(&code, &starts),
             weights: weights(&cfg, &starts, samples),
             totals: vec![None; starts.len()],
-            counters: starts.iter().map(|_| None).collect(),
+            code,
             chosen: Vec::new(),
+            version: None,
             starts,
         };
         counted.choose();
@@ -78,24 +91,48 @@ impl CountedProcedure {
     /// Chooses the blocks to count by what is known of their executions.
     pub fn choose(&mut self) {
         let is_countable: Vec<bool> = self.places.iter().map(Option::is_some).collect();
-        let all_known = self.totals.iter().flatten().sum::<u64>() > 0;
-        let weights: Vec<f64> = match all_known {
+        let is_any_known = self.totals.iter().flatten().sum::<u64>() > 0;
+        let weights: Vec<f64> = match is_any_known {
             true => self.totals.iter().map(|total| total.unwrap_or(0) as f64).collect(),
             false => self.weights.clone(),
         };
         self.chosen = self.graph.choose(&weights, &is_countable);
     }
 
-    /// Returns the place of a block that was chosen.
-    pub fn place(&self, block: usize) -> Option<&CounterPlace> {
-        self.places[block].as_ref()
+    /// Returns whether the chosen blocks are not those that the copy counts.
+    pub fn is_outdated(&self) -> bool {
+        let counted = self.version.iter().flat_map(|version| version.counters.iter().map(|(block, _)| *block));
+        !counted.eq(self.chosen.iter().copied())
+    }
+
+    /// Returns the entry's address.
+    pub fn entry(&self) -> u64 {
+        self.code.entry()
+    }
+
+    /// Returns a number of bytes that the copy does not exceed.
+    pub fn bytes_max(&self) -> usize {
+        bytes_max(&self.code, self.chosen.len())
+    }
+
+    /// Assembles the copy that counts the chosen blocks. The numbers of its counters begin at `first`, and `counters_at` is the
+    /// address of counter 0.
+    pub fn assemble(&self, first: usize, counters_at: u64, address: u64) -> Option<(Version, CountingCopy)> {
+        let places = self.chosen.iter().map(|block| self.places[*block].as_ref());
+        let address_of = |number: usize| u32::try_from(counters_at + 8 * number as u64).ok();
+        let counters: Vec<(&CounterPlace, u32)> =
+            (first..).zip(places).map(|(number, place)| Some((place?, address_of(number)?))).collect::<Option<_>>()?;
+        let copy = assemble(&self.code, &counters, address)?;
+        let counters = self.chosen.iter().copied().zip(first..).collect();
+        Some((Version { counters, gates: copy.gates.clone(), is_on: false }, copy))
     }
 
     /// Returns the executions of each block, named by the address of its first instruction, as far as they follow from how much its
     /// counters, by number, have increased.
     pub fn executions(&mut self, increases: &[u64]) -> Vec<(u64, u64)> {
-        let value = |block: &usize| Some((*block, increases[self.counters[*block].as_ref()?.number]));
-        let counted: Vec<(usize, u64)> = self.chosen.iter().filter_map(value).collect();
+        let Some(version) = self.version.as_ref().filter(|version| version.is_on) else { return Vec::new() };
+        let counted: Vec<(usize, u64)> =
+            version.counters.iter().map(|(block, number)| (*block, increases[*number])).collect();
         let solved = self.graph.solve(&counted);
         for (total, count) in self.totals.iter_mut().zip(&solved) {
             if let Some(count) = count {

@@ -19,6 +19,7 @@ use std::{
 use dwell_profile::{Pid, Tid};
 
 use super::{
+    code_memory::CodeMemory,
     patcher::Change,
     payload,
     placement::{Journal, Placement},
@@ -39,11 +40,11 @@ const NEAR_BYTES: u64 = (1 << 31) - (64 << 20);
 /// How long to wait for a thread that can make system calls.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Number of counters of blocks.
-pub const COUNTERS_MAX: usize = 3072;
+pub const COUNTERS_MAX: usize = 1 << 14;
 /// Bytes of one thread's counters.
 const COUNTERS_BYTES: usize = 8 * COUNTERS_MAX;
 /// How many threads have counters of their own.
-const COUNTING_THREADS_MAX: usize = 64;
+const COUNTING_THREADS_MAX: usize = 256;
 /// Bytes of all counters.
 pub const COUNTERS_TABLE_BYTES: u64 = (COUNTERS_BYTES * COUNTING_THREADS_MAX) as u64;
 const MADV_WIPEONFORK: u64 = 18;
@@ -137,6 +138,11 @@ impl Installation {
     /// Returns whether the program that it is in has ended or was replaced by another one.
     pub fn is_gone(&self) -> bool {
         is_gone(&self.memory, self.placement.gate)
+    }
+
+    /// Returns access to the process's code.
+    pub fn code(&self) -> CodeMemory<'_> {
+        CodeMemory::new(&self.memory, &self.placement, self.shared.file())
     }
 
     /// Lets the payload record.

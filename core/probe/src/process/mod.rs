@@ -1,5 +1,6 @@
 //! The process that is probed: its threads, its memory, and what is written to it.
 
+pub mod code_memory;
 pub mod installation;
 pub mod launch;
 pub mod patcher;

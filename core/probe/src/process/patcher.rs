@@ -9,9 +9,9 @@
 //!
 //! (Intel, "Software Developer's Manual", volume 3, "Handling Self- and Cross-Modifying Code".)
 
-use std::{fs::File, io, ops::Range, os::unix::fs::FileExt, time::Duration};
+use std::{io, ops::Range, time::Duration};
 
-use super::{installation::PAGE, tracer::Tracer};
+use super::{code_memory::CodeMemory, tracer::Tracer};
 use crate::patch::plan::JUMP_BYTES;
 
 const INT3: u8 = 0xcc;
@@ -50,40 +50,25 @@ impl Change {
 }
 
 /// Exchanges all places. If a thread does not leave them in time, nothing is changed and the error is `TimedOut`.
-pub fn exchange(tracer: &mut Tracer, memory: &File, changes: &[Change]) -> io::Result<()> {
-    tracer.originals.extend(changes.iter().map(|change| (change.address, change.original())));
+pub fn exchange(tracer: &mut Tracer, code: &CodeMemory, changes: &[Change]) -> io::Result<()> {
+    // A forked child shares the areas of ours.
+    let own = changes.iter().filter(|change| !code.is_ours(change.address));
+    tracer.originals.extend(own.map(|change| (change.address, change.original())));
     tracer.breakpoints.extend(changes.iter().map(|change| change.address));
-    write(memory, changes.iter().map(|change| (change.address, &[INT3][..])))?;
+    code.write(changes.iter().map(|change| (change.address, &[INT3][..])))?;
     let left = leave(tracer, changes);
     let is_left = left.is_ok();
     if is_left {
-        write(memory, changes.iter().map(|change| (change.address + 1, &change.to[1..])))?;
+        code.write(changes.iter().map(|change| (change.address + 1, &change.to[1..])))?;
         visit_all_processors();
     }
     let first = |change: &'_ Change| if is_left { change.to[0] } else { change.from[0] };
     let firsts: Vec<[u8; 1]> = changes.iter().map(|change| [first(change)]).collect();
-    write(memory, changes.iter().zip(&firsts).map(|(change, first)| (change.address, &first[..])))?;
+    code.write(changes.iter().zip(&firsts).map(|(change, first)| (change.address, &first[..])))?;
     for (tid, _) in tracer.stopped() {
         tracer.release(tid)?;
     }
     left
-}
-
-/// Writes bytes of code. What is on one page is written at once with what is between it, which does not change: each write costs more
-/// than a microsecond, and threads wait meanwhile.
-fn write<'b>(memory: &File, bytes: impl Iterator<Item = (u64, &'b [u8])>) -> io::Result<()> {
-    let mut sorted: Vec<(u64, &[u8])> = bytes.collect();
-    sorted.sort_by_key(|(address, _)| *address);
-    for of_page in sorted.chunk_by(|(a, _), (b, _)| a / PAGE == b / PAGE) {
-        let (first, (last, last_bytes)) = (of_page[0].0, of_page[of_page.len() - 1]);
-        let mut all = vec![0; (last - first) as usize + last_bytes.len()];
-        memory.read_exact_at(&mut all, first)?;
-        for (address, bytes) in of_page {
-            all[(address - first) as usize..][..bytes.len()].copy_from_slice(bytes);
-        }
-        memory.write_all_at(&all, first)?;
-    }
-    Ok(())
 }
 
 /// Waits until no thread stands in the middle of a place.
