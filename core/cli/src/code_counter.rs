@@ -32,7 +32,7 @@ impl CodeCounter for EngineCounter {
         self.0.count(samples).map(converted)
     }
 
-    fn executions(&mut self) -> io::Result<Vec<(u64, u64)>> {
+    fn executions(&mut self) -> io::Result<Option<Vec<(u64, u64)>>> {
         self.0.executions()
     }
 

@@ -75,8 +75,8 @@ enum Answer {
     Refreshed,
     /// Blocks are counted.
     Counting { added: Added, stopped_ns: u64 },
-    /// Executions by the address of each block's first instruction.
-    Executions(Vec<(u64, u64)>),
+    /// Executions by the address of each block's first instruction, if they are certain.
+    Executions(Option<Vec<(u64, u64)>>),
     /// All probes are removed.
     Removed { stopped_ns: u64 },
     /// The process is followed.
@@ -191,8 +191,8 @@ impl Engine {
     }
 
     /// Returns the executions since the last call of each block whose executions are known, named by the address of its first
-    /// instruction.
-    pub fn executions(&mut self) -> io::Result<Vec<(u64, u64)>> {
+    /// instruction; `None` if threads are new, which may have used the same counters.
+    pub fn executions(&mut self) -> io::Result<Option<Vec<(u64, u64)>>> {
         match self.ask(&Request::Executions)? {
             Answer::Executions(executions) => Ok(executions),
             other => Err(unexpected(other)),
@@ -367,6 +367,12 @@ impl Attached {
         self.probes.add_counters(&self.images, samples).map_err(|error| error.to_string())
     }
 
+    fn executions(&mut self) -> Result<Option<Vec<(u64, u64)>>, String> {
+        let were_shared = self.probes.separate_threads().map_err(|error| error.to_string())?;
+        let executions = self.probes.executions().map_err(|error| format!("cannot read the counters: {error}"))?;
+        Ok((!were_shared).then_some(executions))
+    }
+
     fn remove(&mut self) -> Result<u64, String> {
         self.probes.remove().map_err(|error| error.to_string())?;
         Ok(self.probes.stopped_max().as_nanos() as u64)
@@ -403,11 +409,7 @@ impl State {
                 let stopped_ns = attached.probes.stopped_max().as_nanos() as u64;
                 Ok(Answer::Counting { added, stopped_ns })
             }
-            (Request::Executions, Some(attached)) => attached
-                .probes
-                .executions()
-                .map(Answer::Executions)
-                .map_err(|error| format!("cannot read the counters: {error}")),
+            (Request::Executions, Some(attached)) => attached.executions().map(Answer::Executions),
             (Request::Remove, Some(attached)) => {
                 let stopped_ns = attached.remove()?;
                 self.attached = None;

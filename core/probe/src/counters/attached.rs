@@ -5,9 +5,11 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
+    time::Duration,
 };
 
 use dwell_image::ImageAddress;
+use dwell_profile::Tid;
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -21,6 +23,7 @@ use crate::{
     process::{
         installation::{AREA_BYTES, COUNTERS_MAX, Installation},
         patcher::{Change, exchange},
+        procfs,
         tracer::Tracer,
     },
     process_images::MappedImage,
@@ -30,6 +33,8 @@ use crate::{
 const COPY_BYTES_MAX: usize = AREA_BYTES as usize / 2;
 /// Number of counters that count at once, so that the journal has room for them.
 const ON_MAX: usize = 6000;
+/// How long to wait until each thread that runs was stopped once.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// Share of the samples that a procedure must have.
 const SHARE_MIN: f64 = 0.002;
 
@@ -75,7 +80,11 @@ impl Probes {
         let pid = self.pid;
         let Probes { installation, counters, probes, .. } = self;
         let ((), stopped) = traced(pid, |tracer| {
+            tracer.bases = Some(installation.bases.clone());
             installation.map_counters(tracer).map_err(|source| system(pid, "map counters", source))?;
+            if tracer.bases.as_ref().is_some_and(|bases| bases.is_foreign) {
+                return Err(ProbeError::Unsuitable { pid, reason: "it uses its gs register" });
+            }
             // Counters that were chosen before are at the same places as others that are chosen now.
             let outdated: Vec<Change> = counters.outdated().flat_map(|version| version.switch(false)).collect();
             exchange(tracer, &installation.code(), &outdated)
@@ -88,11 +97,36 @@ impl Probes {
             counters.new().for_each(|version| version.is_on = true);
             let all: Vec<Change> = probes.values().flat_map(Probe::removals).chain(counters.removals()).collect();
             installation.write_journal(&all).map_err(|source| system(pid, "write the journal", source))?;
-            exchange(tracer, &installation.code(), &changes).map_err(|source| system(pid, "patch the code", source))
+            exchange(tracer, &installation.code(), &changes).map_err(|source| system(pid, "patch the code", source))?;
+            installation.bases = tracer.bases.take().unwrap_or(installation.bases.clone());
+            Ok(())
         })?;
         self.stopped_max = self.stopped_max.max(stopped);
         added.counters = self.counters.removals().count() as u64 / 2;
         Ok(added)
+    }
+
+    /// Gives threads counters of their own that have none and run. Returns whether there were any: what was counted since they
+    /// exist may be too low, since several may have used the same counters.
+    pub fn separate_threads(&mut self) -> Result<bool, ProbeError> {
+        let pid = self.pid;
+        let of = &self.installation.bases.of;
+        let threads = procfs::threads(pid).map_err(|source| system(pid, "list the threads", source))?;
+        let others: Vec<Tid> = threads.into_iter().filter(|tid| !of.contains_key(tid)).collect();
+        let runs = |tid: &Tid| procfs::position(pid, *tid) == Some(procfs::Position::Running);
+        // A single thread may use the counters that belong to no other.
+        if (of.is_empty() && others.len() < 2) || !others.iter().any(runs) {
+            return Ok(false);
+        }
+        let installation = &mut self.installation;
+        let ((), stopped) = traced(pid, |tracer| {
+            tracer.bases = Some(installation.bases.clone());
+            tracer.settle(PATIENCE, |_| true, |_, _| Ok(())).map_err(|source| system(pid, "stop the threads", source))?;
+            installation.bases = tracer.bases.take().unwrap_or(installation.bases.clone());
+            Ok(())
+        })?;
+        self.stopped_max = self.stopped_max.max(stopped);
+        Ok(true)
     }
 
     /// Returns the executions since the last call of each block whose executions are known, named by the address of its first

@@ -9,6 +9,7 @@
 //!   (MADV_WIPEONFORK), so the payload does nothing in it.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     io,
     os::{fd::AsRawFd, unix::fs::FileExt},
@@ -25,7 +26,7 @@ use super::{
     placement::{Journal, Placement},
     procfs::{Mapping, mappings},
     tracee::Tracee,
-    tracer::{Stop, Tracer},
+    tracer::{Bases, Stop, Tracer},
 };
 use crate::{patch::trampoline::Payload, shared_memory::SharedMemory};
 
@@ -43,7 +44,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub const COUNTERS_MAX: usize = 1 << 14;
 /// Bytes of one thread's counters.
 const COUNTERS_BYTES: usize = 8 * COUNTERS_MAX;
-/// How many threads have counters of their own.
+/// How many sets of counters there are: one for each thread, and one for threads that were not stopped yet.
 const COUNTING_THREADS_MAX: usize = 256;
 /// Bytes of all counters.
 pub const COUNTERS_TABLE_BYTES: u64 = (COUNTERS_BYTES * COUNTING_THREADS_MAX) as u64;
@@ -80,8 +81,8 @@ pub struct Installation {
     pub placement: Placement,
     /// Our mappings of the areas of `placement`.
     areas: Vec<Area>,
-    /// How many threads have counters of their own.
-    pub counting_threads: usize,
+    /// The bases by which threads have counters of their own.
+    pub bases: Bases,
 }
 
 // SAFETY: the mappings of areas belong to this value.
@@ -130,7 +131,7 @@ impl Installation {
         let placement =
             Placement { shared_at, shared_bytes: bytes, gate, syscall_at, counters_at: 0, areas };
         let installation =
-            Installation { pid, shared, memory, placement, areas: Vec::new(), counting_threads: 1 };
+            Installation { pid, shared, memory, placement, areas: Vec::new(), bases: no_bases() };
         installation.write_journal(&[])?;
         Ok(installation)
     }
@@ -214,7 +215,7 @@ impl Installation {
         if self.placement.counters_at == 0 {
             return Ok(sums);
         }
-        for thread in 0..self.counting_threads {
+        for thread in 0..COUNTING_THREADS_MAX.min(1 + self.bases.of.len()) {
             let at = self.placement.counters_at + (thread * COUNTERS_BYTES) as u64;
             self.memory.read_exact_at(&mut bytes, at)?;
             for (sum, count) in sums.iter_mut().zip(bytes.as_chunks::<8>().0) {
@@ -281,6 +282,11 @@ impl Installation {
         let protection = (libc::PROT_READ | libc::PROT_EXEC) as u64;
         worker.call(libc::SYS_mprotect, [start, AREA_BYTES, protection, 0, 0, 0]).map(drop)
     }
+}
+
+fn no_bases() -> Bases {
+    let (stride, number) = (COUNTERS_BYTES as u64, COUNTING_THREADS_MAX as u64);
+    Bases { stride, number, of: BTreeMap::new(), is_foreign: false }
 }
 
 impl Drop for Installation {

@@ -14,6 +14,9 @@ pub struct Tracee {
     pub tid: Tid,
 }
 
+/// Where the base of gs is in `struct user`.
+const GS_BASE_AT: usize = mem::offset_of!(libc::user_regs_struct, gs_base);
+
 /// The registers of a thread.
 pub type Registers = libc::user_regs_struct;
 
@@ -97,6 +100,19 @@ impl Tracee {
         self.request(libc::PTRACE_SETREGS, 0, &raw const *registers as usize).map(drop)
     }
 
+    /// Returns the base of the stopped thread's gs segment.
+    pub fn gs_base(self) -> io::Result<u64> {
+        let mut base = 0u64;
+        // The system call, unlike the C library's function, writes the word.
+        self.request_raw(libc::PTRACE_PEEKUSER, GS_BASE_AT, &raw mut base as usize)?;
+        Ok(base)
+    }
+
+    /// Sets the base of the stopped thread's gs segment.
+    pub fn set_gs_base(self, base: u64) -> io::Result<()> {
+        self.request(libc::PTRACE_POKEUSER, GS_BASE_AT, base as usize).map(drop)
+    }
+
     /// Returns the signals that the stopped thread blocks.
     pub fn signal_mask(self) -> io::Result<u64> {
         let mut mask = 0u64;
@@ -161,6 +177,12 @@ impl Tracee {
     fn is_at_call(self) -> io::Result<bool> {
         let stop = self.next_stop()?.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
         Ok(stop.1 == libc::SIGTRAP | 0x80)
+    }
+
+    fn request_raw(self, request: libc::c_uint, address: usize, data: usize) -> io::Result<()> {
+        // SAFETY: as below.
+        let result = unsafe { libc::syscall(libc::SYS_ptrace, request as libc::c_long, self.tid.0 as libc::c_long, address, data) };
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     fn request(self, request: libc::c_uint, address: usize, data: usize) -> io::Result<libc::c_long> {

@@ -72,6 +72,36 @@ pub struct Tracer {
     pub originals: Vec<(u64, [u8; JUMP_BYTES])>,
     /// The longest time that a thread was stopped.
     pub stopped_max: Duration,
+    /// The bases of gs that threads get when they stop, if they get any.
+    pub bases: Option<Bases>,
+}
+
+/// Bases of threads' gs segments, so that each thread has counters of its own. Programs for x86-64 do not use gs: their base is 0.
+#[derive(Clone, Debug)]
+pub struct Bases {
+    /// The distance in bytes of two bases.
+    pub stride: u64,
+    /// How many there are. The first one is 0, that of threads that have not stopped yet.
+    pub number: u64,
+    /// The bases of threads.
+    pub of: BTreeMap<Tid, u64>,
+    /// Whether the program uses gs itself.
+    pub is_foreign: bool,
+}
+
+impl Bases {
+    /// Gives a stopped thread its base.
+    fn set(&mut self, tracee: Tracee) -> io::Result<()> {
+        let next = self.of.len() as u64 % (self.number - 1) + 1;
+        let wanted = *self.of.entry(tracee.tid).or_insert(next * self.stride);
+        let base = tracee.gs_base()?;
+        if base % self.stride != 0 || base >= self.number * self.stride {
+            self.is_foreign = true;
+        } else if base != wanted {
+            tracee.set_gs_base(wanted)?;
+        }
+        Ok(())
+    }
 }
 
 /// `si_code` of an `int3`.
@@ -97,6 +127,7 @@ impl Tracer {
             expected: BTreeSet::new(),
             originals: Vec::new(),
             stopped_max: Duration::ZERO,
+            bases: None,
         };
         loop {
             let known = tracer.threads.len();
@@ -265,6 +296,9 @@ impl Tracer {
         if let Some(thread) = self.threads.get_mut(&tid)
             && let Some((_, since)) = thread.stopped.take()
         {
+            if let Some(bases) = &mut self.bases {
+                ignore_gone(bases.set(thread.tracee))?;
+            }
             self.stopped_max = self.stopped_max.max(since.elapsed());
             ignore_gone(thread.tracee.resume(0))?;
         }

@@ -38,8 +38,8 @@ pub trait CodeCounter: Send {
     fn count(&mut self, samples: Vec<(u64, u64)>) -> io::Result<NewCounters>;
 
     /// Returns the executions since the last call of each block whose executions are known, named by the address of its first
-    /// instruction.
-    fn executions(&mut self) -> io::Result<Vec<(u64, u64)>>;
+    /// instruction; `None` if that is not certain.
+    fn executions(&mut self) -> io::Result<Option<Vec<(u64, u64)>>>;
 
     /// Removes all counters.
     fn remove(&mut self) -> io::Result<()>;

@@ -33,9 +33,9 @@ impl Readings {
         }
     }
 
-    /// Adds a reading: the executions since the one before.
-    pub fn read(&mut self, time_ns: u64, executions: Vec<(u64, u64)>) {
-        self.waiting.push_back((time_ns, Some(executions)));
+    /// Adds a reading: the executions since the one before, or none if they are not certain.
+    pub fn read(&mut self, time_ns: u64, executions: Option<Vec<(u64, u64)>>) {
+        self.waiting.push_back((time_ns, executions));
     }
 
     /// Leaves out the time since the reading before.
@@ -66,9 +66,9 @@ mod tests {
         readings.sample(5);
         readings.skip(10);
         (11..=20).for_each(|time_ns| readings.sample(time_ns));
-        readings.read(15, vec![(1, 50)]);
+        readings.read(15, Some(vec![(1, 50)]));
         readings.skip(17);
-        readings.read(20, vec![(1, 10), (2, 10)]);
+        readings.read(20, Some(vec![(1, 10), (2, 10)]));
         let counted = |executions: &[(u64, u64)], samples| Counted { executions: executions.to_vec(), samples };
         assert_eq!(readings.take(10), []);
         assert_eq!(readings.take(16), [counted(&[(1, 50)], 5)]);
