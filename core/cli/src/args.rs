@@ -12,7 +12,7 @@ mod callpaths;
 mod record;
 mod top;
 pub use callpaths::{CallpathsArgs, Metric};
-pub use record::RecordArgs;
+pub use record::{CountArg, RecordArgs};
 pub use top::{By, TopArgs};
 
 /// Where have all the cycles gone?

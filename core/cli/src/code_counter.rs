@@ -2,9 +2,12 @@
 
 use std::io;
 
-use dwell_collect::{CodeCounter, NewCounters, Span};
+use dwell_collect::{CodeCounter, NewCounters, ProcedureCounts, Span};
 use dwell_probe::{
-    counters::{attached::Added, copy},
+    counters::{
+        attached::{Added, ProcedureExecutions},
+        copy,
+    },
     engine::Engine,
 };
 use dwell_profile::Pid;
@@ -32,8 +35,14 @@ impl CodeCounter for EngineCounter {
         self.0.count(samples).map(converted)
     }
 
-    fn executions(&mut self) -> io::Result<Option<Vec<(u64, u64)>>> {
-        self.0.executions()
+    fn executions(&mut self) -> io::Result<Option<Vec<ProcedureCounts>>> {
+        let executions = self.0.executions()?;
+        let of = |counted: ProcedureExecutions| ProcedureCounts { entry: counted.entry, blocks: counted.blocks };
+        Ok(executions.map(|executions| executions.into_iter().map(of).collect()))
+    }
+
+    fn rest(&mut self) -> io::Result<NewCounters> {
+        self.0.rest().map(converted)
     }
 
     fn remove(&mut self) -> io::Result<()> {
@@ -42,7 +51,7 @@ impl CodeCounter for EngineCounter {
 }
 
 fn converted(added: Added) -> NewCounters {
-    let Added { procedures, counters, refused, spans } = added;
+    let Added { procedures, counters, refused, spans, anchors, stopped_ns } = added;
     let of = |span: &copy::Span| Span { start: span.start, end: span.end, stands_for: span.stands_for };
-    NewCounters { procedures, counters, refused, spans: spans.iter().map(of).collect() }
+    NewCounters { procedures, counters, refused, spans: spans.iter().map(of).collect(), anchors, stopped_ns }
 }

@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use dwell_collect::{
-    BackendChoice, CollectError, DEFAULT_RATE, ODOMETERS_PERCENT, Progress, Rate, RecordOptions, Recorded,
+    BackendChoice, CollectError, CountWhen, DEFAULT_RATE, ODOMETERS_PERCENT, Progress, Rate, RecordOptions, Recorded,
     Stop, Target,
 };
 use dwell_profile::{
@@ -26,7 +26,7 @@ use rustix::process::Pid;
 use serde_json::{Value, json};
 
 use crate::{
-    args::{BackendArg, RecordArgs, SamplingArgs},
+    args::{BackendArg, CountArg, RecordArgs, SamplingArgs},
     code_counter::EngineCounter,
     complain, exit, is_broken_pipe, print_json,
     text::{counted, grouped},
@@ -66,7 +66,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
     let mut report = report.transpose()?;
     let counting = Counting::of(args);
     let around = args.all && !args.command.is_empty();
-    let code_counter = args.count.map(|_| EngineCounter::start()).transpose();
+    let code_counter = args.count.map(|when| EngineCounter::start().map(|counter| (counter, when))).transpose();
     let code_counter = code_counter.context("record: --count")?;
     let options = RecordOptions {
         backend: backend(&args.sampling),
@@ -81,7 +81,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
         breakpoints_percent: counting.breakpoints,
         breakpoints_stand_in: counting.breakpoints_stand_in,
         odometers_percent: if args.no_odometers || code_counter.is_some() { 0.0 } else { ODOMETERS_PERCENT },
-        code_counter: code_counter.map(|counter| Box::new(counter) as _),
+        code_counter: code_counter.map(|(counter, when)| (Box::new(counter) as _, count_when(when))),
         branch_stacks_hz: args.branch_stacks,
         ..RecordOptions::new(target(args)?)
     };
@@ -125,6 +125,16 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
     match told {
         Err(error) if !is_broken_pipe(&error) => Err(error),
         _ => Ok(exit.or_else(|| left_by(&stop)).map_or(ExitCode::SUCCESS, exit::of_command)),
+    }
+}
+
+/// Percent of the program's time that windows in which executions are counted may cost.
+const COUNT_PERCENT: f64 = 2.0;
+
+fn count_when(when: CountArg) -> CountWhen {
+    match when {
+        CountArg::Windows => CountWhen::Windows(COUNT_PERCENT),
+        CountArg::Always => CountWhen::Always,
     }
 }
 

@@ -31,7 +31,7 @@ mod x86;
 pub use error::CollectError;
 pub use evidence::{
     branch,
-    code_counters::{CodeCounter, NewCounters, moved_code::Span},
+    code_counters::{CodeCounter, CountWhen, NewCounters, ProcedureCounts, moved_code::Span},
 };
 pub use registers::REGISTER_COUNT;
 pub use run::{

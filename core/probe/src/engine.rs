@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     Probes,
-    counters::attached::Added,
+    counters::attached::{Added, ProcedureExecutions},
     patch::{
         from_image::IndirectJumps,
         function_code::{FunctionCode, Part},
@@ -50,6 +50,8 @@ enum Request {
     Refresh,
     /// Count the blocks of the procedures that have most of these samples.
     Count { samples: Vec<(u64, u64)> },
+    /// Count anchors alone.
+    Rest,
     /// Read the counters.
     Executions,
     /// Remove everything.
@@ -75,8 +77,8 @@ enum Answer {
     Refreshed,
     /// Blocks are counted.
     Counting { added: Added, stopped_ns: u64 },
-    /// Executions by the address of each block's first instruction, if they are certain.
-    Executions(Option<Vec<(u64, u64)>>),
+    /// Executions, if they are certain.
+    Executions(Option<Vec<ProcedureExecutions>>),
     /// All probes are removed.
     Removed { stopped_ns: u64 },
     /// The process is followed.
@@ -181,7 +183,16 @@ impl Engine {
     /// that are counted already, chooses again which blocks have counters, by what was counted so far. What is counted meanwhile
     /// is lost.
     pub fn count(&mut self, samples: Vec<(u64, u64)>) -> io::Result<Added> {
-        match self.ask(&Request::Count { samples })? {
+        self.ask_for_counters(&Request::Count { samples })
+    }
+
+    /// Counts one block of each procedure alone, its anchor, which is not executed often.
+    pub fn rest(&mut self) -> io::Result<Added> {
+        self.ask_for_counters(&Request::Rest)
+    }
+
+    fn ask_for_counters(&mut self, request: &Request) -> io::Result<Added> {
+        match self.ask(request)? {
             Answer::Counting { added, stopped_ns } => {
                 self.note(stopped_ns);
                 Ok(added)
@@ -192,7 +203,7 @@ impl Engine {
 
     /// Returns the executions since the last call of each block whose executions are known, named by the address of its first
     /// instruction; `None` if threads are new, which may have used the same counters.
-    pub fn executions(&mut self) -> io::Result<Option<Vec<(u64, u64)>>> {
+    pub fn executions(&mut self) -> io::Result<Option<Vec<ProcedureExecutions>>> {
         match self.ask(&Request::Executions)? {
             Answer::Executions(executions) => Ok(executions),
             other => Err(unexpected(other)),
@@ -367,7 +378,7 @@ impl Attached {
         self.probes.add_counters(&self.images, samples).map_err(|error| error.to_string())
     }
 
-    fn executions(&mut self) -> Result<Option<Vec<(u64, u64)>>, String> {
+    fn executions(&mut self) -> Result<Option<Vec<ProcedureExecutions>>, String> {
         let were_shared = self.probes.separate_threads().map_err(|error| error.to_string())?;
         let executions = self.probes.executions().map_err(|error| format!("cannot read the counters: {error}"))?;
         Ok((!were_shared).then_some(executions))
@@ -406,6 +417,11 @@ impl State {
             (Request::Refresh, Some(attached)) => attached.refresh().map(|()| Answer::Refreshed),
             (Request::Count { samples }, Some(attached)) => {
                 let added = attached.count(&samples)?;
+                let stopped_ns = attached.probes.stopped_max().as_nanos() as u64;
+                Ok(Answer::Counting { added, stopped_ns })
+            }
+            (Request::Rest, Some(attached)) => {
+                let added = attached.probes.rest_counters().map_err(|error| error.to_string())?;
                 let stopped_ns = attached.probes.stopped_max().as_nanos() as u64;
                 Ok(Answer::Counting { added, stopped_ns })
             }

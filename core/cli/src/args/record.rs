@@ -29,10 +29,11 @@ pub struct RecordArgs {
     /// for a command that cannot be followed or with --paths 0; 0 with --all, --pid or --paths]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub windows: Option<f64>,
-    /// Count how often the blocks of hot procedures are executed, exactly: counters are put into the code of the running
-    /// program and removed at the end (x86-64; as `dwell callpaths` does it). `always`: from when a procedure is found to
-    /// be hot until the end. The other methods of counting are off then.
-    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "always",
+    /// Count how often the blocks of hot procedures are executed: counters are put into the code of the running program
+    /// and removed again (x86-64; as `dwell callpaths` does it). `windows`: in short windows at random times, which cost
+    /// 2% of the time. `always`: from when a procedure is found to be hot until the end, exactly. The other methods of
+    /// counting are off then.
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "windows",
           conflicts_with_all = ["all", "paths", "windows"])]
     pub count: Option<CountArg>,
     /// Do not derive executions from the program's own counters. By default Dwell derives how often instructions ran
@@ -65,6 +66,8 @@ pub struct RecordArgs {
 /// Values of `--count`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CountArg {
+    /// In short windows.
+    Windows,
     /// All the time.
     Always,
 }

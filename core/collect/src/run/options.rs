@@ -5,7 +5,7 @@ use std::{ffi::OsString, time::Duration};
 use dwell_profile::{DimensionSet, Epoch, EpochId, Event, Pid, Scope, name_to_text};
 
 use crate::{
-    evidence::code_counters::CodeCounter,
+    evidence::code_counters::{CodeCounter, CountWhen},
     source::{BackendChoice, Rate},
 };
 
@@ -84,7 +84,7 @@ pub struct RecordOptions {
     /// supports them; 0: none.
     pub branch_stacks_hz: u32,
     /// Counts executions in the code of the target, if it is to be changed for that.
-    pub code_counter: Option<Box<dyn CodeCounter>>,
+    pub code_counter: Option<(Box<dyn CodeCounter>, CountWhen)>,
 }
 
 impl RecordOptions {

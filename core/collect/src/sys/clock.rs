@@ -8,6 +8,7 @@
 
 use std::{fs, sync::OnceLock, time::Duration};
 
+use dwell_profile::Pid;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Latency of a link of the chain, in core cycles.
@@ -47,6 +48,17 @@ fn time_chain() -> Option<Duration> {
 #[cfg(not(target_arch = "x86_64"))]
 fn time_chain() -> Option<Duration> {
     None
+}
+
+/// Returns the CPU time in ns that all threads of a process have used; `None` if it has ended.
+pub fn process_cpu_ns(pid: Pid) -> Option<u64> {
+    let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: both calls write to live variables.
+    let read = unsafe {
+        libc::clock_getcpuclockid(pid.0 as libc::pid_t, &raw mut clock) == 0
+            && libc::clock_gettime(clock, &raw mut time) == 0
+    };
+    read.then_some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
 /// Returns the time of CLOCK_MONOTONIC in ns as the kernel stamps records, even where our time namespace shifts it.

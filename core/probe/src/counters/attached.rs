@@ -5,7 +5,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use dwell_image::ImageAddress;
@@ -35,6 +35,9 @@ const COPY_BYTES_MAX: usize = AREA_BYTES as usize / 2;
 const ON_MAX: usize = 6000;
 /// How long to wait until each thread that runs was stopped once.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Executions a second of a procedure's anchor, and of all anchors together, at most: they cost about 2 ns each.
+const ANCHOR_RATE_MAX: f64 = 200_000.0;
+const ANCHORS_RATE_MAX: f64 = 1_500_000.0;
 /// Share of the samples that a procedure must have.
 const SHARE_MIN: f64 = 0.002;
 
@@ -48,6 +51,29 @@ pub struct Counters {
     number: usize,
     /// The values that were read last.
     values: Vec<u64>,
+    /// Since when all chosen blocks are counted.
+    counting: Stopwatch,
+}
+
+/// The time for which something lasts, with interruptions.
+#[derive(Default)]
+struct Stopwatch {
+    before: Duration,
+    since: Option<Instant>,
+}
+
+impl Stopwatch {
+    fn go_on(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    fn stop(&mut self) {
+        self.before += self.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.before + self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
 }
 
 /// What was changed.
@@ -61,6 +87,19 @@ pub struct Added {
     pub refused: BTreeMap<String, u64>,
     /// Code that counts and was not there before.
     pub spans: Vec<Span>,
+    /// The blocks of procedures, by their entries, that are counted all the time.
+    pub anchors: Vec<(u64, u64)>,
+    /// The longest time for which a thread was stopped.
+    pub stopped_ns: u64,
+}
+
+/// Executions of a procedure's blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcedureExecutions {
+    /// The procedure's first address.
+    pub entry: u64,
+    /// Executions by the address of each block's first instruction.
+    pub blocks: Vec<(u64, u64)>,
 }
 
 impl Probes {
@@ -72,7 +111,26 @@ impl Probes {
         self.counters.procedures.iter_mut().for_each(CountedProcedure::choose);
         self.counters.plan(images, samples, &mut added.refused);
         added.procedures = (self.counters.procedures.len() - before) as u64;
-        self.switch(added)
+        let added = self.switch(added)?;
+        self.counters.counting.go_on();
+        Ok(added)
+    }
+
+    /// Counts one block of each procedure alone, its anchor, which is not executed often.
+    pub fn rest_counters(&mut self) -> Result<Added, ProbeError> {
+        self.counters.counting.stop();
+        let seconds = self.counters.counting.elapsed().as_secs_f64().max(1e-3);
+        let mut rate = ANCHOR_RATE_MAX;
+        loop {
+            let limit = (rate * seconds) as u64;
+            let executions: u64 = self.counters.procedures.iter_mut().map(|p| p.choose_anchor(limit)).sum();
+            if executions as f64 <= ANCHORS_RATE_MAX * seconds || rate < 1.0 {
+                break;
+            }
+            rate /= 2.0;
+        }
+        self.counters.procedures.iter_mut().for_each(CountedProcedure::keep_anchor);
+        self.switch(Added::default())
     }
 
     /// Lets the chosen blocks be counted, and no others.
@@ -102,7 +160,9 @@ impl Probes {
             Ok(())
         })?;
         self.stopped_max = self.stopped_max.max(stopped);
+        added.stopped_ns = stopped.as_nanos() as u64;
         added.counters = self.counters.removals().count() as u64 / 2;
+        added.anchors = self.counters.procedures.iter().filter_map(CountedProcedure::anchor).collect();
         Ok(added)
     }
 
@@ -131,13 +191,17 @@ impl Probes {
 
     /// Returns the executions since the last call of each block whose executions are known, named by the address of its first
     /// instruction.
-    pub fn executions(&mut self) -> io::Result<Vec<(u64, u64)>> {
+    pub fn executions(&mut self) -> io::Result<Vec<ProcedureExecutions>> {
         let Counters { procedures, number, values, .. } = &mut self.counters;
         let now = self.installation.counters(*number)?;
         values.resize(now.len(), 0);
         let increases: Vec<u64> = now.iter().zip(&*values).map(|(now, before)| now.wrapping_sub(*before)).collect();
         *values = now;
-        Ok(procedures.iter_mut().flat_map(|procedure| procedure.executions(&increases)).collect())
+        let of = |procedure: &mut CountedProcedure| {
+            let (entry, blocks) = (procedure.entry(), procedure.executions(&increases));
+            ProcedureExecutions { entry, blocks }
+        };
+        Ok(procedures.iter_mut().map(of).collect())
     }
 }
 
@@ -180,36 +244,37 @@ impl Counters {
     /// Writes copies that count the chosen blocks, where there are none. A procedure for which there is no room is not counted.
     fn write_copies(&mut self, installation: &mut Installation, tracer: &mut Tracer, added: &mut Added) -> io::Result<()> {
         let counters = &mut *self;
-        for procedure in counters.procedures.iter_mut().filter(|procedure| procedure.is_outdated()) {
+        for procedure in &mut counters.procedures {
+            if procedure.chosen.is_empty() || procedure.current().is_some() {
+                continue;
+            }
             let is_room = counters.number + procedure.chosen.len() <= COUNTERS_MAX;
             let written = if is_room { write(installation, tracer, procedure, counters.number)? } else { None };
             let Some((version, spans)) = written else {
                 *added.refused.entry(Refusal::TooFar.cause().to_owned()).or_default() += 1;
                 procedure.chosen.clear();
-                procedure.version = None;
                 continue;
             };
             counters.number += procedure.chosen.len();
             added.spans.extend(spans);
-            procedure.version = Some(version);
+            procedure.versions.push(version);
         }
         Ok(())
     }
 
     /// Returns the copies that count, but not the chosen blocks.
     fn outdated(&mut self) -> impl Iterator<Item = &mut Version> {
-        let outdated = self.procedures.iter_mut().filter(|procedure| procedure.is_outdated());
-        outdated.filter_map(|procedure| procedure.version.as_mut()).filter(|version| version.is_on)
+        self.procedures.iter_mut().flat_map(CountedProcedure::outdated)
     }
 
     /// Returns the copies that do not count yet.
     fn new(&mut self) -> impl Iterator<Item = &mut Version> {
-        self.procedures.iter_mut().filter_map(|procedure| procedure.version.as_mut()).filter(|version| !version.is_on)
+        self.procedures.iter_mut().filter_map(CountedProcedure::current).filter(|version| !version.is_on)
     }
 
     /// Returns the changes after which nothing is counted.
     pub(crate) fn removals(&self) -> impl Iterator<Item = Change> + '_ {
-        let versions = self.procedures.iter().filter_map(|procedure| procedure.version.as_ref());
+        let versions = self.procedures.iter().flat_map(|procedure| &procedure.versions);
         versions.filter(|version| version.is_on).flat_map(|version| version.switch(false))
     }
 }

@@ -19,6 +19,9 @@ use crate::{
     process_images::MappedImage,
 };
 
+/// How often blocks are chosen anew.
+const CHOICES_MAX: u32 = 5;
+
 /// A copy of a procedure that was written to the process.
 pub struct Version {
     /// The blocks that it counts, and the number of each counter.
@@ -30,6 +33,11 @@ pub struct Version {
 }
 
 impl Version {
+    /// Returns whether these are the blocks that it counts.
+    fn counts(&self, blocks: &[usize]) -> bool {
+        self.counters.iter().map(|(block, _)| block).eq(blocks)
+    }
+
     /// Returns the changes that let it count; those that let it not.
     pub fn switch(&self, on: bool) -> impl Iterator<Item = Change> + '_ {
         self.gates.iter().flat_map(move |Gate { enter, leave }| match on {
@@ -53,8 +61,14 @@ pub struct CountedProcedure {
     code: FunctionCode,
     /// The blocks that are to be counted.
     pub chosen: Vec<usize>,
-    /// The copy that counts them, or others that were chosen before.
-    pub version: Option<Version>,
+    /// The blocks that are to be counted in windows.
+    full: Vec<usize>,
+    /// The copies that count them, or others that were chosen before.
+    pub versions: Vec<Version>,
+    /// The block that is counted between windows too.
+    anchor: Option<usize>,
+    /// How often blocks were chosen with what was known then.
+    choices: u32,
 }
 
 impl CountedProcedure {
@@ -81,28 +95,76 @@ impl CountedProcedure {
             totals: vec![None; starts.len()],
             code,
             chosen: Vec::new(),
-            version: None,
+            full: Vec::new(),
+            versions: Vec::new(),
+            anchor: None,
+            choices: 0,
             starts,
         };
         counted.choose();
         Ok(counted)
     }
 
-    /// Chooses the blocks to count by what is known of their executions.
+    /// Chooses the blocks to count by what is known of their executions. After some times the choice stays as it is, since each needs
+    /// a copy of its own.
     pub fn choose(&mut self) {
+        if self.choices >= CHOICES_MAX {
+            self.chosen.clone_from(&self.full);
+            return;
+        }
+        self.choices += 1;
         let is_countable: Vec<bool> = self.places.iter().map(Option::is_some).collect();
         let is_any_known = self.totals.iter().flatten().sum::<u64>() > 0;
         let weights: Vec<f64> = match is_any_known {
             true => self.totals.iter().map(|total| total.unwrap_or(0) as f64).collect(),
             false => self.weights.clone(),
         };
-        self.chosen = self.graph.choose(&weights, &is_countable);
+        let mut chosen = self.graph.choose(&weights, &is_countable);
+        if let Some(anchor) = self.anchor.filter(|anchor| !chosen.contains(anchor)) {
+            chosen.push(anchor);
+            chosen.sort_unstable();
+        }
+        self.full.clone_from(&chosen);
+        self.chosen = chosen;
     }
 
-    /// Returns whether the chosen blocks are not those that the copy counts.
-    pub fn is_outdated(&self) -> bool {
-        let counted = self.version.iter().flat_map(|version| version.counters.iter().map(|(block, _)| *block));
-        !counted.eq(self.chosen.iter().copied())
+    /// Chooses the anchor alone: of the blocks that can be counted and were executed `limit` times at most, the one that was executed
+    /// most often. Once there is an anchor, it stays. Returns its executions.
+    pub fn choose_anchor(&mut self, limit: u64) -> u64 {
+        let candidates = self.places.iter().zip(&self.totals).enumerate().filter_map(|(block, (place, total))| {
+            place.as_ref()?;
+            Some((total.filter(|total| (1..=limit).contains(total))?, block))
+        });
+        let found = match self.anchor {
+            Some(anchor) => Some((self.totals[anchor].unwrap_or(0), anchor)),
+            None => candidates.max(),
+        };
+        self.chosen = found.iter().map(|(_, block)| *block).collect();
+        found.map_or(0, |(total, _)| total)
+    }
+
+    /// Keeps the anchor that was chosen. The next windows count it too.
+    pub fn keep_anchor(&mut self) {
+        self.anchor = self.chosen.first().copied();
+        if let Some(anchor) = self.anchor.filter(|anchor| !self.full.contains(anchor)) {
+            self.full.push(anchor);
+            self.full.sort_unstable();
+        }
+    }
+
+    /// Returns the addresses of the entry and of the anchor's first instruction.
+    pub fn anchor(&self) -> Option<(u64, u64)> {
+        Some((self.entry(), self.starts[self.anchor?]))
+    }
+
+    /// Returns the copy that counts the chosen blocks, if it was written.
+    pub fn current(&mut self) -> Option<&mut Version> {
+        self.versions.iter_mut().find(|version| version.counts(&self.chosen))
+    }
+
+    /// Returns the copies that count other blocks than those that were chosen.
+    pub fn outdated(&mut self) -> impl Iterator<Item = &mut Version> {
+        self.versions.iter_mut().filter(|version| version.is_on && !version.counts(&self.chosen))
     }
 
     /// Returns the entry's address.
@@ -130,7 +192,7 @@ impl CountedProcedure {
     /// Returns the executions of each block, named by the address of its first instruction, as far as they follow from how much its
     /// counters, by number, have increased.
     pub fn executions(&mut self, increases: &[u64]) -> Vec<(u64, u64)> {
-        let Some(version) = self.version.as_ref().filter(|version| version.is_on) else { return Vec::new() };
+        let Some(version) = self.versions.iter().find(|version| version.is_on) else { return Vec::new() };
         let counted: Vec<(usize, u64)> =
             version.counters.iter().map(|(block, number)| (*block, increases[*number])).collect();
         let solved = self.graph.solve(&counted);

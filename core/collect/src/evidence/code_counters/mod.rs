@@ -6,6 +6,7 @@
 
 pub mod moved_code;
 mod readings;
+mod windows;
 mod worker;
 
 use std::{
@@ -39,7 +40,10 @@ pub trait CodeCounter: Send {
 
     /// Returns the executions since the last call of each block whose executions are known, named by the address of its first
     /// instruction; `None` if that is not certain.
-    fn executions(&mut self) -> io::Result<Option<Vec<(u64, u64)>>>;
+    fn executions(&mut self) -> io::Result<Option<Vec<ProcedureCounts>>>;
+
+    /// Counts one block of each procedure alone, its anchor, which is not executed often. What is counted meanwhile is lost.
+    fn rest(&mut self) -> io::Result<NewCounters>;
 
     /// Removes all counters.
     fn remove(&mut self) -> io::Result<()>;
@@ -56,6 +60,28 @@ pub struct NewCounters {
     pub refused: BTreeMap<String, u64>,
     /// Code that counts and was not there before. Samples will be in it.
     pub spans: Vec<Span>,
+    /// The anchors by the first addresses of their procedures.
+    pub anchors: Vec<(u64, u64)>,
+    /// The longest time for which a thread of the program was stopped.
+    pub stopped_ns: u64,
+}
+
+/// Executions of a procedure's blocks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcedureCounts {
+    /// The procedure's first address.
+    pub entry: u64,
+    /// Executions by the address of each block's first instruction.
+    pub blocks: Vec<(u64, u64)>,
+}
+
+/// When executions are counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CountWhen {
+    /// In short windows that cost so many percent of the program's time.
+    Windows(f64),
+    /// All the time.
+    Always,
 }
 
 /// Data that waits for the thread.
@@ -109,7 +135,7 @@ pub struct CodeCounters {
 
 impl CodeCounters {
     /// Starts the thread.
-    pub fn start(counter: Box<dyn CodeCounter>) -> Self {
+    pub fn start(counter: Box<dyn CodeCounter>, when: CountWhen) -> Self {
         let shared = Arc::new(Shared {
             adding_since_ns: AtomicU64::new(u64::MAX),
             inbox: Mutex::default(),
@@ -117,7 +143,7 @@ impl CodeCounters {
             output: Mutex::default(),
         });
         let tracer = counter.tracer();
-        let worker = Worker::new(shared.clone(), counter);
+        let worker = Worker::new(shared.clone(), counter, when);
         let thread = std::thread::Builder::new().name("dwell-counters".to_owned());
         let thread = thread.spawn(move || worker.run()).ok();
         CodeCounters { shared, thread, tracer }

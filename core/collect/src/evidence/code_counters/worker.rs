@@ -1,9 +1,11 @@
-//! The thread that decides which process's code is counted, and when its counters are read.
+//! The thread that decides which process's code is counted, and when.
 //!
-//! Enters: samples. Leaves: executions with their samples. Procedures that become hot later are added later, and then counters are chosen
-//! again.
+//! Enters: samples. Leaves: executions with their samples. The program that is sampled most is counted. Procedures that become hot
+//! later are added later. Counting goes on all the time ([`Readings`]) or in windows ([`Windows`]), which begin at random times.
 
 use std::{
+    collections::BTreeMap,
+    io,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
@@ -12,20 +14,25 @@ use dwell_attribution::{CodeId, ExecutionId};
 use dwell_profile::{CountSource, Pid};
 use rustc_hash::FxHashMap;
 
-use super::{CodeCounter, Inbox, Shared, readings::Readings};
+use super::{CodeCounter, CountWhen, Inbox, NewCounters, ProcedureCounts, Shared, readings::Readings, windows::Windows};
 use crate::{
     evidence::counts::{RawCount, Seen},
-    sys::clock::now_ns,
+    random::Random,
+    sys::clock::{now_ns, process_cpu_ns},
 };
 
 /// How long to wait for samples.
-const LOOK_EVERY: Duration = Duration::from_millis(20);
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Interval between two readings.
 const READ_EVERY: Duration = Duration::from_millis(100);
 /// Time after which procedures are added and counters are chosen again for the first time, and the longest such interval. It doubles
 /// each time.
 const CHOOSE_AFTER: Duration = Duration::from_millis(50);
 const CHOOSE_EVERY: Duration = Duration::from_secs(2);
+/// Length of a window.
+const WINDOW: Duration = Duration::from_millis(20);
+/// The shortest time between two windows.
+const BETWEEN_MIN: Duration = Duration::from_millis(50);
 /// Number of samples of a process that say which of its procedures are hot.
 const SAMPLES_MIN: u64 = 100;
 /// Number of addresses of a process that are remembered.
@@ -48,25 +55,54 @@ struct Sampled {
     is_refused: bool,
 }
 
+/// What a change of counters has done.
+struct Changed {
+    anchors: Vec<(u64, u64)>,
+    stopped_ns: u64,
+}
+
 /// The program that is counted.
 struct Current {
     program: Program,
-    readings: Readings,
-    read_next: Instant,
-    choose_next: Instant,
-    choose_every: Duration,
+    counting: Counting,
+}
+
+/// How it is counted.
+enum Counting {
+    Always { readings: Readings, read_next: Instant, choose_next: Instant, choose_every: Duration },
+    InWindows(Box<InWindows>),
+}
+
+struct InWindows {
+    windows: Windows,
+    /// Number of samples since the first window began, in time that was counted.
+    samples: u64,
+    since_ns: u64,
+    /// End of the last time that was counted.
+    until_ns: u64,
+    /// Number of samples later than that.
+    samples_later: u64,
+    anchors: BTreeMap<u64, u64>,
+    is_in_window: bool,
+    ends: Instant,
+    /// CPU time when the window, or the time between two windows, began.
+    cpu_ns: u64,
+    /// CPU time of the program that all windows have cost, in ns.
+    cost_ns: f64,
+    random: Random,
 }
 
 pub struct Worker {
     shared: Arc<Shared>,
     counter: Box<dyn CodeCounter>,
+    when: CountWhen,
     programs: FxHashMap<Program, Sampled>,
     current: Option<Current>,
 }
 
 impl Worker {
-    pub fn new(shared: Arc<Shared>, counter: Box<dyn CodeCounter>) -> Self {
-        Worker { shared, counter, programs: FxHashMap::default(), current: None }
+    pub fn new(shared: Arc<Shared>, counter: Box<dyn CodeCounter>, when: CountWhen) -> Self {
+        Worker { shared, counter, when, programs: FxHashMap::default(), current: None }
     }
 
     /// Works until the inbox is closed.
@@ -75,15 +111,12 @@ impl Worker {
             let Inbox { seen, complete_ns } = self.shared.await_inbox(LOOK_EVERY);
             seen.iter().for_each(|seen| self.sample(seen));
             if complete_ns == u64::MAX {
-                self.read();
-                self.deliver(complete_ns);
+                self.end();
                 break;
             }
             self.deliver(complete_ns);
             self.go_on();
         }
-        // A process that has ended needs no removal, and what is left in one is removed when the counter is dropped.
-        let _ = self.counter.remove();
     }
 
     fn sample(&mut self, seen: &Seen) {
@@ -92,7 +125,10 @@ impl Worker {
             && seen.is_time
             && current.program.2 == seen.execution
         {
-            current.readings.sample(seen.time_ns);
+            match &mut current.counting {
+                Counting::Always { readings, .. } => readings.sample(seen.time_ns),
+                Counting::InWindows(windows) => windows.sample(seen.time_ns),
+            }
         }
         if !seen.is_user || self.programs.len() >= PROCESSES_MAX && !self.programs.contains_key(&program) {
             return;
@@ -106,122 +142,197 @@ impl Worker {
 
     /// Does what is due.
     fn go_on(&mut self) {
-        let now = Instant::now();
-        let Some(current) = &mut self.current else { return self.begin() };
-        let is_there = if now >= current.choose_next {
-            self.read() && self.choose()
-        } else if now >= current.read_next {
-            self.read()
-        } else {
-            true
+        let Some(mut current) = self.current.take() else { return self.begin() };
+        let (program, now) = (current.program, Instant::now());
+        let done = match &mut current.counting {
+            Counting::Always { readings, choose_next, choose_every, read_next } if now >= *choose_next => {
+                *choose_next = now + *choose_every;
+                *read_next = now + READ_EVERY;
+                *choose_every = (2 * *choose_every).min(CHOOSE_EVERY);
+                self.read(readings).and_then(|()| self.choose(program)).and_then(|_| self.skip(readings))
+            }
+            Counting::Always { readings, read_next, .. } if now >= *read_next => {
+                *read_next = now + READ_EVERY;
+                self.read(readings)
+            }
+            Counting::InWindows(windows) if now >= windows.ends => self.turn(program, windows),
+            _ => Ok(()),
         };
-        if !is_there {
+        self.current = Some(current);
+        if done.is_err() {
             self.end();
         }
     }
 
     /// Begins to count the program that is sampled most.
     fn begin(&mut self) {
-        let candidates = self.programs.iter().filter(|(_, sampled)| {
-            sampled.samples >= SAMPLES_MIN && !sampled.is_refused
-        });
-        let Some(program) = candidates.max_by_key(|(_, sampled)| sampled.samples).map(|(program, _)| *program) else {
-            return;
-        };
-        self.shared.adding_since_ns.store(now_ns(), Ordering::SeqCst);
-        let attached = self.counter.attach(program.0);
-        self.shared.adding_since_ns.store(u64::MAX, Ordering::SeqCst);
-        if let Err(error) = attached {
-            self.refuse(program, &error.to_string());
+        let candidates =
+            self.programs.iter().filter(|(_, sampled)| sampled.samples >= SAMPLES_MIN && !sampled.is_refused);
+        let hottest = candidates.max_by_key(|(_, sampled)| sampled.samples).map(|(program, _)| *program);
+        let Some(program) = hottest else { return };
+        let begun = self.attach(program).and_then(|()| self.choose(program)).and_then(|_| self.counter.executions());
+        if let Err(error) = begun {
+            self.programs.entry(program).or_default().is_refused = true;
+            *self.shared.output().record.refused.entry(error.to_string()).or_default() += 1;
+            let _ = self.counter.remove();
             return;
         }
         let now = Instant::now();
-        self.current = Some(Current {
-            program,
-            readings: Readings::default(),
-            read_next: now,
-            choose_next: now,
-            choose_every: CHOOSE_AFTER,
-        });
-        if !self.choose() {
-            self.end();
-        }
+        let counting = match self.when {
+            CountWhen::Always => {
+                let mut readings = Readings::default();
+                readings.skip(now_ns());
+                let (read_next, choose_next) = (now + READ_EVERY, now + CHOOSE_AFTER);
+                Counting::Always { readings, read_next, choose_next, choose_every: 2 * CHOOSE_AFTER }
+            }
+            CountWhen::Windows(_) => Counting::InWindows(Box::new(InWindows {
+                windows: Windows::default(),
+                samples: 0,
+                since_ns: now_ns(),
+                until_ns: now_ns(),
+                samples_later: 0,
+                anchors: BTreeMap::new(),
+                is_in_window: true,
+                ends: now + WINDOW,
+                cpu_ns: process_cpu_ns(program.0).unwrap_or(0),
+                cost_ns: 0.0,
+                random: Random::new(now_ns()),
+            })),
+        };
+        self.current = Some(Current { program, counting });
     }
 
-    /// Adds procedures that have become hot, and chooses counters again. Returns whether the program is still there.
-    fn choose(&mut self) -> bool {
-        let Some(current) = &mut self.current else { return false };
-        current.choose_next = Instant::now() + current.choose_every;
-        current.choose_every = (2 * current.choose_every).min(CHOOSE_EVERY);
-        let program = current.program;
-        let Some(sampled) = self.programs.get(&program) else { return true };
-        let samples = sampled.places.iter().map(|(pc, number)| (*pc, *number)).collect();
-        let begin = Instant::now();
+    fn attach(&mut self, program: Program) -> io::Result<()> {
         self.shared.adding_since_ns.store(now_ns(), Ordering::SeqCst);
-        let added = self.counter.count(samples);
-        let is_there = added.is_ok();
-        {
-            let mut output = self.shared.output();
-            output.record.cost_ns += begin.elapsed().as_nanos() as u64;
-            match added {
-                Ok(new) => {
-                    output.moved.push((program.0, new.spans));
-                    output.record.procedures += new.procedures;
-                    output.record.counters = new.counters;
-                    for (cause, number) in new.refused {
-                        *output.record.refused.entry(cause).or_default() += number;
-                    }
-                }
-                Err(error) => *output.record.refused.entry(error.to_string()).or_default() += 1,
-            }
-        }
+        let attached = self.counter.attach(program.0);
         self.shared.adding_since_ns.store(u64::MAX, Ordering::SeqCst);
-        is_there && self.skip()
+        attached
     }
 
-    /// Leaves out the time since the last reading. Returns whether the program is still there.
-    fn skip(&mut self) -> bool {
-        let Some(current) = &mut self.current else { return false };
-        let read = self.counter.executions();
-        current.readings.skip(now_ns());
-        read.is_ok()
+    /// Adds procedures that have become hot, and chooses counters again.
+    fn choose(&mut self, program: Program) -> io::Result<Changed> {
+        let sampled = self.programs.get(&program);
+        let places = sampled.into_iter().flat_map(|sampled| &sampled.places);
+        let samples = places.map(|(pc, number)| (*pc, *number)).collect();
+        self.change(program, |counter| counter.count(samples))
     }
 
-    /// Reads the counters. Returns whether the program is still there.
-    fn read(&mut self) -> bool {
-        let Some(current) = &mut self.current else { return false };
-        current.read_next = Instant::now() + READ_EVERY;
-        // Executions while this is read are counted in this interval or in the next one.
-        match self.counter.executions() {
-            Ok(executions) => {
-                current.readings.read(now_ns(), executions);
-                self.shared.output().record.reads += 1;
-                true
+    /// Changes what is counted, and passes on what that has added.
+    fn change(
+        &mut self,
+        program: Program,
+        change: impl FnOnce(&mut dyn CodeCounter) -> io::Result<NewCounters>,
+    ) -> io::Result<Changed> {
+        self.shared.adding_since_ns.store(now_ns(), Ordering::SeqCst);
+        let changed = change(self.counter.as_mut());
+        let mut output = self.shared.output();
+        let changed = changed.map(|new| {
+            output.moved.push((program.0, new.spans));
+            output.record.procedures += new.procedures;
+            output.record.counters = output.record.counters.max(new.counters);
+            for (cause, number) in new.refused {
+                *output.record.refused.entry(cause).or_default() += number;
             }
-            Err(_) => false,
-        }
+            output.record.cost_ns += new.stopped_ns;
+            Changed { anchors: new.anchors, stopped_ns: new.stopped_ns }
+        });
+        drop(output);
+        self.shared.adding_since_ns.store(u64::MAX, Ordering::SeqCst);
+        changed
     }
 
-    /// Ends counting a program that has ended, or executes another one.
+    fn read(&mut self, readings: &mut Readings) -> io::Result<()> {
+        let counts = self.executions()?;
+        readings.read(now_ns(), counts.map(|counts| counts.into_iter().flat_map(|counted| counted.blocks).collect()));
+        Ok(())
+    }
+
+    /// Leaves out the time since the last reading.
+    fn skip(&mut self, readings: &mut Readings) -> io::Result<()> {
+        self.executions()?;
+        readings.skip(now_ns());
+        Ok(())
+    }
+
+    fn executions(&mut self) -> io::Result<Option<Vec<ProcedureCounts>>> {
+        self.shared.output().record.reads += 1;
+        self.counter.executions()
+    }
+
+    /// Ends a window, or begins the next one.
+    fn turn(&mut self, program: Program, windows: &mut InWindows) -> io::Result<()> {
+        let CountWhen::Windows(percent) = self.when else { return Ok(()) };
+        let counts = self.executions()?;
+        let cpu_ns = process_cpu_ns(program.0).ok_or(io::ErrorKind::NotFound)?;
+        let used_ns = cpu_ns.saturating_sub(windows.cpu_ns);
+        windows.reach(now_ns());
+        let changed = if windows.is_in_window {
+            self.change(program, |counter| counter.rest())?
+        } else {
+            self.choose(program)?
+        };
+        if windows.is_in_window {
+            windows.anchors = changed.anchors.into_iter().collect();
+        }
+        if let Some(counts) = counts {
+            windows.add(counts, used_ns);
+        }
+        // What was counted while code was changed belongs to neither.
+        self.executions()?;
+        windows.cost_ns += changed.stopped_ns as f64;
+        windows.cpu_ns = process_cpu_ns(program.0).ok_or(io::ErrorKind::NotFound)?;
+        windows.is_in_window ^= true;
+        let next = if windows.is_in_window { WINDOW } else { windows.pause(percent) };
+        windows.ends = Instant::now() + next;
+        Ok(())
+    }
+
+    /// Ends counting a program that has ended, or when recording ends.
     fn end(&mut self) {
-        self.deliver(u64::MAX);
-        if let Some(current) = self.current.take() {
-            self.programs.entry(current.program).or_default().is_refused = true;
-            let _ = self.counter.remove();
+        let Some(mut current) = self.current.take() else { return };
+        let program = current.program;
+        let (pid, code, _) = program;
+        match &mut current.counting {
+            Counting::Always { readings, .. } => {
+                let _ = self.read(readings);
+                self.current = Some(current);
+                self.deliver(u64::MAX);
+                self.current = None;
+            }
+            Counting::InWindows(windows) => {
+                if let Ok(Some(counts)) = self.executions()
+                    && let Some(cpu_ns) = process_cpu_ns(pid)
+                {
+                    windows.reach(now_ns());
+                    windows.add(counts, cpu_ns.saturating_sub(windows.cpu_ns));
+                }
+                let samples = windows.samples;
+                let of = |estimate: super::windows::BlockEstimate| RawCount {
+                    pid,
+                    code,
+                    pc: estimate.block,
+                    executions: estimate.executions,
+                    samples,
+                    deviation: estimate.deviation,
+                    source: CountSource::CodeCounter,
+                };
+                self.shared.output().counts.extend(windows.windows.estimates().into_iter().map(of));
+            }
         }
-    }
-
-    fn refuse(&mut self, program: Program, why: &str) {
         self.programs.entry(program).or_default().is_refused = true;
-        *self.shared.output().record.refused.entry(why.to_owned()).or_default() += 1;
+        // A process that has ended needs no removal, and what is left in one is removed when the counter is dropped.
+        let _ = self.counter.remove();
     }
 
     /// Passes on what was counted, as far as its samples are known.
     fn deliver(&mut self, complete_ns: u64) {
-        let Some(current) = &mut self.current else { return };
-        let (pid, code, _) = current.program;
+        let Some(Current { program: (pid, code, _), counting: Counting::Always { readings, .. } }) = &mut self.current
+        else {
+            return;
+        };
+        let (pid, code) = (*pid, *code);
         let mut counts = Vec::new();
-        for counted in current.readings.take(complete_ns) {
+        for counted in readings.take(complete_ns) {
             counts.extend(counted.executions.into_iter().map(|(pc, executions)| RawCount {
                 pid,
                 code,
@@ -235,5 +346,39 @@ impl Worker {
         if !counts.is_empty() {
             self.shared.output().counts.extend(counts);
         }
+    }
+}
+
+impl InWindows {
+    fn sample(&mut self, time_ns: u64) {
+        if time_ns > self.until_ns {
+            self.samples_later += 1;
+        } else if time_ns > self.since_ns {
+            self.samples += 1;
+        }
+    }
+
+    /// Notes that all until this time was counted. Samples of it that come later still belong to it.
+    fn reach(&mut self, now_ns: u64) {
+        self.samples += std::mem::take(&mut self.samples_later);
+        self.until_ns = now_ns;
+    }
+
+    /// Adds what was counted in this window, or since the last one.
+    fn add(&mut self, counts: Vec<ProcedureCounts>, cpu_ns: u64) {
+        if self.is_in_window {
+            self.windows.add_window(counts, &self.anchors, cpu_ns);
+            let slower = self.windows.slower();
+            self.cost_ns += cpu_ns as f64 * (1.0 - 1.0 / slower);
+        } else {
+            self.windows.add_between(&counts, &self.anchors, cpu_ns);
+        }
+    }
+
+    /// Returns the time until the next window, so that all windows together cost this percentage.
+    fn pause(&mut self, percent: f64) -> Duration {
+        let mean = std::mem::take(&mut self.cost_ns) * 100.0 / percent;
+        let pause = Duration::from_nanos((mean * (0.5 + self.random.uniform())) as u64);
+        pause.max(BETWEEN_MIN)
     }
 }
