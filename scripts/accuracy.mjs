@@ -3,7 +3,7 @@
 // --set NAME    native, native-default, absolute, inorder-aarch64, inorder-riscv64, random; may be repeated; default: all.
 //               `random` has no captures: the tests of core/analysis simulate random programs with known frequencies and
 //               stalls. `absolute` records with `dwell` itself and judges its answers (scripts/accuracy/absolute.mjs)
-// --way NAME    absolute: own-2, own-10, own-40, count-2, count-10, attach-10, daemon-30 (seconds of CPU time); may be repeated; default: all
+// --way NAME    absolute: own-2, own-10, own-40, count-2, count-10, windows-10, attach-10, daemon-30 (seconds of CPU time); may be repeated; default: all
 // --anew        absolute: repeat existing recordings
 // --role ROLE   judge (default), tune, kernel, all: the programs in the tables
 // --quick       few programs and few samples, in a separate folder: checks that everything works, but gives no figures

@@ -246,7 +246,7 @@ fn place(
             address: region.address,
             from: region.original,
             to,
-            is_removal: false,
+            own: region.original,
             copies: trampoline.copies,
         });
     }

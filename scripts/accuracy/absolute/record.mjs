@@ -22,6 +22,7 @@ export const ways = {
   'own-40': { how: 'own', seconds: 40 },
   'count-2': { how: 'own', seconds: 2, options: ['--count=always'] },
   'count-10': { how: 'own', seconds: 10, options: ['--count=always'] },
+  'windows-10': { how: 'own', seconds: 10, options: ['--count'] },
   'attach-10': { how: 'attach', seconds: 10 },
   'daemon-30': { how: 'daemon', seconds: 30 },
 };

@@ -36,8 +36,8 @@ const ON_MAX: usize = 6000;
 /// How long to wait until each thread that runs was stopped once.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Executions a second of a procedure's anchor, and of all anchors together, at most: they cost about 2 ns each.
-const ANCHOR_RATE_MAX: f64 = 200_000.0;
-const ANCHORS_RATE_MAX: f64 = 1_500_000.0;
+const ANCHOR_RATE_MAX: f64 = 50_000.0;
+const ANCHORS_RATE_MAX: f64 = 1_000_000.0;
 /// Share of the samples that a procedure must have.
 const SHARE_MIN: f64 = 0.002;
 
@@ -143,19 +143,16 @@ impl Probes {
             if tracer.bases.as_ref().is_some_and(|bases| bases.is_foreign) {
                 return Err(ProbeError::Unsuitable { pid, reason: "it uses its gs register" });
             }
-            // Counters that were chosen before are at the same places as others that are chosen now.
-            let outdated: Vec<Change> = counters.outdated().flat_map(|version| version.switch(false)).collect();
-            exchange(tracer, &installation.code(), &outdated)
-                .map_err(|source| system(pid, "restore the code", source))?;
-            counters.outdated().for_each(|version| version.is_on = false);
             counters.write_copies(installation, tracer, &mut added).map_err(|source| system(pid, "map code", source))?;
-            let changes: Vec<Change> = counters.new().flat_map(|version| version.switch(true)).collect();
-            let own: Vec<Change> = changes.iter().filter(|change| !change.is_removal).cloned().collect();
-            verify_bytes(installation, &own).map_err(|source| system(pid, "read the code", source))?;
-            counters.new().for_each(|version| version.is_on = true);
-            let all: Vec<Change> = probes.values().flat_map(Probe::removals).chain(counters.removals()).collect();
+            let changes = counters.changes();
+            verify_bytes(installation, &changes).map_err(|source| system(pid, "read the code", source))?;
+            // Whatever happens now, all of these may have to be removed.
+            let journal = counters.removals().chain(counters.new().flat_map(|version| version.switch(false)));
+            let all: Vec<Change> = probes.values().flat_map(Probe::removals).chain(journal).collect();
             installation.write_journal(&all).map_err(|source| system(pid, "write the journal", source))?;
-            exchange(tracer, &installation.code(), &changes).map_err(|source| system(pid, "patch the code", source))?;
+            exchange(tracer, &installation.code(), &changes)
+                .map_err(|source| system(pid, "patch the code", source))?;
+            counters.note_switched();
             installation.bases = tracer.bases.take().unwrap_or(installation.bases.clone());
             Ok(())
         })?;
@@ -245,7 +242,7 @@ impl Counters {
     fn write_copies(&mut self, installation: &mut Installation, tracer: &mut Tracer, added: &mut Added) -> io::Result<()> {
         let counters = &mut *self;
         for procedure in &mut counters.procedures {
-            if procedure.chosen.is_empty() || procedure.current().is_some() {
+            if procedure.chosen.is_empty() || procedure.current_version().is_some() {
                 continue;
             }
             let is_room = counters.number + procedure.chosen.len() <= COUNTERS_MAX;
@@ -262,14 +259,30 @@ impl Counters {
         Ok(())
     }
 
-    /// Returns the copies that count, but not the chosen blocks.
-    fn outdated(&mut self) -> impl Iterator<Item = &mut Version> {
-        self.procedures.iter_mut().flat_map(CountedProcedure::outdated)
+    /// Returns what must change so that the chosen blocks are counted, and no others. Where a place leads from one copy to another
+    /// one, that is one change.
+    fn changes(&mut self) -> Vec<Change> {
+        let outdated = self.procedures.iter_mut().flat_map(CountedProcedure::outdated);
+        let mut changes: BTreeMap<u64, Change> =
+            outdated.flat_map(|version| version.switch(false)).map(|change| (change.address, change)).collect();
+        for mut change in self.new().flat_map(|version| version.switch(true)).collect::<Vec<_>>() {
+            if let Some(removal) = changes.get(&change.address) {
+                change.from = removal.from;
+            }
+            changes.insert(change.address, change);
+        }
+        changes.into_values().collect()
     }
 
-    /// Returns the copies that do not count yet.
-    fn new(&mut self) -> impl Iterator<Item = &mut Version> {
-        self.procedures.iter_mut().filter_map(CountedProcedure::current).filter(|version| !version.is_on)
+    /// Notes that these changes were made.
+    fn note_switched(&mut self) {
+        self.procedures.iter_mut().flat_map(CountedProcedure::outdated).for_each(|version| version.is_on = false);
+        self.procedures.iter_mut().filter_map(CountedProcedure::current).for_each(|version| version.is_on = true);
+    }
+
+    /// Returns the copies that are to count and do not yet.
+    fn new(&self) -> impl Iterator<Item = &Version> {
+        self.procedures.iter().filter_map(CountedProcedure::current_version).filter(|version| !version.is_on)
     }
 
     /// Returns the changes after which nothing is counted.

@@ -27,7 +27,7 @@ use crate::{
 
 /// A copy at one address.
 pub struct CountingCopy {
-    /// The machine code.
+    /// The machine code. It leads back at each gate.
     pub code: Vec<u8>,
     /// What the code consists of, ascending.
     pub spans: Vec<Span>,
@@ -98,6 +98,7 @@ pub fn assemble(code: &FunctionCode, counters: &[(&CounterPlace, u32)], address:
         let region = &place.region;
         let copy = at(region.address)?;
         let offset = (copy - address) as usize;
+        let code = encoded.code_buffer.get(offset..offset + JUMP_BYTES)?.try_into().ok()?;
         let middle = copy + 1..copy + JUMP_BYTES as u64;
         let back = starts.iter().zip(&copied).filter_map(|(start, copied)| Some(((*start)?, copied.original)));
         let moved = region.instructions.iter().map(|instruction| instruction.ip());
@@ -106,20 +107,24 @@ pub fn assemble(code: &FunctionCode, counters: &[(&CounterPlace, u32)], address:
                 address: region.address,
                 from: region.original,
                 to: jump(region.address, copy)?,
-                is_removal: false,
+                own: region.original,
                 copies: moved.map(|original| Some((original, at(original)?))).collect::<Option<_>>()?,
             },
             leave: Change {
                 address: copy,
-                from: encoded.code_buffer.get(offset..offset + JUMP_BYTES)?.try_into().ok()?,
+                from: code,
                 to: jump(copy, region.address)?,
-                is_removal: true,
+                own: code,
                 copies: back.filter(|(start, _)| middle.contains(start)).collect(),
             },
         })
     };
-    let gates = counters.iter().map(gate).collect::<Option<_>>()?;
-    Some(CountingCopy { code: encoded.code_buffer, spans, gates })
+    let gates: Vec<Gate> = counters.iter().map(gate).collect::<Option<_>>()?;
+    let mut code = encoded.code_buffer.clone();
+    for Gate { leave, .. } in &gates {
+        code[(leave.address - address) as usize..][..JUMP_BYTES].copy_from_slice(&leave.to);
+    }
+    Some(CountingCopy { code, spans, gates })
 }
 
 /// Lists the instructions of the copy. Those that nothing in the copy may jump to have the address 0.

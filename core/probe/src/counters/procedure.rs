@@ -158,6 +158,11 @@ impl CountedProcedure {
     }
 
     /// Returns the copy that counts the chosen blocks, if it was written.
+    pub fn current_version(&self) -> Option<&Version> {
+        self.versions.iter().find(|version| version.counts(&self.chosen))
+    }
+
+    /// Returns the same, to be switched.
     pub fn current(&mut self) -> Option<&mut Version> {
         self.versions.iter_mut().find(|version| version.counts(&self.chosen))
     }

@@ -211,7 +211,7 @@ impl Hook {
         tracee.set_registers(&registers)?;
         tracee.detach()?;
         let Hook { address, original: from, .. } = *self;
-        Ok(Change { address, from, to, is_removal: false, copies: Vec::new() })
+        Ok(Change { address, from, to, own: from, copies: Vec::new() })
     }
 }
 

@@ -27,21 +27,16 @@ pub struct Change {
     pub from: [u8; JUMP_BYTES],
     /// What is to be there.
     pub to: [u8; JUMP_BYTES],
-    /// Whether the change removes a probe.
-    pub is_removal: bool,
+    /// What the program has there itself.
+    pub own: [u8; JUMP_BYTES],
     /// Instructions that begin within the bytes and where their copies are. A thread there is moved.
     pub copies: Vec<(u64, u64)>,
 }
 
 impl Change {
-    /// Returns the change that undoes this one.
+    /// Returns the change that puts the program's own code back.
     pub fn removal(&self) -> Change {
-        Change { address: self.address, from: self.to, to: self.from, is_removal: true, copies: Vec::new() }
-    }
-
-    /// Returns the program's own code.
-    fn original(&self) -> [u8; JUMP_BYTES] {
-        if self.is_removal { self.to } else { self.from }
+        Change { address: self.address, from: self.to, to: self.own, own: self.own, copies: Vec::new() }
     }
 
     fn middle(&self) -> Range<u64> {
@@ -53,7 +48,7 @@ impl Change {
 pub fn exchange(tracer: &mut Tracer, code: &CodeMemory, changes: &[Change]) -> io::Result<()> {
     // A forked child shares the areas of ours.
     let own = changes.iter().filter(|change| !code.is_ours(change.address));
-    tracer.originals.extend(own.map(|change| (change.address, change.original())));
+    tracer.originals.extend(own.map(|change| (change.address, change.own)));
     tracer.breakpoints.extend(changes.iter().map(|change| change.address));
     code.write(changes.iter().map(|change| (change.address, &[INT3][..])))?;
     let left = leave(tracer, changes);

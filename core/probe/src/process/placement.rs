@@ -161,7 +161,7 @@ impl Journal {
                 address: u64::from_le_bytes(change[..8].try_into().expect("eight bytes")),
                 from: change[8..8 + JUMP_BYTES].try_into().expect("a jump"),
                 to: change[8 + JUMP_BYTES..].try_into().expect("a jump"),
-                is_removal: true,
+                own: change[8 + JUMP_BYTES..].try_into().expect("a jump"),
                 copies: Vec::new(),
             });
         Some(Journal { controller, placement, changes: changes.collect() })
@@ -183,7 +183,7 @@ mod tests {
             areas: vec![0x10_0000, 0x50_0000],
         };
         let change =
-            Change { address: 0x1234, from: [1; 5], to: [2; 5], is_removal: true, copies: Vec::new() };
+            Change { address: 0x1234, from: [1; 5], to: [2; 5], own: [2; 5], copies: Vec::new() };
         let journal = Journal { controller: 7, placement, changes: vec![change] };
         let mut bytes = journal.to_bytes().unwrap();
         bytes.resize(JOURNAL_BYTES, 0xaa);

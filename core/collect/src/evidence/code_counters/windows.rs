@@ -3,23 +3,23 @@
 //! Enters: for each window what was counted in it, and for the time before the next one what one block of each procedure, its *anchor*,
 //! was counted then. Leaves: executions of all blocks over all that time.
 //!
-//! A program is slower in a window than between them, and does other work there. So a window is not extrapolated by its time, but
-//! by its work: the executions of a block for each execution of its procedure's anchor, times the anchor's executions over all
-//! the time. Where a procedure has no anchor, its share of the work is that of all anchors together. Complexity: linear in what
-//! was counted.
+//! A program is slower in a window than between them, and does other work there. Two references tell what the work between windows was:
+//! the executions of the procedure's anchor, which are known all the time, and the program's CPU time, corrected by how much slower
+//! it is in windows according to all anchors. For each block the one is taken from which the windows differ less. Sums are kept, not
+//! windows, so memory does not grow. Complexity: linear in what was counted.
 
 use std::collections::BTreeMap;
 
 use super::ProcedureCounts;
 
-/// Executions of an anchor, in windows and between them, without which they say nothing of the work.
-const ANCHOR_MIN: u64 = 30;
-/// How much slower a program is in windows, where no anchor shows it.
-const SLOWER: f64 = 1.4;
-/// Standard deviation of the logarithm of executions without an anchor of any procedure; with those of others; of a few windows; and
-/// the least one.
-const UNANCHORED: f64 = 0.3;
-const ANCHORED_ELSEWHERE: f64 = 0.05;
+/// Executions of an anchor, in windows and between them, without which they say nothing.
+const ANCHOR_MIN: f64 = 30.0;
+/// How much slower a program is in windows if no anchor shows it.
+const SLOWER: f64 = 1.3;
+/// Standard deviations of the logarithm of that factor if anchors show it and if none does; of executions in few windows; and the
+/// least one.
+const SLOWER_DEVIATION: f64 = 0.02;
+const SLOWER_UNKNOWN: f64 = 0.2;
 const FEW_WINDOWS: f64 = 0.1;
 const DEVIATION_MIN: f64 = 0.01;
 
@@ -27,17 +27,47 @@ const DEVIATION_MIN: f64 = 0.01;
 #[derive(Default)]
 pub struct Windows {
     procedures: BTreeMap<u64, Procedure>,
-    /// CPU time in windows and between them, in ns.
-    cpu_ns: [u64; 2],
-    windows: usize,
+    /// CPU time between windows, in ns.
+    between_ns: f64,
 }
 
+/// Sums over the windows of a procedure.
 #[derive(Default)]
 struct Procedure {
-    /// Executions of blocks in each window, with the anchor's.
-    windows: Vec<(Vec<(u64, u64)>, u64)>,
-    /// Executions of the anchor in windows and between them.
-    anchor: [u64; 2],
+    blocks: BTreeMap<u64, Block>,
+    /// Number of windows.
+    windows: f64,
+    /// CPU time in ns of the windows, and executions of the anchor in them: sums and sums of squares.
+    time: Sums,
+    anchor: Sums,
+    /// Executions of the anchor between the windows.
+    anchor_between: f64,
+    /// CPU time between windows, in ns, before its first one.
+    between_before_ns: f64,
+    /// Samples before its first window.
+    samples_before: u64,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    sum: f64,
+    squares: f64,
+}
+
+impl Sums {
+    fn add(&mut self, value: f64) {
+        self.sum += value;
+        self.squares += value * value;
+    }
+}
+
+/// Sums over the windows of a block.
+#[derive(Default)]
+struct Block {
+    executions: Sums,
+    /// Sums of products with the CPU time and with the anchor's executions.
+    by_time: f64,
+    by_anchor: f64,
 }
 
 /// Executions of a block.
@@ -49,91 +79,118 @@ pub struct BlockEstimate {
     pub executions: f64,
     /// Standard deviation of the logarithm of `executions`.
     pub deviation: f64,
+    /// Samples before the time that `executions` covers.
+    pub samples_before: u64,
 }
 
 impl Windows {
-    /// Adds what was counted in a window. `anchors` are blocks by procedure.
-    pub fn add_window(&mut self, counts: Vec<ProcedureCounts>, anchors: &BTreeMap<u64, u64>, cpu_ns: u64) {
-        self.windows += 1;
-        self.cpu_ns[0] += cpu_ns;
+    /// Adds what was counted in a window. `anchors` are blocks by procedure, `samples` the number of samples so far.
+    pub fn add_window(
+        &mut self,
+        counts: Vec<ProcedureCounts>,
+        anchors: &BTreeMap<u64, u64>,
+        cpu_ns: u64,
+        samples: u64,
+    ) {
+        let time = cpu_ns as f64;
         for ProcedureCounts { entry, blocks } in counts {
-            let executions = anchors.get(&entry).map_or(0, |anchor| executions_of(&blocks, *anchor));
-            let procedure = self.procedures.entry(entry).or_default();
-            procedure.anchor[0] += executions;
-            procedure.windows.push((blocks, executions));
+            let anchor = anchors.get(&entry).map_or(0.0, |anchor| executions_of(&blocks, *anchor));
+            let between_before_ns = self.between_ns;
+            let procedure = self.procedures.entry(entry).or_insert_with(|| Procedure {
+                between_before_ns,
+                samples_before: samples,
+                ..Procedure::default()
+            });
+            procedure.windows += 1.0;
+            procedure.time.add(time);
+            procedure.anchor.add(anchor);
+            for (block, count) in blocks {
+                let sums = procedure.blocks.entry(block).or_default();
+                sums.executions.add(count as f64);
+                sums.by_time += count as f64 * time;
+                sums.by_anchor += count as f64 * anchor;
+            }
         }
     }
 
     /// Adds what was counted between two windows.
     pub fn add_between(&mut self, counts: &[ProcedureCounts], anchors: &BTreeMap<u64, u64>, cpu_ns: u64) {
-        self.cpu_ns[1] += cpu_ns;
+        self.between_ns += cpu_ns as f64;
         for ProcedureCounts { entry, blocks } in counts {
             if let (Some(anchor), Some(procedure)) = (anchors.get(entry), self.procedures.get_mut(entry)) {
-                procedure.anchor[1] += executions_of(blocks, *anchor);
+                procedure.anchor_between += executions_of(blocks, *anchor);
             }
         }
     }
 
-    /// Returns how much slower the program is in windows than between them.
-    pub fn slower(&self) -> f64 {
-        let [within, between] = self.cpu_ns.map(|ns| ns as f64);
-        let of_work = self.work().map(|ratio| within / between.max(1.0) * ratio);
-        of_work.filter(|slower| slower.is_finite()).unwrap_or(SLOWER).max(1.0)
-    }
-
-    /// Returns the work between windows as a multiple of that in windows, as all anchors show it.
-    fn work(&self) -> Option<f64> {
-        let anchored = self.procedures.values().map(|procedure| procedure.anchor);
-        let shares = anchored.filter(|[a, b]| *a.min(b) >= ANCHOR_MIN).map(|[within, between]| {
-            let all = (within + between) as f64;
-            [within as f64 / all, between as f64 / all]
-        });
-        let [within, between] = shares.fold([0.0, 0.0], |[a, b], [within, between]| [a + within, b + between]);
-        (within > 0.0).then(|| between / within)
+    /// Returns how much slower the program is in windows than between them, if anchors show it: the mean over them, each with the same
+    /// weight for its executions.
+    pub fn slower(&self) -> Option<f64> {
+        let (mut slower, mut weights) = (0.0, 0.0);
+        for procedure in self.procedures.values().filter(|procedure| procedure.is_anchored()) {
+            let weight = procedure.anchor.sum.min(procedure.anchor_between).sqrt();
+            let rate_within = procedure.anchor.sum / procedure.time.sum.max(1.0);
+            let rate_between = procedure.anchor_between / procedure.between_ns(self).max(1.0);
+            slower += weight * (rate_between / rate_within).ln();
+            weights += weight;
+        }
+        (weights > 0.0).then(|| (slower / weights).exp().max(1.0))
     }
 
     /// Returns the executions of all blocks.
     pub fn estimates(&self) -> Vec<BlockEstimate> {
-        let [within, between] = self.cpu_ns.map(|ns| ns as f64);
-        let (ratio, error) = match self.work() {
-            Some(ratio) => (ratio, ANCHORED_ELSEWHERE),
-            None => (between / (within / SLOWER).max(1.0), UNANCHORED),
-        };
-        self.procedures.values().flat_map(|procedure| procedure.estimates(ratio, error)).collect()
+        let slower = self.slower().map_or((SLOWER, SLOWER_UNKNOWN), |slower| (slower, SLOWER_DEVIATION));
+        self.procedures.values().flat_map(|procedure| procedure.estimates(procedure.between_ns(self), slower)).collect()
     }
 }
 
 impl Procedure {
-    fn estimates(&self, elsewhere: f64, error_elsewhere: f64) -> Vec<BlockEstimate> {
-        let [within, between] = self.anchor;
-        let is_anchored = within.min(between) >= ANCHOR_MIN;
-        let ratio = if is_anchored { between as f64 / within as f64 } else { elsewhere };
-        let mut sums: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
-        for (blocks, _) in &self.windows {
-            blocks.iter().for_each(|(block, count)| sums.entry(*block).or_default().0 += *count as f64);
+    fn is_anchored(&self) -> bool {
+        self.anchor.sum.min(self.anchor_between) >= ANCHOR_MIN
+    }
+
+    /// Returns the CPU time between windows since its first one.
+    fn between_ns(&self, all: &Windows) -> f64 {
+        all.between_ns - self.between_before_ns
+    }
+
+    fn estimates(
+        &self,
+        between_ns: f64,
+        (slower, slower_deviation): (f64, f64),
+    ) -> impl Iterator<Item = BlockEstimate> + '_ {
+        let by_time = between_ns * slower / self.time.sum.max(1.0);
+        let by_anchor = self.is_anchored().then(|| self.anchor_between / self.anchor.sum);
+        let anchor_deviation = self.anchor.sum.min(self.anchor_between).max(1.0).sqrt().recip();
+        self.blocks.iter().map(move |(&block, sums)| {
+            let of_time = (by_time, self.spread(sums, self.time, sums.by_time).hypot(slower_deviation));
+            let of_anchor = by_anchor.map(|ratio| {
+                (ratio, self.spread(sums, self.anchor, sums.by_anchor).hypot(anchor_deviation))
+            });
+            let (ratio, error) = match of_anchor {
+                Some(of_anchor) if of_anchor.1 <= of_time.1 => of_anchor,
+                _ => of_time,
+            };
+            let deviation = (error * ratio / (1.0 + ratio)).max(DEVIATION_MIN);
+            let executions = sums.executions.sum * (1.0 + ratio);
+            BlockEstimate { block, executions, deviation, samples_before: self.samples_before }
+        })
+    }
+
+    /// Returns how far windows are from one number of executions for each unit of a reference: the standard deviation of the logarithm
+    /// of their sum (W. G. Cochran, "Sampling Techniques", 1977, 6.3: the ratio estimate).
+    fn spread(&self, block: &Block, reference: Sums, products: f64) -> f64 {
+        if self.windows < 3.0 {
+            return FEW_WINDOWS;
         }
-        // How far windows are from one number of executions for each of the anchor.
-        let windows = self.windows.len() as f64;
-        for (blocks, anchor) in &self.windows {
-            for (block, count) in blocks {
-                let Some((sum, squares)) = sums.get_mut(block) else { continue };
-                let expected = if is_anchored { *sum * *anchor as f64 / within as f64 } else { *sum / windows };
-                *squares += (*count as f64 - expected).powi(2);
-            }
-        }
-        let share = ratio / (1.0 + ratio);
-        let estimate = |(block, (sum, squares)): (u64, (f64, f64))| {
-            let spread = if windows >= 3.0 { (squares * windows / (windows - 1.0)).sqrt() / sum.max(1.0) } else { FEW_WINDOWS };
-            let error = spread.hypot(if is_anchored { 1.0 / (within.min(between) as f64).sqrt() } else { error_elsewhere });
-            let deviation = (share * error).max(DEVIATION_MIN);
-            BlockEstimate { block, executions: sum * (1.0 + ratio), deviation }
-        };
-        sums.into_iter().map(estimate).collect()
+        let rate = block.executions.sum / reference.sum.max(1.0);
+        let squares = block.executions.squares - 2.0 * rate * products + rate * rate * reference.squares;
+        (squares.max(0.0) * self.windows / (self.windows - 1.0)).sqrt() / block.executions.sum.max(1.0)
     }
 }
 
-fn executions_of(blocks: &[(u64, u64)], block: u64) -> u64 {
-    blocks.iter().find(|(other, _)| *other == block).map_or(0, |(_, count)| *count)
+fn executions_of(blocks: &[(u64, u64)], block: u64) -> f64 {
+    blocks.iter().find(|(other, _)| *other == block).map_or(0.0, |(_, count)| *count as f64)
 }
 
 #[cfg(test)]
@@ -146,34 +203,47 @@ mod tests {
         vec![ProcedureCounts { entry: ENTRY, blocks: blocks.to_vec() }]
     }
 
-    #[test]
-    fn work_is_extrapolated_by_the_anchor_and_not_by_time() {
-        let anchors = BTreeMap::from([(ENTRY, 0x110)]);
-        let mut windows = Windows::default();
-        for _ in 0..4 {
-            // Twice as slow: 100 executions of the anchor in 2 ms, then 900 in 9 ms.
-            windows.add_window(counts(&[(0x110, 100), (0x120, 5000)]), &anchors, 2_000_000);
-            windows.add_between(&counts(&[(0x110, 900)]), &anchors, 9_000_000);
-        }
-        assert!((windows.slower() - 2.0).abs() < 1e-9);
-        let estimates = windows.estimates();
-        assert_eq!(estimates.iter().map(|e| (e.block, e.executions)).collect::<Vec<_>>(), [(0x110, 4000.0), (0x120, 200_000.0)]);
-        assert!(estimates.iter().all(|e| e.deviation < 0.06), "{estimates:?}");
+    fn executions(windows: &Windows) -> Vec<(u64, u64)> {
+        windows.estimates().iter().map(|estimate| (estimate.block, estimate.executions.round() as u64)).collect()
     }
 
     #[test]
-    fn a_procedure_without_anchor_follows_the_others() {
+    fn work_is_extrapolated_by_the_anchor() {
         let anchors = BTreeMap::from([(ENTRY, 0x110)]);
         let mut windows = Windows::default();
-        let other = ProcedureCounts { entry: 0x500, blocks: vec![(0x500, 70)] };
-        for _ in 0..3 {
-            let mut all = counts(&[(0x110, 100)]);
-            all.push(other.clone());
-            windows.add_window(all, &anchors, 1000);
-            windows.add_between(&counts(&[(0x110, 400)]), &anchors, 3000);
+        for (work, slow) in [(10, 2), (30, 2), (20, 3), (40, 1)] {
+            windows.add_window(counts(&[(0x110, 10 * work), (0x120, 500 * work)]), &anchors, 1000 * work * slow, 0);
+            windows.add_between(&counts(&[(0x110, 900)]), &anchors, 90_000);
         }
+        assert_eq!(executions(&windows), [(0x110, 4600), (0x120, 230_000)]);
+        assert!(windows.estimates().iter().all(|e| e.deviation < 0.04), "{:?}", windows.estimates());
+    }
+
+    #[test]
+    fn time_is_corrected_by_the_anchors_of_others() {
+        let anchors = BTreeMap::from([(ENTRY, 0x110)]);
+        let mut windows = Windows::default();
+        for _ in 0..4 {
+            let mut all = counts(&[(0x110, 100)]);
+            all.push(ProcedureCounts { entry: 0x500, blocks: vec![(0x500, 70)] });
+            // 100 executions of the anchor in 2 ms, then 900 in 9 ms.
+            windows.add_window(all, &anchors, 2_000_000, 0);
+            windows.add_between(&counts(&[(0x110, 900)]), &anchors, 9_000_000);
+        }
+        assert!((windows.slower().unwrap() - 2.0).abs() < 1e-9);
+        assert_eq!(executions(&windows), [(0x110, 4000), (0x500, 2800)]);
+    }
+
+    #[test]
+    fn a_procedure_that_is_counted_later_stands_for_later_time() {
+        let mut windows = Windows::default();
+        windows.add_window(counts(&[(0x110, 100)]), &BTreeMap::new(), 1000, 0);
+        windows.add_between(&[], &BTreeMap::new(), 1000);
+        let later = ProcedureCounts { entry: 0x500, blocks: vec![(0x500, 10)] };
+        windows.add_window(vec![later], &BTreeMap::new(), 1000, 7);
+        windows.add_between(&[], &BTreeMap::new(), 1000);
         let estimates = windows.estimates();
-        assert_eq!(estimates.last().map(|e| (e.block, e.executions)), Some((0x500, 1050.0)));
+        assert_eq!((estimates[1].executions.round(), estimates[1].samples_before), (23.0, 7));
     }
 
     #[test]
@@ -181,19 +251,10 @@ mod tests {
         let anchors = BTreeMap::from([(ENTRY, 0x110)]);
         let mut windows = Windows::default();
         for count in [10, 4000, 500, 90] {
-            windows.add_window(counts(&[(0x110, 1000), (0x120, count)]), &anchors, 1000);
+            windows.add_window(counts(&[(0x110, 1000), (0x120, count)]), &anchors, 1000, 0);
             windows.add_between(&counts(&[(0x110, 20_000)]), &anchors, 20_000);
         }
         let [steady, varied] = windows.estimates()[..] else { panic!() };
         assert!(steady.deviation < 0.05 && varied.deviation > 0.5, "{steady:?} {varied:?}");
-    }
-
-    #[test]
-    fn without_any_anchor_only_time_is_left() {
-        let mut windows = Windows::default();
-        windows.add_window(counts(&[(0x110, 1000)]), &BTreeMap::new(), 1400);
-        windows.add_between(&[], &BTreeMap::new(), 9000);
-        let [only] = windows.estimates()[..] else { panic!() };
-        assert!((only.executions - 10_000.0).abs() < 1.0 && only.deviation > 0.2, "{only:?}");
     }
 }

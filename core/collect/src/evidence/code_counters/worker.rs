@@ -14,7 +14,7 @@ use dwell_attribution::{CodeId, ExecutionId};
 use dwell_profile::{CountSource, Pid};
 use rustc_hash::FxHashMap;
 
-use super::{CodeCounter, CountWhen, Inbox, NewCounters, ProcedureCounts, Shared, readings::Readings, windows::Windows};
+use super::{CodeCounter, CountWhen, Inbox, NewCounters, ProcedureCounts, Shared, readings::Readings, windows::{BlockEstimate, Windows}};
 use crate::{
     evidence::counts::{RawCount, Seen},
     random::Random,
@@ -33,6 +33,8 @@ const CHOOSE_EVERY: Duration = Duration::from_secs(2);
 const WINDOW: Duration = Duration::from_millis(20);
 /// The shortest time between two windows.
 const BETWEEN_MIN: Duration = Duration::from_millis(50);
+/// How much slower a program is in windows, as long as that is not known.
+const SLOWER: f64 = 1.5;
 /// Number of samples of a process that say which of its procedures are hot.
 const SAMPLES_MIN: u64 = 100;
 /// Number of addresses of a process that are remembered.
@@ -82,6 +84,8 @@ struct InWindows {
     until_ns: u64,
     /// Number of samples later than that.
     samples_later: u64,
+    /// Number of samples when the window, or the time between two windows, began.
+    samples_begin: u64,
     anchors: BTreeMap<u64, u64>,
     is_in_window: bool,
     ends: Instant,
@@ -191,6 +195,7 @@ impl Worker {
                 since_ns: now_ns(),
                 until_ns: now_ns(),
                 samples_later: 0,
+                samples_begin: 0,
                 anchors: BTreeMap::new(),
                 is_in_window: true,
                 ends: now + WINDOW,
@@ -282,6 +287,7 @@ impl Worker {
         windows.cost_ns += changed.stopped_ns as f64;
         windows.cpu_ns = process_cpu_ns(program.0).ok_or(io::ErrorKind::NotFound)?;
         windows.is_in_window ^= true;
+        windows.samples_begin = windows.samples;
         let next = if windows.is_in_window { WINDOW } else { windows.pause(percent) };
         windows.ends = Instant::now() + next;
         Ok(())
@@ -307,12 +313,12 @@ impl Worker {
                     windows.add(counts, cpu_ns.saturating_sub(windows.cpu_ns));
                 }
                 let samples = windows.samples;
-                let of = |estimate: super::windows::BlockEstimate| RawCount {
+                let of = |estimate: BlockEstimate| RawCount {
                     pid,
                     code,
                     pc: estimate.block,
                     executions: estimate.executions,
-                    samples,
+                    samples: samples - estimate.samples_before,
                     deviation: estimate.deviation,
                     source: CountSource::CodeCounter,
                 };
@@ -367,9 +373,8 @@ impl InWindows {
     /// Adds what was counted in this window, or since the last one.
     fn add(&mut self, counts: Vec<ProcedureCounts>, cpu_ns: u64) {
         if self.is_in_window {
-            self.windows.add_window(counts, &self.anchors, cpu_ns);
-            let slower = self.windows.slower();
-            self.cost_ns += cpu_ns as f64 * (1.0 - 1.0 / slower);
+            self.windows.add_window(counts, &self.anchors, cpu_ns, self.samples_begin);
+            self.cost_ns += cpu_ns as f64 * (1.0 - 1.0 / self.windows.slower().unwrap_or(SLOWER));
         } else {
             self.windows.add_between(&counts, &self.anchors, cpu_ns);
         }
