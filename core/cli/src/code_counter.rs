@@ -2,10 +2,10 @@
 
 use std::io;
 
-use dwell_collect::{CodeCounter, NewCounters, ProcedureCounts, Span};
+use dwell_collect::{CodeCounter, CodeCounts, NewCounters, ProcedureCounts, Span};
 use dwell_probe::{
     counters::{
-        attached::{Added, ProcedureExecutions},
+        attached::{Added, Executions, ProcedureExecutions},
         copy,
     },
     engine::Engine,
@@ -35,10 +35,14 @@ impl CodeCounter for EngineCounter {
         self.0.count(samples).map(converted)
     }
 
-    fn executions(&mut self) -> io::Result<Option<Vec<ProcedureCounts>>> {
-        let executions = self.0.executions()?;
-        let of = |counted: ProcedureExecutions| ProcedureCounts { entry: counted.entry, blocks: counted.blocks };
-        Ok(executions.map(|executions| executions.into_iter().map(of).collect()))
+    fn executions(&mut self) -> io::Result<Option<CodeCounts>> {
+        let of =
+            |counted: ProcedureExecutions| ProcedureCounts { entry: counted.entry, blocks: counted.blocks };
+        let counts = |Executions { cpu_ns, procedures }| CodeCounts {
+            cpu_ns,
+            procedures: procedures.into_iter().map(of).collect(),
+        };
+        Ok(self.0.executions()?.map(counts))
     }
 
     fn rest(&mut self) -> io::Result<NewCounters> {

@@ -14,8 +14,8 @@ use std::{
 
 use anyhow::{Context, bail};
 use dwell_collect::{
-    BackendChoice, CollectError, CountWhen, DEFAULT_RATE, ODOMETERS_PERCENT, Progress, Rate, RecordOptions, Recorded,
-    Stop, Target,
+    BackendChoice, CollectError, CountWhen, DEFAULT_RATE, ODOMETERS_PERCENT, Progress, Rate, RecordOptions,
+    Recorded, Stop, Target,
 };
 use dwell_profile::{
     BreakpointRecord, BurstsRecord, CountsRecord, Database, Epoch, EpochId, Event, EventRecord,
@@ -66,7 +66,8 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
     let mut report = report.transpose()?;
     let counting = Counting::of(args);
     let around = args.all && !args.command.is_empty();
-    let code_counter = args.count.map(|when| EngineCounter::start().map(|counter| (counter, when))).transpose();
+    let code_counter =
+        args.count.map(|when| EngineCounter::start().map(|counter| (counter, when))).transpose();
     let code_counter = code_counter.context("record: --count")?;
     let options = RecordOptions {
         backend: backend(&args.sampling),

@@ -31,7 +31,7 @@ mod x86;
 pub use error::CollectError;
 pub use evidence::{
     branch,
-    code_counters::{CodeCounter, CountWhen, NewCounters, ProcedureCounts, moved_code::Span},
+    code_counters::{CodeCounter, CodeCounts, CountWhen, NewCounters, ProcedureCounts, moved_code::Span},
 };
 pub use registers::REGISTER_COUNT;
 pub use run::{
@@ -47,6 +47,7 @@ pub use run::{
 pub use source::{Backend, BackendChoice, Rate, events::known_names as known_events, records};
 pub use sys::{
     alarm::{Alarm, Signals, keep_switches_watched},
+    clock::process_cpu_ns,
     command::PausedCommand,
     heap::keep_peak_small,
     inherited::take as take_inherited_fd,

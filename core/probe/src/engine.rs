@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::{
     Probes,
-    counters::attached::{Added, ProcedureExecutions},
+    counters::attached::{Added, Executions},
     patch::{
         from_image::IndirectJumps,
         function_code::{FunctionCode, Part},
@@ -78,7 +78,7 @@ enum Answer {
     /// Blocks are counted.
     Counting { added: Added, stopped_ns: u64 },
     /// Executions, if they are certain.
-    Executions(Option<Vec<ProcedureExecutions>>),
+    Executions(Option<Executions>),
     /// All probes are removed.
     Removed { stopped_ns: u64 },
     /// The process is followed.
@@ -203,7 +203,7 @@ impl Engine {
 
     /// Returns the executions since the last call of each block whose executions are known, named by the address of its first
     /// instruction; `None` if threads are new, which may have used the same counters.
-    pub fn executions(&mut self) -> io::Result<Option<Vec<ProcedureExecutions>>> {
+    pub fn executions(&mut self) -> io::Result<Option<Executions>> {
         match self.ask(&Request::Executions)? {
             Answer::Executions(executions) => Ok(executions),
             other => Err(unexpected(other)),
@@ -370,7 +370,8 @@ impl Attached {
     }
 
     fn count(&mut self, samples: &[(u64, u64)]) -> Result<Added, String> {
-        let is_in = |image: &MappedImage, address| (image.mapping.start..image.mapping.end).contains(&address);
+        let is_in =
+            |image: &MappedImage, address| (image.mapping.start..image.mapping.end).contains(&address);
         if samples.iter().any(|(address, _)| !self.images.iter().any(|image| is_in(image, *address))) {
             let new = new_images(self.pid, &self.images).map_err(|error| error.to_string())?;
             self.images.extend(new);
@@ -378,9 +379,10 @@ impl Attached {
         self.probes.add_counters(&self.images, samples).map_err(|error| error.to_string())
     }
 
-    fn executions(&mut self) -> Result<Option<Vec<ProcedureExecutions>>, String> {
+    fn executions(&mut self) -> Result<Option<Executions>, String> {
         let were_shared = self.probes.separate_threads().map_err(|error| error.to_string())?;
-        let executions = self.probes.executions().map_err(|error| format!("cannot read the counters: {error}"))?;
+        let executions =
+            self.probes.executions().map_err(|error| format!("cannot read the counters: {error}"))?;
         Ok((!were_shared).then_some(executions))
     }
 

@@ -4,7 +4,7 @@ mod program;
 
 use std::collections::BTreeSet;
 
-use dwell_probe::{counters::attached::ProcedureExecutions, engine::Engine};
+use dwell_probe::{counters::attached::Executions, engine::Engine};
 use program::Target;
 
 /// Returns what the program has counted so far.
@@ -34,15 +34,18 @@ fn counted(arguments: &[&str]) -> (Target, Engine, u64, [u64; 4]) {
 }
 
 /// Returns the executions of the blocks of the only procedure.
-fn blocks(mut executions: Vec<ProcedureExecutions>) -> Vec<(u64, u64)> {
-    assert_eq!(executions.len(), 1);
-    executions.pop().unwrap().blocks
+fn blocks(mut executions: Executions) -> Vec<(u64, u64)> {
+    assert_eq!(executions.procedures.len(), 1);
+    executions.procedures.pop().unwrap().blocks
 }
 
 /// Checks what was counted since the last time against what the program has counted.
 fn check(executions: &[(u64, u64)], start: u64, [calls, steps, even, odd]: [u64; 4]) {
     let counts: BTreeSet<u64> = executions.iter().map(|(_, count)| *count).collect();
-    assert!([calls, even, odd].iter().all(|count| counts.contains(count)), "{calls} {even} {odd}: {counts:?}");
+    assert!(
+        [calls, even, odd].iter().all(|count| counts.contains(count)),
+        "{calls} {even} {odd}: {counts:?}"
+    );
     assert!(executions.iter().all(|(_, count)| *count <= steps + calls));
     assert_eq!(executions[0], (start, calls));
 }
@@ -81,7 +84,8 @@ fn each_thread_has_counters() {
         parts.push(engine.executions().unwrap().map(blocks));
         let counted = difference(now, before);
         before = now;
-        let known: u64 = parts.iter().flatten().flatten().filter(|(block, _)| *block == start).map(|(_, n)| n).sum();
+        let known: u64 =
+            parts.iter().flatten().flatten().filter(|(block, _)| *block == start).map(|(_, n)| n).sum();
         assert!(known <= counted[0], "{known} of {counted:?}");
         certain += known;
     }

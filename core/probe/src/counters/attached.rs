@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use dwell_collect::process_cpu_ns;
 use dwell_image::ImageAddress;
 use dwell_profile::Tid;
 use serde::{Deserialize, Serialize};
@@ -93,6 +94,15 @@ pub struct Added {
     pub stopped_ns: u64,
 }
 
+/// What was counted since the last reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Executions {
+    /// The process's CPU time when its counters were read, in ns.
+    pub cpu_ns: u64,
+    /// Each procedure that is counted.
+    pub procedures: Vec<ProcedureExecutions>,
+}
+
 /// Executions of a procedure's blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcedureExecutions {
@@ -105,7 +115,11 @@ pub struct ProcedureExecutions {
 impl Probes {
     /// Counts the blocks of the procedures that have most of the samples. In those that are counted already, chooses again which blocks
     /// have counters, by what was counted so far. What is counted meanwhile is lost.
-    pub fn add_counters(&mut self, images: &[MappedImage], samples: &[(u64, u64)]) -> Result<Added, ProbeError> {
+    pub fn add_counters(
+        &mut self,
+        images: &[MappedImage],
+        samples: &[(u64, u64)],
+    ) -> Result<Added, ProbeError> {
         let mut added = Added::default();
         let before = self.counters.procedures.len();
         self.counters.procedures.iter_mut().for_each(CountedProcedure::choose);
@@ -143,7 +157,9 @@ impl Probes {
             if tracer.bases.as_ref().is_some_and(|bases| bases.is_foreign) {
                 return Err(ProbeError::Unsuitable { pid, reason: "it uses its gs register" });
             }
-            counters.write_copies(installation, tracer, &mut added).map_err(|source| system(pid, "map code", source))?;
+            counters
+                .write_copies(installation, tracer, &mut added)
+                .map_err(|source| system(pid, "map code", source))?;
             let changes = counters.changes();
             verify_bytes(installation, &changes).map_err(|source| system(pid, "read the code", source))?;
             // Whatever happens now, all of these may have to be removed.
@@ -178,7 +194,9 @@ impl Probes {
         let installation = &mut self.installation;
         let ((), stopped) = traced(pid, |tracer| {
             tracer.bases = Some(installation.bases.clone());
-            tracer.settle(PATIENCE, |_| true, |_, _| Ok(())).map_err(|source| system(pid, "stop the threads", source))?;
+            tracer
+                .settle(PATIENCE, |_| true, |_, _| Ok(()))
+                .map_err(|source| system(pid, "stop the threads", source))?;
             installation.bases = tracer.bases.take().unwrap_or(installation.bases.clone());
             Ok(())
         })?;
@@ -188,17 +206,19 @@ impl Probes {
 
     /// Returns the executions since the last call of each block whose executions are known, named by the address of its first
     /// instruction.
-    pub fn executions(&mut self) -> io::Result<Vec<ProcedureExecutions>> {
+    pub fn executions(&mut self) -> io::Result<Executions> {
         let Counters { procedures, number, values, .. } = &mut self.counters;
+        let cpu_ns = process_cpu_ns(self.pid).ok_or(io::ErrorKind::NotFound)?;
         let now = self.installation.counters(*number)?;
         values.resize(now.len(), 0);
-        let increases: Vec<u64> = now.iter().zip(&*values).map(|(now, before)| now.wrapping_sub(*before)).collect();
+        let increases: Vec<u64> =
+            now.iter().zip(&*values).map(|(now, before)| now.wrapping_sub(*before)).collect();
         *values = now;
         let of = |procedure: &mut CountedProcedure| {
             let (entry, blocks) = (procedure.entry(), procedure.executions(&increases));
             ProcedureExecutions { entry, blocks }
         };
-        Ok(procedures.iter_mut().map(of).collect())
+        Ok(Executions { cpu_ns, procedures: procedures.iter_mut().map(of).collect() })
     }
 }
 
@@ -214,9 +234,11 @@ impl Counters {
         }
         let sum = |samples: &[(u64, u64)]| samples.iter().map(|(_, number)| number).sum::<u64>();
         let least = (SHARE_MIN * sum(samples) as f64).max(1.0) as u64;
-        let mut hottest: Vec<_> = of_procedures.into_iter().filter(|(_, samples)| sum(samples) >= least).collect();
+        let mut hottest: Vec<_> =
+            of_procedures.into_iter().filter(|(_, samples)| sum(samples) >= least).collect();
         hottest.sort_by_key(|(_, samples)| std::cmp::Reverse(sum(samples)));
-        let mut room = ON_MAX.saturating_sub(self.procedures.iter().map(|procedure| procedure.chosen.len()).sum());
+        let mut room =
+            ON_MAX.saturating_sub(self.procedures.iter().map(|procedure| procedure.chosen.len()).sum());
         for ((at, address), samples) in hottest {
             let image = &images[at];
             if !self.known.insert(address.wrapping_add(image.bias)) {
@@ -239,14 +261,20 @@ impl Counters {
     }
 
     /// Writes copies that count the chosen blocks, where there are none. A procedure for which there is no room is not counted.
-    fn write_copies(&mut self, installation: &mut Installation, tracer: &mut Tracer, added: &mut Added) -> io::Result<()> {
+    fn write_copies(
+        &mut self,
+        installation: &mut Installation,
+        tracer: &mut Tracer,
+        added: &mut Added,
+    ) -> io::Result<()> {
         let counters = &mut *self;
         for procedure in &mut counters.procedures {
             if procedure.chosen.is_empty() || procedure.current_version().is_some() {
                 continue;
             }
             let is_room = counters.number + procedure.chosen.len() <= COUNTERS_MAX;
-            let written = if is_room { write(installation, tracer, procedure, counters.number)? } else { None };
+            let written =
+                if is_room { write(installation, tracer, procedure, counters.number)? } else { None };
             let Some((version, spans)) = written else {
                 *added.refused.entry(Refusal::TooFar.cause().to_owned()).or_default() += 1;
                 procedure.chosen.clear();
@@ -263,8 +291,10 @@ impl Counters {
     /// one, that is one change.
     fn changes(&mut self) -> Vec<Change> {
         let outdated = self.procedures.iter_mut().flat_map(CountedProcedure::outdated);
-        let mut changes: BTreeMap<u64, Change> =
-            outdated.flat_map(|version| version.switch(false)).map(|change| (change.address, change)).collect();
+        let mut changes: BTreeMap<u64, Change> = outdated
+            .flat_map(|version| version.switch(false))
+            .map(|change| (change.address, change))
+            .collect();
         for mut change in self.new().flat_map(|version| version.switch(true)).collect::<Vec<_>>() {
             if let Some(removal) = changes.get(&change.address) {
                 change.from = removal.from;
@@ -276,8 +306,14 @@ impl Counters {
 
     /// Notes that these changes were made.
     fn note_switched(&mut self) {
-        self.procedures.iter_mut().flat_map(CountedProcedure::outdated).for_each(|version| version.is_on = false);
-        self.procedures.iter_mut().filter_map(CountedProcedure::current).for_each(|version| version.is_on = true);
+        self.procedures
+            .iter_mut()
+            .flat_map(CountedProcedure::outdated)
+            .for_each(|version| version.is_on = false);
+        self.procedures
+            .iter_mut()
+            .filter_map(CountedProcedure::current)
+            .for_each(|version| version.is_on = true);
     }
 
     /// Returns the copies that are to count and do not yet.

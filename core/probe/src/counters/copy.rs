@@ -11,7 +11,8 @@
 //! it is 0 in all threads, or a number of bytes of ours. So no thread needs a lock.
 
 use iced_x86::{
-    BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, IcedError, Instruction, InstructionBlock,
+    BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, IcedError, Instruction,
+    InstructionBlock,
 };
 use serde::{Deserialize, Serialize};
 
@@ -70,11 +71,16 @@ pub fn bytes_max(code: &FunctionCode, counters: usize) -> usize {
 
 /// Assembles the copy of a function's first part at `address`, which must be within 2 GiB of it. Each counter has a place and
 /// the address where it is if gs is 0. Returns `None` if the code cannot be encoded there.
-pub fn assemble(code: &FunctionCode, counters: &[(&CounterPlace, u32)], address: u64) -> Option<CountingCopy> {
+pub fn assemble(
+    code: &FunctionCode,
+    counters: &[(&CounterPlace, u32)],
+    address: u64,
+) -> Option<CountingCopy> {
     let part = &code.parts[0];
     let (instructions, copied) = list(part, counters).ok()?;
     let block = InstructionBlock::new(&instructions, address);
-    let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS).ok()?;
+    let encoded =
+        BlockEncoder::encode(64, block, BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS).ok()?;
     let starts: Vec<Option<u64>> = encoded
         .new_instruction_offsets
         .iter()
@@ -100,7 +106,8 @@ pub fn assemble(code: &FunctionCode, counters: &[(&CounterPlace, u32)], address:
         let offset = (copy - address) as usize;
         let code = encoded.code_buffer.get(offset..offset + JUMP_BYTES)?.try_into().ok()?;
         let middle = copy + 1..copy + JUMP_BYTES as u64;
-        let back = starts.iter().zip(&copied).filter_map(|(start, copied)| Some(((*start)?, copied.original)));
+        let back =
+            starts.iter().zip(&copied).filter_map(|(start, copied)| Some(((*start)?, copied.original)));
         let moved = region.instructions.iter().map(|instruction| instruction.ip());
         Some(Gate {
             enter: Change {
@@ -137,7 +144,8 @@ fn list(
     for instruction in &part.instructions {
         let original = instruction.ip();
         let mut address = original;
-        let is_here = |(place, _): &&(&CounterPlace, u32)| place.region.instructions[place.before].ip() == original;
+        let is_here =
+            |(place, _): &&(&CounterPlace, u32)| place.region.instructions[place.before].ip() == original;
         if let Some((place, counter)) = counters.iter().find(is_here) {
             for mut counting in count(*counter, place.keeps_flags) {
                 counting.set_ip(std::mem::take(&mut address));
@@ -146,7 +154,8 @@ fn list(
             }
         }
         // A label whose address is taken must not be one in the copy.
-        let names_own = instruction.is_ip_rel_memory_operand() && range.contains(&instruction.ip_rel_memory_address());
+        let names_own =
+            instruction.is_ip_rel_memory_operand() && range.contains(&instruction.ip_rel_memory_address());
         let mut copy = *instruction;
         if is_call(instruction) || !is_movable(instruction) || names_own {
             copy = Instruction::with_branch(Code::Jmp_rel32_64, original)?;

@@ -37,7 +37,8 @@ pub fn alive_before(instructions: &[Instruction]) -> Vec<bool> {
 /// Returns the flags that an instruction certainly writes.
 fn written(instruction: &Instruction) -> u32 {
     use Mnemonic::{Rcl, Rcr, Rol, Ror, Sal, Sar, Shl, Shld, Shr, Shrd};
-    let shifts = matches!(instruction.mnemonic(), Rcl | Rcr | Rol | Ror | Sal | Sar | Shl | Shld | Shr | Shrd);
+    let shifts =
+        matches!(instruction.mnemonic(), Rcl | Rcr | Rol | Ror | Sal | Sar | Shl | Shld | Shr | Shrd);
     let is_by_register = (0..instruction.op_count())
         .any(|i| instruction.op_kind(i) == OpKind::Register && instruction.op_register(i) == Register::CL);
     let repeats = instruction.has_rep_prefix() || instruction.has_repne_prefix();

@@ -131,7 +131,8 @@ impl FlowGraph {
         if !known.spread() || !self.is_as_seen(&known.counts) {
             return measured;
         }
-        let of_block = |block: usize| measured[block].or(known.counts[block].map(|count| count.max(0) as u64));
+        let of_block =
+            |block: usize| measured[block].or(known.counts[block].map(|count| count.max(0) as u64));
         (0..self.blocks).map(of_block).collect()
     }
 
@@ -140,7 +141,10 @@ impl FlowGraph {
     fn is_as_seen(&self, counts: &[Option<i64>]) -> bool {
         let largest = counts.iter().flatten().copied().max().unwrap_or(0);
         let limit = SLACK.max((largest as f64 * UNSEEN_MAX) as i64);
-        self.edges.iter().zip(counts).all(|(edge, count)| !edge.is_unseen || count.is_none_or(|count| count <= limit))
+        self.edges
+            .iter()
+            .zip(counts)
+            .all(|(edge, count)| !edge.is_unseen || count.is_none_or(|count| count <= limit))
     }
 }
 

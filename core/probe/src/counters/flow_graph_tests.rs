@@ -88,7 +88,10 @@ fn what_follows_is_right_although_some_blocks_cannot_be_counted() {
         assert!(chosen.iter().all(|block| is_countable[*block]));
         let counted: Vec<(usize, u64)> = chosen.iter().map(|block| (*block, counts[*block])).collect();
         for (block, solved) in graph.solve(&counted).into_iter().enumerate() {
-            assert!(solved.is_none_or(|count| count == counts[block]), "round {round}, block {block}: {cfg:?}");
+            assert!(
+                solved.is_none_or(|count| count == counts[block]),
+                "round {round}, block {block}: {cfg:?}"
+            );
             solved_sum += usize::from(solved.is_some());
         }
         blocks_sum += counts.len();

@@ -131,10 +131,11 @@ impl CountedProcedure {
     /// Chooses the anchor alone: of the blocks that can be counted and were executed `limit` times at most, the one that was executed
     /// most often. Once there is an anchor, it stays. Returns its executions.
     pub fn choose_anchor(&mut self, limit: u64) -> u64 {
-        let candidates = self.places.iter().zip(&self.totals).enumerate().filter_map(|(block, (place, total))| {
-            place.as_ref()?;
-            Some((total.filter(|total| (1..=limit).contains(total))?, block))
-        });
+        let candidates =
+            self.places.iter().zip(&self.totals).enumerate().filter_map(|(block, (place, total))| {
+                place.as_ref()?;
+                Some((total.filter(|total| (1..=limit).contains(total))?, block))
+            });
         let found = match self.anchor {
             Some(anchor) => Some((self.totals[anchor].unwrap_or(0), anchor)),
             None => candidates.max(),
@@ -187,8 +188,10 @@ impl CountedProcedure {
     pub fn assemble(&self, first: usize, counters_at: u64, address: u64) -> Option<(Version, CountingCopy)> {
         let places = self.chosen.iter().map(|block| self.places[*block].as_ref());
         let address_of = |number: usize| u32::try_from(counters_at + 8 * number as u64).ok();
-        let counters: Vec<(&CounterPlace, u32)> =
-            (first..).zip(places).map(|(number, place)| Some((place?, address_of(number)?))).collect::<Option<_>>()?;
+        let counters: Vec<(&CounterPlace, u32)> = (first..)
+            .zip(places)
+            .map(|(number, place)| Some((place?, address_of(number)?)))
+            .collect::<Option<_>>()?;
         let copy = assemble(&self.code, &counters, address)?;
         let counters = self.chosen.iter().copied().zip(first..).collect();
         Some((Version { counters, gates: copy.gates.clone(), is_on: false }, copy))

@@ -51,7 +51,8 @@ impl<'m> CodeMemory<'m> {
         for of_page in sorted.chunk_by(|(a, _), (b, _)| a / PAGE == b / PAGE) {
             let (first, (last, last_bytes)) = (of_page[0].0, of_page[of_page.len() - 1]);
             let mut all = vec![0; (last - first) as usize + last_bytes.len()];
-            let (file, offset) = self.offset(first).map_or((self.process, first), |offset| (self.areas, offset));
+            let (file, offset) =
+                self.offset(first).map_or((self.process, first), |offset| (self.areas, offset));
             file.read_exact_at(&mut all, offset)?;
             for (address, bytes) in of_page {
                 all[(address - first) as usize..][..bytes.len()].copy_from_slice(bytes);

@@ -128,8 +128,7 @@ impl Installation {
         let gate = worker.map(0, PAGE, read_write, private, u64::MAX, 0)?;
         worker.call(libc::SYS_madvise, [gate, PAGE, MADV_WIPEONFORK, 0, 0, 0])?;
         let areas = Vec::new();
-        let placement =
-            Placement { shared_at, shared_bytes: bytes, gate, syscall_at, counters_at: 0, areas };
+        let placement = Placement { shared_at, shared_bytes: bytes, gate, syscall_at, counters_at: 0, areas };
         let installation =
             Installation { pid, shared, memory, placement, areas: Vec::new(), bases: no_bases() };
         installation.write_journal(&[])?;

@@ -182,8 +182,7 @@ mod tests {
             counters_at: 0x4000_0000,
             areas: vec![0x10_0000, 0x50_0000],
         };
-        let change =
-            Change { address: 0x1234, from: [1; 5], to: [2; 5], own: [2; 5], copies: Vec::new() };
+        let change = Change { address: 0x1234, from: [1; 5], to: [2; 5], own: [2; 5], copies: Vec::new() };
         let journal = Journal { controller: 7, placement, changes: vec![change] };
         let mut bytes = journal.to_bytes().unwrap();
         bytes.resize(JOURNAL_BYTES, 0xaa);

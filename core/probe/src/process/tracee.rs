@@ -181,7 +181,15 @@ impl Tracee {
 
     fn request_raw(self, request: libc::c_uint, address: usize, data: usize) -> io::Result<()> {
         // SAFETY: as below.
-        let result = unsafe { libc::syscall(libc::SYS_ptrace, request as libc::c_long, self.tid.0 as libc::c_long, address, data) };
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_ptrace,
+                request as libc::c_long,
+                self.tid.0 as libc::c_long,
+                address,
+                data,
+            )
+        };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 

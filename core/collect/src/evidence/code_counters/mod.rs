@@ -40,7 +40,7 @@ pub trait CodeCounter: Send {
 
     /// Returns the executions since the last call of each block whose executions are known, named by the address of its first
     /// instruction; `None` if that is not certain.
-    fn executions(&mut self) -> io::Result<Option<Vec<ProcedureCounts>>>;
+    fn executions(&mut self) -> io::Result<Option<CodeCounts>>;
 
     /// Counts one block of each procedure alone, its anchor, which is not executed often. What is counted meanwhile is lost.
     fn rest(&mut self) -> io::Result<NewCounters>;
@@ -64,6 +64,15 @@ pub struct NewCounters {
     pub anchors: Vec<(u64, u64)>,
     /// The longest time for which a thread of the program was stopped.
     pub stopped_ns: u64,
+}
+
+/// What was counted since the last reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CodeCounts {
+    /// The process's CPU time when its counters were read, in ns.
+    pub cpu_ns: u64,
+    /// Each procedure that is counted.
+    pub procedures: Vec<ProcedureCounts>,
 }
 
 /// Executions of a procedure's blocks.

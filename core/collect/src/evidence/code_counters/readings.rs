@@ -46,7 +46,9 @@ impl Readings {
     /// Returns what was counted in the intervals that end before `complete_ns`, from when on samples may be missing.
     pub fn take(&mut self, complete_ns: u64) -> Vec<Counted> {
         let mut all = Vec::new();
-        while let Some((until_ns, executions)) = self.waiting.pop_front_if(|(until_ns, _)| *until_ns < complete_ns) {
+        while let Some((until_ns, executions)) =
+            self.waiting.pop_front_if(|(until_ns, _)| *until_ns < complete_ns)
+        {
             let later = self.samples.split_off(&(until_ns + 1));
             let samples = std::mem::replace(&mut self.samples, later).values().sum();
             self.since_ns = until_ns;
@@ -69,7 +71,8 @@ mod tests {
         readings.read(15, Some(vec![(1, 50)]));
         readings.skip(17);
         readings.read(20, Some(vec![(1, 10), (2, 10)]));
-        let counted = |executions: &[(u64, u64)], samples| Counted { executions: executions.to_vec(), samples };
+        let counted =
+            |executions: &[(u64, u64)], samples| Counted { executions: executions.to_vec(), samples };
         assert_eq!(readings.take(10), []);
         assert_eq!(readings.take(16), [counted(&[(1, 50)], 5)]);
         assert_eq!(readings.take(20), []);

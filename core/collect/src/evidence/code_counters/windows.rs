@@ -137,10 +137,27 @@ impl Windows {
         (weights > 0.0).then(|| (slower / weights).exp().max(1.0))
     }
 
+    pub fn debug(&self) {
+        eprintln!("slower {:?} between {} ms", self.slower(), self.between_ns / 1e6);
+        for (entry, p) in &self.procedures {
+            eprintln!(
+                "{entry:x}: {} windows {:.2} ms anchor {} / {} rates {:.3}",
+                p.windows,
+                p.time.sum / 1e6,
+                p.anchor.sum,
+                p.anchor_between,
+                (p.anchor_between / p.between_ns(self)) / (p.anchor.sum / p.time.sum)
+            );
+        }
+    }
+
     /// Returns the executions of all blocks.
     pub fn estimates(&self) -> Vec<BlockEstimate> {
         let slower = self.slower().map_or((SLOWER, SLOWER_UNKNOWN), |slower| (slower, SLOWER_DEVIATION));
-        self.procedures.values().flat_map(|procedure| procedure.estimates(procedure.between_ns(self), slower)).collect()
+        self.procedures
+            .values()
+            .flat_map(|procedure| procedure.estimates(procedure.between_ns(self), slower))
+            .collect()
     }
 }
 
@@ -164,9 +181,8 @@ impl Procedure {
         let anchor_deviation = self.anchor.sum.min(self.anchor_between).max(1.0).sqrt().recip();
         self.blocks.iter().map(move |(&block, sums)| {
             let of_time = (by_time, self.spread(sums, self.time, sums.by_time).hypot(slower_deviation));
-            let of_anchor = by_anchor.map(|ratio| {
-                (ratio, self.spread(sums, self.anchor, sums.by_anchor).hypot(anchor_deviation))
-            });
+            let of_anchor = by_anchor
+                .map(|ratio| (ratio, self.spread(sums, self.anchor, sums.by_anchor).hypot(anchor_deviation)));
             let (ratio, error) = match of_anchor {
                 Some(of_anchor) if of_anchor.1 <= of_time.1 => of_anchor,
                 _ => of_time,
@@ -204,7 +220,11 @@ mod tests {
     }
 
     fn executions(windows: &Windows) -> Vec<(u64, u64)> {
-        windows.estimates().iter().map(|estimate| (estimate.block, estimate.executions.round() as u64)).collect()
+        windows
+            .estimates()
+            .iter()
+            .map(|estimate| (estimate.block, estimate.executions.round() as u64))
+            .collect()
     }
 
     #[test]
@@ -212,7 +232,12 @@ mod tests {
         let anchors = BTreeMap::from([(ENTRY, 0x110)]);
         let mut windows = Windows::default();
         for (work, slow) in [(10, 2), (30, 2), (20, 3), (40, 1)] {
-            windows.add_window(counts(&[(0x110, 10 * work), (0x120, 500 * work)]), &anchors, 1000 * work * slow, 0);
+            windows.add_window(
+                counts(&[(0x110, 10 * work), (0x120, 500 * work)]),
+                &anchors,
+                1000 * work * slow,
+                0,
+            );
             windows.add_between(&counts(&[(0x110, 900)]), &anchors, 90_000);
         }
         assert_eq!(executions(&windows), [(0x110, 4600), (0x120, 230_000)]);

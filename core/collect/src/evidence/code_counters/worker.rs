@@ -14,11 +14,15 @@ use dwell_attribution::{CodeId, ExecutionId};
 use dwell_profile::{CountSource, Pid};
 use rustc_hash::FxHashMap;
 
-use super::{CodeCounter, CountWhen, Inbox, NewCounters, ProcedureCounts, Shared, readings::Readings, windows::{BlockEstimate, Windows}};
+use super::{
+    CodeCounter, CodeCounts, CountWhen, Inbox, NewCounters, Shared,
+    readings::Readings,
+    windows::{BlockEstimate, Windows},
+};
 use crate::{
     evidence::counts::{RawCount, Seen},
     random::Random,
-    sys::clock::{now_ns, process_cpu_ns},
+    sys::clock::now_ns,
 };
 
 /// How long to wait for samples.
@@ -89,8 +93,12 @@ struct InWindows {
     anchors: BTreeMap<u64, u64>,
     is_in_window: bool,
     ends: Instant,
-    /// CPU time when the window, or the time between two windows, began.
-    cpu_ns: u64,
+    /// CPU time when the window, or the time between two windows, began; `None` if its counts are not certain.
+    cpu_ns: Option<u64>,
+    /// CPU time in ns when the first window began, the time since then, and the part of it that was counted.
+    first_ns: Option<u64>,
+    elapsed_ns: u64,
+    covered_ns: u64,
     /// CPU time of the program that all windows have cost, in ns.
     cost_ns: f64,
     random: Random,
@@ -174,13 +182,17 @@ impl Worker {
             self.programs.iter().filter(|(_, sampled)| sampled.samples >= SAMPLES_MIN && !sampled.is_refused);
         let hottest = candidates.max_by_key(|(_, sampled)| sampled.samples).map(|(program, _)| *program);
         let Some(program) = hottest else { return };
-        let begun = self.attach(program).and_then(|()| self.choose(program)).and_then(|_| self.counter.executions());
-        if let Err(error) = begun {
-            self.programs.entry(program).or_default().is_refused = true;
-            *self.shared.output().record.refused.entry(error.to_string()).or_default() += 1;
-            let _ = self.counter.remove();
-            return;
-        }
+        let begun =
+            self.attach(program).and_then(|()| self.choose(program)).and_then(|_| self.counter.executions());
+        let counts = match begun {
+            Ok(counts) => counts,
+            Err(error) => {
+                self.programs.entry(program).or_default().is_refused = true;
+                *self.shared.output().record.refused.entry(error.to_string()).or_default() += 1;
+                let _ = self.counter.remove();
+                return;
+            }
+        };
         let now = Instant::now();
         let counting = match self.when {
             CountWhen::Always => {
@@ -199,7 +211,10 @@ impl Worker {
                 anchors: BTreeMap::new(),
                 is_in_window: true,
                 ends: now + WINDOW,
-                cpu_ns: process_cpu_ns(program.0).unwrap_or(0),
+                cpu_ns: counts.map(|counts| counts.cpu_ns),
+                first_ns: None,
+                elapsed_ns: 0,
+                covered_ns: 0,
                 cost_ns: 0.0,
                 random: Random::new(now_ns()),
             })),
@@ -248,7 +263,10 @@ impl Worker {
 
     fn read(&mut self, readings: &mut Readings) -> io::Result<()> {
         let counts = self.executions()?;
-        readings.read(now_ns(), counts.map(|counts| counts.into_iter().flat_map(|counted| counted.blocks).collect()));
+        readings.read(
+            now_ns(),
+            counts.map(|counts| counts.procedures.into_iter().flat_map(|counted| counted.blocks).collect()),
+        );
         Ok(())
     }
 
@@ -259,7 +277,7 @@ impl Worker {
         Ok(())
     }
 
-    fn executions(&mut self) -> io::Result<Option<Vec<ProcedureCounts>>> {
+    fn executions(&mut self) -> io::Result<Option<CodeCounts>> {
         self.shared.output().record.reads += 1;
         self.counter.executions()
     }
@@ -268,8 +286,6 @@ impl Worker {
     fn turn(&mut self, program: Program, windows: &mut InWindows) -> io::Result<()> {
         let CountWhen::Windows(percent) = self.when else { return Ok(()) };
         let counts = self.executions()?;
-        let cpu_ns = process_cpu_ns(program.0).ok_or(io::ErrorKind::NotFound)?;
-        let used_ns = cpu_ns.saturating_sub(windows.cpu_ns);
         windows.reach(now_ns());
         let changed = if windows.is_in_window {
             self.change(program, |counter| counter.rest())?
@@ -279,13 +295,10 @@ impl Worker {
         if windows.is_in_window {
             windows.anchors = changed.anchors.into_iter().collect();
         }
-        if let Some(counts) = counts {
-            windows.add(counts, used_ns);
-        }
-        // What was counted while code was changed belongs to neither.
-        self.executions()?;
+        windows.add(counts);
         windows.cost_ns += changed.stopped_ns as f64;
-        windows.cpu_ns = process_cpu_ns(program.0).ok_or(io::ErrorKind::NotFound)?;
+        // What was counted while code was changed belongs to neither.
+        windows.cpu_ns = self.executions()?.map(|counts| counts.cpu_ns);
         windows.is_in_window ^= true;
         windows.samples_begin = windows.samples;
         let next = if windows.is_in_window { WINDOW } else { windows.pause(percent) };
@@ -306,18 +319,22 @@ impl Worker {
                 self.current = None;
             }
             Counting::InWindows(windows) => {
-                if let Ok(Some(counts)) = self.executions()
-                    && let Some(cpu_ns) = process_cpu_ns(pid)
-                {
+                if let Ok(counts) = self.executions() {
                     windows.reach(now_ns());
-                    windows.add(counts, cpu_ns.saturating_sub(windows.cpu_ns));
+                    windows.add(counts);
                 }
                 let samples = windows.samples;
+                // While code is changed, nothing is counted.
+                let uncovered = windows.elapsed_ns as f64 / (windows.covered_ns as f64).max(1.0);
+                if std::env::var_os("DWELL_DEBUG").is_some() {
+                    windows.windows.debug();
+                    eprintln!("samples {} ", samples);
+                }
                 let of = |estimate: BlockEstimate| RawCount {
                     pid,
                     code,
                     pc: estimate.block,
-                    executions: estimate.executions,
+                    executions: estimate.executions * uncovered,
                     samples: samples - estimate.samples_before,
                     deviation: estimate.deviation,
                     source: CountSource::CodeCounter,
@@ -332,7 +349,8 @@ impl Worker {
 
     /// Passes on what was counted, as far as its samples are known.
     fn deliver(&mut self, complete_ns: u64) {
-        let Some(Current { program: (pid, code, _), counting: Counting::Always { readings, .. } }) = &mut self.current
+        let Some(Current { program: (pid, code, _), counting: Counting::Always { readings, .. } }) =
+            &mut self.current
         else {
             return;
         };
@@ -371,12 +389,16 @@ impl InWindows {
     }
 
     /// Adds what was counted in this window, or since the last one.
-    fn add(&mut self, counts: Vec<ProcedureCounts>, cpu_ns: u64) {
+    fn add(&mut self, counts: Option<CodeCounts>) {
+        let (Some(CodeCounts { cpu_ns, procedures }), Some(begin_ns)) = (counts, self.cpu_ns) else { return };
+        self.elapsed_ns = cpu_ns.saturating_sub(*self.first_ns.get_or_insert(begin_ns));
+        let cpu_ns = cpu_ns.saturating_sub(begin_ns);
+        self.covered_ns += cpu_ns;
         if self.is_in_window {
-            self.windows.add_window(counts, &self.anchors, cpu_ns, self.samples_begin);
+            self.windows.add_window(procedures, &self.anchors, cpu_ns, self.samples_begin);
             self.cost_ns += cpu_ns as f64 * (1.0 - 1.0 / self.windows.slower().unwrap_or(SLOWER));
         } else {
-            self.windows.add_between(&counts, &self.anchors, cpu_ns);
+            self.windows.add_between(&procedures, &self.anchors, cpu_ns);
         }
     }
 

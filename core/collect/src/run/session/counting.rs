@@ -66,7 +66,10 @@ impl Counting {
             stand_in_percent: (later > 0.0).then_some(later),
             odometers_percent: options.odometers_percent,
             odometers: None,
-            code_counters: options.code_counter.take().map(|(counter, when)| CodeCounters::start(counter, when)),
+            code_counters: options
+                .code_counter
+                .take()
+                .map(|(counter, when)| CodeCounters::start(counter, when)),
             protection,
             offer_next_ns: 0,
         })
