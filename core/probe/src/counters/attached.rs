@@ -36,9 +36,9 @@ const COPY_BYTES_MAX: usize = AREA_BYTES as usize / 2;
 const ON_MAX: usize = 6000;
 /// How long to wait until each thread that runs was stopped once.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Executions a second of a procedure's anchor, and of all anchors together, at most: they cost about 2 ns each.
-const ANCHOR_RATE_MAX: f64 = 50_000.0;
-const ANCHORS_RATE_MAX: f64 = 1_000_000.0;
+/// Executions a second of all anchors together, at most, and of the only one: they cost about 2 ns each.
+const ANCHORS_RATE_MAX: f64 = 2_000_000.0;
+const ONLY_ANCHOR_RATE_MAX: f64 = 5_000_000.0;
 /// Share of the samples that a procedure must have.
 const SHARE_MIN: f64 = 0.002;
 
@@ -134,14 +134,23 @@ impl Probes {
     pub fn rest_counters(&mut self) -> Result<Added, ProbeError> {
         self.counters.counting.stop();
         let seconds = self.counters.counting.elapsed().as_secs_f64().max(1e-3);
-        let mut rate = ANCHOR_RATE_MAX;
+        let procedures = &mut self.counters.procedures;
+        let mut rate = ANCHORS_RATE_MAX;
         loop {
             let limit = (rate * seconds) as u64;
-            let executions: u64 = self.counters.procedures.iter_mut().map(|p| p.choose_anchor(limit)).sum();
+            let executions: u64 = procedures.iter_mut().map(|p| p.choose_anchor(limit)).sum();
             if executions as f64 <= ANCHORS_RATE_MAX * seconds || rate < 1.0 {
                 break;
             }
             rate /= 2.0;
+        }
+        if procedures.iter().all(|procedure| procedure.chosen.is_empty()) {
+            // One anchor is better than none.
+            let limit = (ONLY_ANCHOR_RATE_MAX * seconds) as u64;
+            let least = procedures.iter_mut().filter(|procedure| procedure.least() <= limit);
+            if let Some(procedure) = least.min_by_key(|procedure| procedure.least()) {
+                procedure.choose_anchor(procedure.least());
+            }
         }
         self.counters.procedures.iter_mut().for_each(CountedProcedure::keep_anchor);
         self.switch(Added::default())

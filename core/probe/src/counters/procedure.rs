@@ -144,6 +144,13 @@ impl CountedProcedure {
         found.map_or(0, |(total, _)| total)
     }
 
+    /// Returns the fewest executions of a block that was executed and can be counted.
+    pub fn least(&self) -> u64 {
+        let counts =
+            self.places.iter().zip(&self.totals).filter_map(|(place, total)| place.as_ref().and(*total));
+        counts.filter(|total| *total > 0).min().unwrap_or(u64::MAX)
+    }
+
     /// Keeps the anchor that was chosen. The next windows count it too.
     pub fn keep_anchor(&mut self) {
         self.anchor = self.chosen.first().copied();

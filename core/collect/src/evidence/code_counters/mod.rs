@@ -6,6 +6,7 @@
 
 pub mod moved_code;
 mod readings;
+mod times;
 mod windows;
 mod worker;
 

@@ -137,20 +137,6 @@ impl Windows {
         (weights > 0.0).then(|| (slower / weights).exp().max(1.0))
     }
 
-    pub fn debug(&self) {
-        eprintln!("slower {:?} between {} ms", self.slower(), self.between_ns / 1e6);
-        for (entry, p) in &self.procedures {
-            eprintln!(
-                "{entry:x}: {} windows {:.2} ms anchor {} / {} rates {:.3}",
-                p.windows,
-                p.time.sum / 1e6,
-                p.anchor.sum,
-                p.anchor_between,
-                (p.anchor_between / p.between_ns(self)) / (p.anchor.sum / p.time.sum)
-            );
-        }
-    }
-
     /// Returns the executions of all blocks.
     pub fn estimates(&self) -> Vec<BlockEstimate> {
         let slower = self.slower().map_or((SLOWER, SLOWER_UNKNOWN), |slower| (slower, SLOWER_DEVIATION));

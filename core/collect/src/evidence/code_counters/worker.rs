@@ -17,6 +17,7 @@ use rustc_hash::FxHashMap;
 use super::{
     CodeCounter, CodeCounts, CountWhen, Inbox, NewCounters, Shared,
     readings::Readings,
+    times::Times,
     windows::{BlockEstimate, Windows},
 };
 use crate::{
@@ -81,13 +82,7 @@ enum Counting {
 
 struct InWindows {
     windows: Windows,
-    /// Number of samples since the first window began, in time that was counted.
-    samples: u64,
-    since_ns: u64,
-    /// End of the last time that was counted.
-    until_ns: u64,
-    /// Number of samples later than that.
-    samples_later: u64,
+    times: Times,
     /// Number of samples when the window, or the time between two windows, began.
     samples_begin: u64,
     anchors: BTreeMap<u64, u64>,
@@ -95,10 +90,6 @@ struct InWindows {
     ends: Instant,
     /// CPU time when the window, or the time between two windows, began; `None` if its counts are not certain.
     cpu_ns: Option<u64>,
-    /// CPU time in ns when the first window began, the time since then, and the part of it that was counted.
-    first_ns: Option<u64>,
-    elapsed_ns: u64,
-    covered_ns: u64,
     /// CPU time of the program that all windows have cost, in ns.
     cost_ns: f64,
     random: Random,
@@ -139,7 +130,7 @@ impl Worker {
         {
             match &mut current.counting {
                 Counting::Always { readings, .. } => readings.sample(seen.time_ns),
-                Counting::InWindows(windows) => windows.sample(seen.time_ns),
+                Counting::InWindows(windows) => windows.times.sample(seen.time_ns, seen.is_user),
             }
         }
         if !seen.is_user || self.programs.len() >= PROCESSES_MAX && !self.programs.contains_key(&program) {
@@ -203,18 +194,12 @@ impl Worker {
             }
             CountWhen::Windows(_) => Counting::InWindows(Box::new(InWindows {
                 windows: Windows::default(),
-                samples: 0,
-                since_ns: now_ns(),
-                until_ns: now_ns(),
-                samples_later: 0,
+                times: Times::new(now_ns()),
                 samples_begin: 0,
                 anchors: BTreeMap::new(),
                 is_in_window: true,
                 ends: now + WINDOW,
                 cpu_ns: counts.map(|counts| counts.cpu_ns),
-                first_ns: None,
-                elapsed_ns: 0,
-                covered_ns: 0,
                 cost_ns: 0.0,
                 random: Random::new(now_ns()),
             })),
@@ -285,8 +270,8 @@ impl Worker {
     /// Ends a window, or begins the next one.
     fn turn(&mut self, program: Program, windows: &mut InWindows) -> io::Result<()> {
         let CountWhen::Windows(percent) = self.when else { return Ok(()) };
+        windows.times.end(now_ns());
         let counts = self.executions()?;
-        windows.reach(now_ns());
         let changed = if windows.is_in_window {
             self.change(program, |counter| counter.rest())?
         } else {
@@ -298,9 +283,10 @@ impl Worker {
         windows.add(counts);
         windows.cost_ns += changed.stopped_ns as f64;
         // What was counted while code was changed belongs to neither.
+        windows.times.begin(now_ns());
         windows.cpu_ns = self.executions()?.map(|counts| counts.cpu_ns);
         windows.is_in_window ^= true;
-        windows.samples_begin = windows.samples;
+        windows.samples_begin = windows.times.samples();
         let next = if windows.is_in_window { WINDOW } else { windows.pause(percent) };
         windows.ends = Instant::now() + next;
         Ok(())
@@ -319,23 +305,20 @@ impl Worker {
                 self.current = None;
             }
             Counting::InWindows(windows) => {
+                let end_ns = now_ns();
                 if let Ok(counts) = self.executions() {
-                    windows.reach(now_ns());
+                    windows.times.end(end_ns);
                     windows.add(counts);
                 }
-                let samples = windows.samples;
+                let samples = windows.times.samples();
                 // While code is changed, nothing is counted.
-                let uncovered = windows.elapsed_ns as f64 / (windows.covered_ns as f64).max(1.0);
-                if std::env::var_os("DWELL_DEBUG").is_some() {
-                    windows.windows.debug();
-                    eprintln!("samples {} ", samples);
-                }
+                let uncovered = windows.times.all_to_counted();
                 let of = |estimate: BlockEstimate| RawCount {
                     pid,
                     code,
                     pc: estimate.block,
                     executions: estimate.executions * uncovered,
-                    samples: samples - estimate.samples_before,
+                    samples: samples.saturating_sub(estimate.samples_before),
                     deviation: estimate.deviation,
                     source: CountSource::CodeCounter,
                 };
@@ -374,26 +357,10 @@ impl Worker {
 }
 
 impl InWindows {
-    fn sample(&mut self, time_ns: u64) {
-        if time_ns > self.until_ns {
-            self.samples_later += 1;
-        } else if time_ns > self.since_ns {
-            self.samples += 1;
-        }
-    }
-
-    /// Notes that all until this time was counted. Samples of it that come later still belong to it.
-    fn reach(&mut self, now_ns: u64) {
-        self.samples += std::mem::take(&mut self.samples_later);
-        self.until_ns = now_ns;
-    }
-
     /// Adds what was counted in this window, or since the last one.
     fn add(&mut self, counts: Option<CodeCounts>) {
         let (Some(CodeCounts { cpu_ns, procedures }), Some(begin_ns)) = (counts, self.cpu_ns) else { return };
-        self.elapsed_ns = cpu_ns.saturating_sub(*self.first_ns.get_or_insert(begin_ns));
         let cpu_ns = cpu_ns.saturating_sub(begin_ns);
-        self.covered_ns += cpu_ns;
         if self.is_in_window {
             self.windows.add_window(procedures, &self.anchors, cpu_ns, self.samples_begin);
             self.cost_ns += cpu_ns as f64 * (1.0 - 1.0 / self.windows.slower().unwrap_or(SLOWER));
