@@ -187,3 +187,7 @@ fn count(counter: u32, keeps_flags: bool) -> Vec<Instruction> {
     }
     Decoder::with_ip(64, &code, 0, DecoderOptions::NONE).into_iter().collect()
 }
+
+#[cfg(test)]
+#[path = "copy_tests.rs"]
+mod tests;
