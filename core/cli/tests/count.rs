@@ -17,7 +17,9 @@ fn recorded(option: &str) -> Result<[f64; 2], String> {
     let scratch = Scratch::new();
     let program = scratch.path("count");
     let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/count.c");
-    assert!(Command::new("gcc").args(["-O2", "-g", "-o"]).args([&program, &source]).status().unwrap().success());
+    assert!(
+        Command::new("gcc").args(["-O2", "-g", "-o"]).args([&program, &source]).status().unwrap().success()
+    );
     let ended = scratch.dwell(&["record", option, "--", program.to_str().unwrap(), "15000000"]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
     let own: Vec<f64> = ended.stdout.split_whitespace().map(|number| number.parse().unwrap()).collect();

@@ -552,4 +552,6 @@ mod equality_tests;
 #[cfg(test)]
 mod jit_tests;
 #[cfg(test)]
+mod moved_tests;
+#[cfg(test)]
 mod tests;

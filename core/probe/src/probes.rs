@@ -30,7 +30,7 @@ use crate::{
         patcher::{Change, exchange},
         placement::{Journal, Placement},
         procfs::{self, Position},
-        tracer::{Stop, Tracer},
+        tracer::{Bases, Stop, Tracer},
     },
     shared_memory::{MappedTable, Metrics, Snapshot, measure_ns_per_tick},
 };
@@ -178,6 +178,9 @@ impl Probes {
         let changes = self.removals();
         let Probes { installation, probes, .. } = self;
         let ((), stopped) = traced(pid, |tracer| {
+            if installation.placement.counters_at != 0 {
+                tracer.bases = Some(Bases { is_over: true, ..installation.bases.clone() });
+            }
             exchange(tracer, &installation.code(), &changes)
                 .map_err(|source| system(pid, "restore the code", source))?;
             probes.clear();

@@ -303,7 +303,10 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
         OwnedRecord::Burst(Box::new(RawBurst { pid: Pid(1), tid: Tid(7), stepped_until_ns: 20, pcs })),
     );
     [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, Tid(tid)));
-    assert_eq!(c.disturbances.dropped(), DroppedSamples { stepped: 2, counted: 0, watched: 0 });
+    assert_eq!(
+        c.disturbances.dropped(),
+        DroppedSamples { stepped: 2, counted: 0, watched: 0, in_counters: 0 }
+    );
     assert_eq!(c.opaque_steps(), 1);
     assert_eq!(c.counts.tallies()[0].samples, 3, "one before, one of another thread, one after");
     let batch = c.take();
@@ -329,7 +332,10 @@ fn samples_during_breakpoint_counts_are_dropped_and_the_counts_kept() {
     let raw = RawBreakpointCounts { pid: Pid(1), tid: Tid(7), until_ns: 20, counts };
     c.apply(10, OwnedRecord::BreakpointCounts(Box::new(raw)));
     [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, Tid(tid)));
-    assert_eq!(c.disturbances.dropped(), DroppedSamples { stepped: 0, counted: 2, watched: 0 });
+    assert_eq!(
+        c.disturbances.dropped(),
+        DroppedSamples { stepped: 0, counted: 2, watched: 0, in_counters: 0 }
+    );
     assert_eq!(c.counts.tallies()[0].samples, 2, "one of another thread, one after");
     let batch = c.take();
     let Evidence::BreakpointCounts(counts) = &batch.evidence[0] else { panic!("no counts") };

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     ProbeError, Probes,
-    patch::plan::Refusal,
+    patch::{function_code::FunctionCode, plan::Refusal},
     probes::{Probe, system, traced, verify_bytes},
     process::{
         installation::{AREA_BYTES, COUNTERS_MAX, Installation},
@@ -172,7 +172,8 @@ impl Probes {
             let changes = counters.changes();
             verify_bytes(installation, &changes).map_err(|source| system(pid, "read the code", source))?;
             // Whatever happens now, all of these may have to be removed.
-            let journal = counters.removals().chain(counters.new().flat_map(|version| version.switch(false)));
+            let journal =
+                counters.removals().chain(counters.missing().flat_map(|version| version.switch(false)));
             let all: Vec<Change> = probes.values().flat_map(Probe::removals).chain(journal).collect();
             installation.write_journal(&all).map_err(|source| system(pid, "write the journal", source))?;
             exchange(tracer, &installation.code(), &changes)
@@ -255,6 +256,9 @@ impl Counters {
             }
             let Some(procedure) = image.image.procedure_at(ImageAddress(address)) else { continue };
             let code = image.codes(&[procedure]).pop().expect("one code for one procedure");
+            // Symbols of hand-written code may be within others.
+            let overlaps = |code: &FunctionCode| self.procedures.iter().any(|other| other.overlaps(code));
+            let code = code.and_then(|code| if overlaps(&code) { Err(Refusal::Scattered) } else { Ok(code) });
             let plan = code.and_then(|code| CountedProcedure::plan(image, &procedure, code, &samples));
             match plan {
                 Ok(procedure) if procedure.chosen.len() > room => {
@@ -286,7 +290,7 @@ impl Counters {
                 if is_room { write(installation, tracer, procedure, counters.number)? } else { None };
             let Some((version, spans)) = written else {
                 *added.refused.entry(Refusal::TooFar.cause().to_owned()).or_default() += 1;
-                procedure.chosen.clear();
+                procedure.give_up();
                 continue;
             };
             counters.number += procedure.chosen.len();
@@ -304,7 +308,7 @@ impl Counters {
             .flat_map(|version| version.switch(false))
             .map(|change| (change.address, change))
             .collect();
-        for mut change in self.new().flat_map(|version| version.switch(true)).collect::<Vec<_>>() {
+        for mut change in self.missing().flat_map(|version| version.switch(true)).collect::<Vec<_>>() {
             if let Some(removal) = changes.get(&change.address) {
                 change.from = removal.from;
             }
@@ -326,7 +330,7 @@ impl Counters {
     }
 
     /// Returns the copies that are to count and do not yet.
-    fn new(&self) -> impl Iterator<Item = &Version> {
+    fn missing(&self) -> impl Iterator<Item = &Version> {
         self.procedures.iter().filter_map(CountedProcedure::current_version).filter(|version| !version.is_on)
     }
 

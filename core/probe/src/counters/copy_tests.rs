@@ -3,7 +3,7 @@
 use std::ptr;
 
 use super::*;
-use crate::patch::{function_code::Part, from_image::IndirectJumps, plan::region};
+use crate::patch::{from_image::IndirectJumps, function_code::Part, plan::region};
 
 const BYTES: usize = 1 << 16;
 const COPY_AT: usize = 0x4000;
@@ -65,7 +65,10 @@ fn a_counter_between_flags_and_their_reader_keeps_them() {
     }
     let moved: Vec<u64> = copy.spans.iter().filter_map(|span| span.stands_for).collect();
     assert_eq!(moved, code.parts[0].instructions.iter().map(|i| i.ip()).collect::<Vec<_>>());
-    assert_eq!(enter.copies.iter().map(|(original, _)| *original - memory as u64).collect::<Vec<_>>(), [4, 8]);
+    assert_eq!(
+        enter.copies.iter().map(|(original, _)| *original - memory as u64).collect::<Vec<_>>(),
+        [4, 8]
+    );
 }
 
 #[test]

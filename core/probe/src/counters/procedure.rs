@@ -180,6 +180,19 @@ impl CountedProcedure {
         self.versions.iter_mut().filter(|version| version.is_on && !version.counts(&self.chosen))
     }
 
+    /// Counts nothing any more.
+    pub fn give_up(&mut self) {
+        self.chosen.clear();
+        self.full.clear();
+        self.choices = CHOICES_MAX;
+    }
+
+    /// Returns whether it has code in common with another function.
+    pub fn overlaps(&self, other: &FunctionCode) -> bool {
+        let own = self.code.ranges().next();
+        own.is_some_and(|own| other.ranges().any(|range| range.start < own.end && own.start < range.end))
+    }
+
     /// Returns the entry's address.
     pub fn entry(&self) -> u64 {
         self.code.entry()

@@ -285,7 +285,7 @@ impl Installation {
 
 fn no_bases() -> Bases {
     let (stride, number) = (COUNTERS_BYTES as u64, COUNTING_THREADS_MAX as u64);
-    Bases { stride, number, of: BTreeMap::new(), is_foreign: false }
+    Bases { stride, number, of: BTreeMap::new(), is_foreign: false, is_over: false }
 }
 
 impl Drop for Installation {

@@ -87,13 +87,16 @@ pub struct Bases {
     pub of: BTreeMap<Tid, u64>,
     /// Whether the program uses gs itself.
     pub is_foreign: bool,
+    /// Whether threads get back the base that programs have, 0.
+    pub is_over: bool,
 }
 
 impl Bases {
     /// Gives a stopped thread its base.
     fn set(&mut self, tracee: Tracee) -> io::Result<()> {
         let next = self.of.len() as u64 % (self.number - 1) + 1;
-        let wanted = *self.of.entry(tracee.tid).or_insert(next * self.stride);
+        let own = *self.of.entry(tracee.tid).or_insert(next * self.stride);
+        let wanted = if self.is_over { 0 } else { own };
         let base = tracee.gs_base()?;
         if base % self.stride != 0 || base >= self.number * self.stride {
             self.is_foreign = true;

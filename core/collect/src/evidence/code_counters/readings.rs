@@ -5,11 +5,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+/// Executions by the address of each block's first instruction.
+type BlockCounts = Vec<(u64, u64)>;
+
 /// Executions and samples of one interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted {
-    /// Executions by the address of each block's first instruction.
-    pub executions: Vec<(u64, u64)>,
+    /// Executions of blocks.
+    pub executions: BlockCounts,
     /// Number of samples.
     pub samples: u64,
 }
@@ -18,7 +21,7 @@ pub struct Counted {
 #[derive(Default)]
 pub struct Readings {
     /// What was counted until each time since the reading before; nothing if that is not known.
-    waiting: VecDeque<(u64, Option<Vec<(u64, u64)>>)>,
+    waiting: VecDeque<(u64, Option<BlockCounts>)>,
     /// Number of samples by time.
     samples: BTreeMap<u64, u64>,
     /// Time of the latest reading whose samples were all known.
@@ -34,7 +37,7 @@ impl Readings {
     }
 
     /// Adds a reading: the executions since the one before, or none if they are not certain.
-    pub fn read(&mut self, time_ns: u64, executions: Option<Vec<(u64, u64)>>) {
+    pub fn read(&mut self, time_ns: u64, executions: Option<BlockCounts>) {
         self.waiting.push_back((time_ns, executions));
     }
 
@@ -46,8 +49,8 @@ impl Readings {
     /// Returns what was counted in the intervals that end before `complete_ns`, from when on samples may be missing.
     pub fn take(&mut self, complete_ns: u64) -> Vec<Counted> {
         let mut all = Vec::new();
-        while let Some((until_ns, executions)) =
-            self.waiting.pop_front_if(|(until_ns, _)| *until_ns < complete_ns)
+        while self.waiting.front().is_some_and(|(until_ns, _)| *until_ns < complete_ns)
+            && let Some((until_ns, executions)) = self.waiting.pop_front()
         {
             let later = self.samples.split_off(&(until_ns + 1));
             let samples = std::mem::replace(&mut self.samples, later).values().sum();

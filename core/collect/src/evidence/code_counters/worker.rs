@@ -23,7 +23,7 @@ use super::{
 use crate::{
     evidence::counts::{RawCount, Seen},
     random::Random,
-    sys::clock::now_ns,
+    sys::clock::{now_ns, process_cpu_ns},
 };
 
 /// How long to wait for samples.
@@ -162,7 +162,10 @@ impl Worker {
             _ => Ok(()),
         };
         self.current = Some(current);
-        if done.is_err() {
+        if let Err(error) = done {
+            if process_cpu_ns(program.0).is_some() {
+                *self.shared.output().record.refused.entry(error.to_string()).or_default() += 1;
+            }
             self.end();
         }
     }
