@@ -137,7 +137,7 @@ struct shared {
 	u32 threads, pad;
 	u32 map[THREAD_MAP]; /* By hash of fs: number of a thread + 1. */
 	struct function function[FUNCTIONS_MAX];
-	u8 journal[262144]; /* Of the controller. */
+	u8 journal[524288]; /* Of the controller. */
 };
 
 #endif

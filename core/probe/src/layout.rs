@@ -33,7 +33,7 @@ pub const PATHS_MAX: usize = 4096;
 /// The value of a thread's `page` if it can have none.
 pub const NO_PAGE: u64 = 1;
 /// Size of the journal.
-pub const JOURNAL_BYTES: usize = 262144;
+pub const JOURNAL_BYTES: usize = 524288;
 
 /// `struct shared`: the beginning of the memory.
 #[repr(C)]

@@ -206,7 +206,7 @@ pub fn clean(pid: Pid) -> Result<bool, ProbeError> {
     let journal = Journal::read(pid, &memory).map_err(|source| system(pid, "read the journal", source))?;
     let Some(Journal { controller, placement, changes }) = journal else { return Ok(false) };
     let name = std::fs::read_to_string(format!("/proc/{controller}/comm")).unwrap_or_default();
-    if name.trim() == NAME {
+    if name.trim() == NAME && !procfs::is_over(Pid(controller)) {
         return Err(ProbeError::Controlled { pid, controller });
     }
     // Places where the program's own code is again, or never was replaced, need no change.
