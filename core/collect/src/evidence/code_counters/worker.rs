@@ -22,8 +22,9 @@ use super::{
 };
 use crate::{
     evidence::counts::{RawCount, Seen},
+    host::live_processes::has_ended,
     random::Random,
-    sys::clock::{now_ns, process_cpu_ns},
+    sys::clock::now_ns,
 };
 
 /// How long to wait for samples.
@@ -163,7 +164,9 @@ impl Worker {
         };
         self.current = Some(current);
         if let Err(error) = done {
-            if process_cpu_ns(program.0).is_some() {
+            // Its memory is gone somewhat before it has ended.
+            std::thread::sleep(LOOK_EVERY);
+            if !has_ended(program.0) {
                 *self.shared.output().record.refused.entry(error.to_string()).or_default() += 1;
             }
             self.end();
