@@ -29,7 +29,8 @@ use crate::{
         installation::{Installation, NAME, is_ours},
         patcher::{Change, exchange},
         placement::{Journal, Placement},
-        procfs::{self, Position},
+        procfs,
+        signal_frames::any_returns_to,
         tracer::{Bases, Stop, Tracer},
     },
     shared_memory::{MappedTable, Metrics, Snapshot, measure_ns_per_tick},
@@ -367,7 +368,7 @@ fn leave_payload(
                 }
                 tracer.release(tid)?;
             }
-            if is_complete && !returns_to_payload(memory, placement, pid, &pointers)? {
+            if is_complete && !any_returns_to(memory, pid, &pointers, &|pc| placement.contains(pc))? {
                 return Ok(true);
             }
             if Instant::now() > end {
@@ -383,63 +384,5 @@ fn leave_payload(
         Ok(true) => Ok(()),
         Ok(false) => Err(ProbeError::Held { pid }),
         Err(source) => Err(system(pid, "wait for threads in the payload", source)),
-    }
-}
-
-/// Returns whether a signal handler will return to the payload: whether a stack contains the registers of a signal frame with an
-/// address in it. A frame of a handler that has returned is found as well, if nothing was written over it.
-fn returns_to_payload(
-    memory: &File,
-    placement: &Placement,
-    pid: Pid,
-    pointers: &BTreeMap<Tid, u64>,
-) -> io::Result<bool> {
-    let mappings = procfs::mappings(pid)?;
-    for tid in procfs::threads(pid)? {
-        let Some(pointer) = stack_pointer(pid, tid).or(pointers.get(&tid).copied()) else { continue };
-        let Some(stack) = mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&pointer))
-        else {
-            continue;
-        };
-        let from = (pointer & !7).max(stack.start);
-        let mut bytes = vec![0; (stack.end - from) as usize];
-        if memory.read_exact_at(&mut bytes, from).is_err() {
-            continue;
-        }
-        if bytes.windows(SIGNAL_FRAME_BYTES).step_by(8).any(|frame| is_signal_frame(frame, placement, memory))
-        {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-/// Bytes of a signal frame up to the registers of segments (struct rt_sigframe in arch/x86/include/asm/sigframe.h).
-const SIGNAL_FRAME_BYTES: usize = 200;
-
-/// Returns whether this is a signal frame that continues in the payload.
-fn is_signal_frame(frame: &[u8], placement: &Placement, memory: &File) -> bool {
-    const RIP: usize = 176;
-    const CS: usize = 192;
-    const USER_CODE: u16 = 0x33;
-    /// `mov rax, 15` and `mov eax, 15`: the number of rt_sigreturn, and `syscall`.
-    const RETURNS: [&[u8]; 2] =
-        [&[0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05], &[0xb8, 15, 0, 0, 0, 0x0f, 0x05]];
-    let word = |at: usize| u64::from_ne_bytes(frame[at..at + 8].try_into().expect("eight bytes"));
-    if !placement.contains(word(RIP)) || word(CS) as u16 != USER_CODE {
-        return false;
-    }
-    let mut code = [0; 9];
-    let read = memory.read_exact_at(&mut code, word(0));
-    read.is_ok() && RETURNS.iter().any(|returns| code.starts_with(returns))
-}
-
-/// Returns the stack pointer of a blocked thread.
-fn stack_pointer(pid: Pid, tid: Tid) -> Option<u64> {
-    match procfs::position(pid, tid)? {
-        Position::Running => None,
-        Position::InCall { stack_pointer, .. } | Position::Blocked { stack_pointer, .. } => {
-            Some(stack_pointer)
-        }
     }
 }

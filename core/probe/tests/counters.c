@@ -1,10 +1,13 @@
 /* Rounds of work whose executions it counts itself.
- *   counters THREADS NUMBERS
+ *   counters THREADS NUMBERS [signals]
  * Each byte on the standard input lets it do a round: each thread looks at the numbers up to NUMBERS. It prints how often the
- * function was called, its loop was executed, and the loop's two sides, by all threads so far. */
+ * function was called, its loop was executed, and the loop's two sides, by all threads so far. With `signals` it handles one every
+ * 200 µs. */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/time.h>
 
 static long numbers;
 
@@ -41,8 +44,22 @@ static void *work(void *argument)
 	return NULL;
 }
 
+/* Lasts for a while, during which the interrupted code may change. */
+static void handle(int signal)
+{
+	for (volatile int i = 0; i < 20000; i++)
+		;
+	(void)signal;
+}
+
 int main(int argc, char **argv)
 {
+	if (argc > 3) {
+		struct sigaction action = { .sa_handler = handle, .sa_flags = SA_RESTART };
+		struct itimerval often = { { 0, 200 }, { 0, 200 } };
+		sigaction(SIGPROF, &action, NULL);
+		setitimer(ITIMER_PROF, &often, NULL);
+	}
 	int threads = argc > 1 ? atoi(argv[1]) : 1;
 	numbers = argc > 2 ? atol(argv[2]) : 1000;
 	static struct counts counts[16];

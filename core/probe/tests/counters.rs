@@ -94,10 +94,9 @@ fn each_thread_has_counters() {
 }
 
 /// The program goes on as if nothing had been, wherever its threads were when counters came and went.
-#[test]
-fn counters_come_and_go_under_load() {
-    let cycles = std::env::var("DWELL_PROBE_CYCLES").map_or(20, |text| text.parse().unwrap());
-    let mut target = Target::start_program("counters.c", &["3", "200000"]);
+fn come_and_go(arguments: &[&str], cycles_default: u64) {
+    let cycles = std::env::var("DWELL_PROBE_CYCLES").map_or(cycles_default, |text| text.parse().unwrap());
+    let mut target = Target::start_program("counters.c", arguments);
     let [start, work] = target.addresses(&["collatz", "work"])[..] else { panic!() };
     target.go();
     let round = own_counts(&mut target);
@@ -119,4 +118,15 @@ fn counters_come_and_go_under_load() {
     }
     assert_eq!(total, round.map(|count| count * rounds));
     println!("a thread was stopped for {:?} at most", engine.stopped);
+}
+
+#[test]
+fn counters_come_and_go_under_load() {
+    come_and_go(&["3", "200000"], 20);
+}
+
+/// Handlers return to where the code has changed meanwhile.
+#[test]
+fn counters_come_and_go_while_signals_are_handled() {
+    come_and_go(&["2", "100000", "signals"], 10);
 }

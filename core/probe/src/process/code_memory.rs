@@ -38,6 +38,11 @@ impl<'m> CodeMemory<'m> {
         })
     }
 
+    /// The process's memory.
+    pub fn process(&self) -> &File {
+        self.process
+    }
+
     /// Returns whether an address is in an area of ours.
     pub fn is_ours(&self, address: u64) -> bool {
         self.offset(address).is_some()

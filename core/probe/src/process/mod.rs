@@ -7,5 +7,6 @@ pub mod patcher;
 pub mod payload;
 pub mod placement;
 pub mod procfs;
+pub mod signal_frames;
 pub mod tracee;
 pub mod tracer;

@@ -4,19 +4,32 @@
 //! exchanged, or as it was. No thread executes a mixture:
 //!
 //! 1. Each place gets an `int3` as its first byte, where a thread that arrives stops.
-//! 2. Every thread is seen outside of the places' other bytes. One that stands there continues in the copy of its instruction.
+//! 2. Every thread is seen outside of the places' other bytes, and no signal handler will return there. A thread that stands there
+//!    continues in the copy of its instruction.
 //! 3. The other bytes are written, all processors are visited, the first bytes are written.
 //!
 //! (Intel, "Software Developer's Manual", volume 3, "Handling Self- and Cross-Modifying Code".)
 
-use std::{io, ops::Range, time::Duration};
+use std::{
+    collections::BTreeMap,
+    io,
+    ops::Range,
+    time::{Duration, Instant},
+};
 
-use super::{code_memory::CodeMemory, tracer::Tracer};
+use super::{
+    code_memory::CodeMemory,
+    signal_frames::any_returns_to,
+    tracer::{Stop, Tracer},
+};
 use crate::patch::plan::JUMP_BYTES;
 
 const INT3: u8 = 0xcc;
 /// How long to wait for threads to leave the places. Those that arrive at a place wait as long.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for signal handlers that interrupted a thread in the middle of a place, and how long before looking again.
+const HANDLERS: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_micros(200);
 
 /// A place that changes.
 #[derive(Clone, Debug)]
@@ -51,7 +64,7 @@ pub fn exchange(tracer: &mut Tracer, code: &CodeMemory, changes: &[Change]) -> i
     tracer.originals.extend(own.map(|change| (change.address, change.own)));
     tracer.breakpoints.extend(changes.iter().map(|change| change.address));
     code.write(changes.iter().map(|change| (change.address, &[INT3][..])))?;
-    let left = leave(tracer, changes);
+    let left = leave(tracer, code, changes);
     let is_left = left.is_ok();
     if is_left {
         code.write(changes.iter().map(|change| (change.address + 1, &change.to[1..])))?;
@@ -66,19 +79,39 @@ pub fn exchange(tracer: &mut Tracer, code: &CodeMemory, changes: &[Change]) -> i
     left
 }
 
-/// Waits until no thread stands in the middle of a place.
-fn leave(tracer: &mut Tracer, changes: &[Change]) -> io::Result<()> {
+/// Waits until no thread stands in the middle of a place, or will return there from a signal handler.
+fn leave(tracer: &mut Tracer, code: &CodeMemory, changes: &[Change]) -> io::Result<()> {
+    let mut pointers = BTreeMap::new();
     let is_harmless = |pc: u64| !changes.iter().any(|change| change.middle().contains(&pc));
     tracer.settle(PATIENCE, is_harmless, |tracee, pc| {
         let inside = changes.iter().filter(|change| change.middle().contains(&pc));
         let copy = inside.flat_map(|change| &change.copies).find(|(original, _)| *original == pc);
+        let mut registers = tracee.registers()?;
+        pointers.insert(tracee.tid, registers.rsp);
         if let Some((_, copy)) = copy {
-            let mut registers = tracee.registers()?;
             registers.rip = *copy;
             tracee.set_registers(&registers)?;
         }
         Ok(())
-    })
+    })?;
+    let mut addresses: Vec<u64> = changes.iter().map(|change| change.address).collect();
+    addresses.sort_unstable();
+    let is_middle = |pc: u64| {
+        let before = addresses[..addresses.partition_point(|address| *address < pc)].last();
+        before.is_some_and(|address| pc < address + JUMP_BYTES as u64)
+    };
+    let end = Instant::now() + HANDLERS;
+    while any_returns_to(code.process(), tracer.pid(), &pointers, &is_middle)? {
+        if Instant::now() > end {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        while let Some((tid, stop)) = tracer.next_stop(LOOK)? {
+            if !matches!(stop, Stop::Breakpoint(_)) {
+                tracer.release(tid)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Runs the calling thread on each processor once, so that each has fetched its instructions anew.

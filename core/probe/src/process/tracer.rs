@@ -197,6 +197,11 @@ impl Tracer {
         self.threads.entry(tracee.tid).or_insert(thread);
     }
 
+    /// Returns the process.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
     /// Returns whether all threads have ended.
     pub fn is_empty(&self) -> bool {
         self.threads.is_empty()

@@ -41,6 +41,8 @@ const WINDOW: Duration = Duration::from_millis(20);
 const BETWEEN_MIN: Duration = Duration::from_millis(50);
 /// How much slower a program is in windows, as long as that is not known.
 const SLOWER: f64 = 1.5;
+/// How often in succession changes of counters may fail.
+const FAILURES_MAX: u32 = 3;
 /// Number of samples of a process that say which of its procedures are hot.
 const SAMPLES_MIN: u64 = 100;
 /// Number of addresses of a process that are remembered.
@@ -91,6 +93,8 @@ struct InWindows {
     ends: Instant,
     /// CPU time when the window, or the time between two windows, began; `None` if its counts are not certain.
     cpu_ns: Option<u64>,
+    /// How often in succession counters could not be changed.
+    failures: u32,
     /// CPU time of the program that all windows have cost, in ns.
     cost_ns: f64,
     random: Random,
@@ -206,6 +210,7 @@ impl Worker {
                 is_in_window: true,
                 ends: now + WINDOW,
                 cpu_ns: counts.map(|counts| counts.cpu_ns),
+                failures: 0,
                 cost_ns: 0.0,
                 random: Random::new(now_ns()),
             })),
@@ -279,19 +284,31 @@ impl Worker {
         windows.times.end(now_ns());
         let counts = self.executions()?;
         let changed = if windows.is_in_window {
-            self.change(program, |counter| counter.rest())?
+            self.change(program, |counter| counter.rest())
         } else {
-            self.choose(program)?
+            self.choose(program)
         };
-        if windows.is_in_window {
-            windows.anchors = changed.anchors.into_iter().collect();
+        let changed = match changed {
+            // A thread could not be brought to leave the code that was to change: later it may.
+            Err(error) if windows.failures < FAILURES_MAX && !has_ended(program.0) => {
+                *self.shared.output().record.refused.entry(error.to_string()).or_default() += 1;
+                windows.failures += 1;
+                None
+            }
+            changed => Some(changed?),
+        };
+        if let Some(changed) = &changed {
+            windows.failures = 0;
+            windows.cost_ns += changed.stopped_ns as f64;
+            if windows.is_in_window {
+                windows.anchors = changed.anchors.iter().copied().collect();
+            }
         }
         windows.add(counts);
-        windows.cost_ns += changed.stopped_ns as f64;
         // What was counted while code was changed belongs to neither.
         windows.times.begin(now_ns());
         windows.cpu_ns = self.executions()?.map(|counts| counts.cpu_ns);
-        windows.is_in_window ^= true;
+        windows.is_in_window ^= changed.is_some();
         windows.samples_begin = windows.times.samples();
         let next = if windows.is_in_window { WINDOW } else { windows.pause(percent) };
         windows.ends = Instant::now() + next;
