@@ -345,13 +345,20 @@ pub fn counts_line(counts: &CountsRecord) -> String {
     )
 }
 
-/// Describes counters in code: `executions counted in the code of 12 procedures by 140 counters; 31 samples in counters are not
-/// counted; refused: 2 jump with unknown targets`.
+/// Describes counters in code: `executions counted in the code of 12 procedures by 140 counters, 1.90% of CPU time; 31 samples in
+/// counters are not counted; refused: 2 jump with unknown targets`. What counting all the time costs is not known.
 pub fn counters_line(counts: &CountsRecord) -> String {
+    let cost = match counts.budget_percent > 0.0 {
+        true => {
+            format!(", {:.2}% of CPU time", 100.0 * counts.cost_ns as f64 / (counts.cpu_ns as f64).max(1.0))
+        }
+        false => String::new(),
+    };
     format!(
-        "executions counted in the code of {} by {}; {} samples in counters are not counted{}",
+        "executions counted in the code of {} by {}{}; {} samples in counters are not counted{}",
         counted(counts.procedures as usize, "procedure"),
         counted(counts.counters as usize, "counter"),
+        cost,
         grouped(counts.samples_dropped),
         causes("refused", &counts.refused),
     )

@@ -110,6 +110,9 @@ pub struct Worker {
 
 impl Worker {
     pub fn new(shared: Arc<Shared>, counter: Box<dyn CodeCounter>, when: CountWhen) -> Self {
+        if let CountWhen::Windows(percent) = when {
+            shared.output().record.budget_percent = percent;
+        }
         Worker { shared, counter, when, programs: FxHashMap::default(), current: None }
     }
 
@@ -168,12 +171,16 @@ impl Worker {
         };
         self.current = Some(current);
         if let Err(error) = done {
-            // Its memory is gone somewhat before it has ended.
-            std::thread::sleep(LOOK_EVERY);
-            if !has_ended(program.0) {
-                *self.shared.output().record.refused.entry(error.to_string()).or_default() += 1;
-            }
+            self.note_refusal(program, &error);
             self.end();
+        }
+    }
+
+    /// Notes why a program is not counted, unless it has ended.
+    fn note_refusal(&mut self, (pid, ..): Program, error: &io::Error) {
+        std::thread::sleep(LOOK_EVERY); // Its memory is gone somewhat before it has ended.
+        if !has_ended(pid) {
+            *self.shared.output().record.refused.entry(error.to_string()).or_default() += 1;
         }
     }
 
@@ -183,13 +190,17 @@ impl Worker {
             self.programs.iter().filter(|(_, sampled)| sampled.samples >= SAMPLES_MIN && !sampled.is_refused);
         let hottest = candidates.max_by_key(|(_, sampled)| sampled.samples).map(|(program, _)| *program);
         let Some(program) = hottest else { return };
+        if has_ended(program.0) {
+            self.programs.remove(&program);
+            return;
+        }
         let begun =
             self.attach(program).and_then(|()| self.choose(program)).and_then(|_| self.counter.executions());
         let counts = match begun {
             Ok(counts) => counts,
             Err(error) => {
                 self.programs.entry(program).or_default().is_refused = true;
-                *self.shared.output().record.refused.entry(error.to_string()).or_default() += 1;
+                self.note_refusal(program, &error);
                 let _ = self.counter.remove();
                 return;
             }
@@ -281,8 +292,9 @@ impl Worker {
     /// Ends a window, or begins the next one.
     fn turn(&mut self, program: Program, windows: &mut InWindows) -> io::Result<()> {
         let CountWhen::Windows(percent) = self.when else { return Ok(()) };
-        windows.times.end(now_ns());
+        let end_ns = now_ns();
         let counts = self.executions()?;
+        windows.end(end_ns, counts.as_ref());
         let changed = if windows.is_in_window {
             self.change(program, |counter| counter.rest())
         } else {
@@ -304,7 +316,9 @@ impl Worker {
                 windows.anchors = changed.anchors.iter().copied().collect();
             }
         }
-        windows.add(counts);
+        let cost_ns = windows.add(counts);
+        windows.cost_ns += cost_ns;
+        self.shared.output().record.cost_ns += cost_ns as u64;
         // What was counted while code was changed belongs to neither.
         windows.times.begin(now_ns());
         windows.cpu_ns = self.executions()?.map(|counts| counts.cpu_ns);
@@ -330,7 +344,7 @@ impl Worker {
             Counting::InWindows(windows) => {
                 let end_ns = now_ns();
                 if let Ok(counts) = self.executions() {
-                    windows.times.end(end_ns);
+                    windows.end(end_ns, counts.as_ref());
                     windows.add(counts);
                 }
                 let samples = windows.times.samples();
@@ -380,15 +394,27 @@ impl Worker {
 }
 
 impl InWindows {
-    /// Adds what was counted in this window, or since the last one.
-    fn add(&mut self, counts: Option<CodeCounts>) {
-        let (Some(CodeCounts { cpu_ns, procedures }), Some(begin_ns)) = (counts, self.cpu_ns) else { return };
+    /// Notes the end of a window, or of the time between two. It was counted if both readings are certain.
+    fn end(&mut self, now_ns: u64, counts: Option<&CodeCounts>) {
+        if counts.is_some() && self.cpu_ns.is_some() {
+            self.times.end(now_ns);
+        } else {
+            self.times.begin(now_ns);
+        }
+    }
+
+    /// Adds what was counted in this window, or since the last one. Returns the CPU time in ns that the window has cost the program.
+    fn add(&mut self, counts: Option<CodeCounts>) -> f64 {
+        let (Some(CodeCounts { cpu_ns, procedures }), Some(begin_ns)) = (counts, self.cpu_ns) else {
+            return 0.0;
+        };
         let cpu_ns = cpu_ns.saturating_sub(begin_ns);
         if self.is_in_window {
             self.windows.add_window(procedures, &self.anchors, cpu_ns, self.samples_begin);
-            self.cost_ns += cpu_ns as f64 * (1.0 - 1.0 / self.windows.slower().unwrap_or(SLOWER));
+            cpu_ns as f64 * (1.0 - 1.0 / self.windows.slower().unwrap_or(SLOWER))
         } else {
             self.windows.add_between(&procedures, &self.anchors, cpu_ns);
+            0.0
         }
     }
 

@@ -178,8 +178,8 @@ impl Guarded {
 
     fn is_lost(&self, tracee: &Tracee) -> bool {
         let (Some(code), Some(pc)) = (tracee.signal_code(), tracee.pc()) else { return false };
-        let before = tracee.peek_text(pc.wrapping_sub(1)).map(|word| word as u8);
-        is_lost_exception(code, before)
+        let [before, at, ..] = tracee.peek_text(pc.wrapping_sub(1)).unwrap_or_default().to_le_bytes();
+        is_lost_exception(code, [before, at])
     }
 
     /// Answers stops until no forced signal can be on its way.
@@ -209,10 +209,10 @@ impl Guarded {
     }
 }
 
-/// Returns whether a SIGTRAP with this code comes from a debug exception whose cause was lost. `before` is the byte before the
-/// program counter.
-fn is_lost_exception(code: libc::c_int, before: Option<u8>) -> bool {
-    code == TRAP_BRKPT && before != Some(INT1)
+/// Returns whether a SIGTRAP with this code comes from a debug exception whose cause was lost. `around` are the bytes before and at the
+/// program counter: some hypervisors leave it at `int1`, which would raise the signal again and again.
+fn is_lost_exception(code: libc::c_int, around: [u8; 2]) -> bool {
+    code == TRAP_BRKPT && !around.contains(&INT1)
 }
 
 /// Returns when every processor has finished what it did in the kernel when this was called: this thread runs on each of them in

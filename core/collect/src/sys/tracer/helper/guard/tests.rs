@@ -93,10 +93,10 @@ fn protection(name: &str) -> Option<Protection> {
 
 #[test]
 fn a_lost_exception_is_told_from_int1() {
-    assert!(is_lost_exception(1, Some(0xc3)) && is_lost_exception(1, None));
-    // int1; int3; kill; a single step.
-    for (code, before) in [(1, 0xf1), (0x80, 0xcc), (0, 0), (2, 0)] {
-        assert!(!is_lost_exception(code, Some(before)));
+    assert!(is_lost_exception(1, [0xc3, 0x90]));
+    // int1, before and at the program counter; int3; kill; a single step.
+    for (code, around) in [(1, [0xf1, 0]), (1, [0, 0xf1]), (0x80, [0xcc, 0]), (0, [0, 0]), (2, [0, 0])] {
+        assert!(!is_lost_exception(code, around));
     }
 }
 
