@@ -7,7 +7,7 @@ static unsigned long iterations;
 
 __attribute__((noinline)) unsigned long mix(unsigned long n)
 {
-	unsigned long hash = n | 1, rounds = n % 97 + 3;
+	unsigned long hash = n | 1, rounds = (n % 97 + 3) * 20;
 	for (unsigned long i = 0; i < rounds; i++) {
 		hash ^= hash << 13;
 		hash ^= hash >> 7;

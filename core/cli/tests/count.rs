@@ -8,7 +8,7 @@ use std::{path::PathBuf, process::Command};
 use serde_json::Value;
 use support::{Scratch, can_sample};
 
-/// The machine is shared: what its neighbours do to clocks and caches shows in recordings of two seconds.
+/// The machine is shared: what its neighbours do to clocks and caches shows in recordings of some seconds.
 const RECORDINGS_MAX: usize = 4;
 
 /// Records `count.c` and returns how far the executions of the function's entry and of its loop are off, as factors; or why there are
@@ -20,7 +20,7 @@ fn recorded(option: &str) -> Result<[f64; 2], String> {
     assert!(
         Command::new("gcc").args(["-O2", "-g", "-o"]).args([&program, &source]).status().unwrap().success()
     );
-    let ended = scratch.dwell(&["record", option, "--", program.to_str().unwrap(), "15000000"]);
+    let ended = scratch.dwell(&["record", option, "--", program.to_str().unwrap(), "2000000"]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
     let own: Vec<f64> = ended.stdout.split_whitespace().map(|number| number.parse().unwrap()).collect();
     let listing = scratch.json(&["annotate", "count:mix"]);
