@@ -30,8 +30,8 @@ pub struct RecordArgs {
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub windows: Option<f64>,
     /// Count how often the blocks of hot procedures are executed: counters are put into the code of the running program
-    /// and removed again (x86-64; as `dwell callpaths` does it). `windows`: in short windows at random times, which cost
-    /// 2% of the time. `always`: from when a procedure is found to be hot until the end, exactly. The other methods of
+    /// and removed again (x86-64; as `dwell callpaths` does it). `windows`: in short windows at random times, paced to
+    /// cost 2% of the time. `always`: from when a procedure is found to be hot until the end, exactly. The other methods of
     /// counting are off then.
     #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_missing_value = "windows",
           conflicts_with_all = ["all", "paths", "windows"])]
@@ -63,12 +63,12 @@ pub struct RecordArgs {
     pub command: Vec<OsString>,
 }
 
-/// Values of `--count`.
+/// When `--count` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CountArg {
-    /// In short windows.
+    /// Count in short windows.
     Windows,
-    /// All the time.
+    /// Count all the time.
     Always,
 }
 

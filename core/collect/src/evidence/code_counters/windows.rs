@@ -17,11 +17,12 @@ const ANCHOR_MIN: f64 = 30.0;
 /// How much slower a program is in windows if no anchor shows it.
 const SLOWER: f64 = 1.3;
 /// Standard deviations of the logarithm of that factor if anchors show it and if none does; of executions in few windows; and the
-/// least one.
+/// least one: with 0.01 the truth was within the interval for 62 % of the samples only, and 91 % of what is claimed is within 10 %
+/// (docs/accuracy.md).
 const SLOWER_DEVIATION: f64 = 0.02;
 const SLOWER_UNKNOWN: f64 = 0.2;
 const FEW_WINDOWS: f64 = 0.1;
-const DEVIATION_MIN: f64 = 0.01;
+const DEVIATION_MIN: f64 = 0.05;
 
 /// The counts of a process.
 #[derive(Default)]
@@ -227,7 +228,7 @@ mod tests {
             windows.add_between(&counts(&[(0x110, 900)]), &anchors, 90_000);
         }
         assert_eq!(executions(&windows), [(0x110, 4600), (0x120, 230_000)]);
-        assert!(windows.estimates().iter().all(|e| e.deviation < 0.04), "{:?}", windows.estimates());
+        assert!(windows.estimates().iter().all(|e| e.deviation < 0.06), "{:?}", windows.estimates());
     }
 
     #[test]
@@ -266,6 +267,6 @@ mod tests {
             windows.add_between(&counts(&[(0x110, 20_000)]), &anchors, 20_000);
         }
         let [steady, varied] = windows.estimates()[..] else { panic!() };
-        assert!(steady.deviation < 0.05 && varied.deviation > 0.5, "{steady:?} {varied:?}");
+        assert!(steady.deviation < 0.06 && varied.deviation > 0.5, "{steady:?} {varied:?}");
     }
 }
