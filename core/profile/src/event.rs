@@ -11,8 +11,7 @@ use serde::{Deserialize, Serialize};
 /// - [`Event::BRANCH_TAKEN`] and [`Event::BRANCH_NOT_TAKEN`]: the offset of the conditional branch.
 /// - [`Event::AHEAD_TAKEN`] and [`Event::AHEAD_NOT_TAKEN`]: the offset of the sample.
 /// - [`Event::KERNEL_TIME`]: the offset of the user instruction that entered the kernel.
-/// - [`Event::DATA`] and [`Event::DATA_PAGE`]: the image and the offset of the data that the sampled instruction refers
-///   to.
+/// - [`Event::DATA`] and [`Event::DATA_PAGE`]: the image and the offset of the data that was waited for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Event(Cow<'static, str>);
@@ -41,7 +40,7 @@ impl Event {
     /// BPF count it.
     pub const KERNEL_TIME: Event = Event(Cow::Borrowed("kernel-time"));
 
-    /// A sample of time in user mode, counted at the data that its instruction refers to. If the image is a file, the
+    /// A sample of time in user mode, counted at the data that the instruction waited for refers to. If the image is a file, the
     /// offset is the distance from its first byte as it is mapped (the address minus that of the first segment).
     /// Otherwise the offset is 0, and the image says what the data is (`data:heap`) or why that is not known
     /// (`data:none:no memory operand`).

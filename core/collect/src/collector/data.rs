@@ -1,4 +1,4 @@
-//! Data that sampled instructions refer to: which memory the sampled loads and stores refer to (DCPI §9 wishes for it).
+//! Data that threads waited for: which memory the sampled loads and stores refer to (DCPI §9 wishes for it).
 //!
 //! Enters: samples in user mode, with registers if they have any. Leaves: counts of the derived events [`Event::DATA`] and
 //! [`Event::DATA_PAGE`]. Each sample counts once: at an image's data, or under a name for another kind of memory
@@ -22,11 +22,10 @@ use super::{
     spot::Spot,
 };
 use crate::{
-    evidence::operand::Operand,
+    evidence::{operand::Operand, waiting},
     host::{Host, Region},
     registers::Registers,
     source::records::Sample,
-    x86::INSTRUCTION_BYTES_MAX,
 };
 
 /// Number of remembered operands. Beyond it they are forgotten and decoded again.
@@ -118,6 +117,9 @@ impl DataReferences {
             Operand::None => no_data(&mut attribution.images, "no memory operand"),
             Operand::Gs => no_data(&mut attribution.images, "relative to gs"),
             Operand::Vector => no_data(&mut attribution.images, "gather or scatter"),
+            Operand::Stack => data_named(&mut attribution.images, "stack", "[stack]"),
+            Operand::Overwritten => no_data(&mut attribution.images, "address overwritten"),
+            Operand::Several => no_data(&mut attribution.images, "one of several instructions"),
             Operand::Undecoded => no_data(&mut attribution.images, "code not at hand or not decoded"),
         }
     }
@@ -129,10 +131,13 @@ impl DataReferences {
         if self.operands.len() >= OPERANDS_MAX {
             self.operands.clear();
         }
-        let mut code = [0; INSTRUCTION_BYTES_MAX];
-        let length = read_code(&attribution.images, &mut attribution.host, place.0, place.1, &mut code);
-        let is_known = cfg!(target_arch = "x86_64");
-        let operand = if is_known { Operand::decode(&code[..length]) } else { Operand::Undecoded };
+        let (images, host) = (&attribution.images, &mut attribution.host);
+        let mut read = |offset: u64, code: &mut [u8]| read_code(images, host, place.0, offset, code);
+        let operand = if cfg!(target_arch = "x86_64") {
+            waiting::operand(place.1, &mut read)
+        } else {
+            Operand::Undecoded
+        };
         self.operands.insert(place, operand);
         operand
     }

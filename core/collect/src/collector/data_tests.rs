@@ -69,9 +69,9 @@ mod on_x86_64 {
     fn data_addresses_are_in_an_image_or_another_kind_of_memory() {
         let mut c = prepared();
         for rax in [0x2008, 0x2008, 0x3010, 0x5000, 0x7123, 0xa810, 0xc000, 0xe000] {
-            sample(&mut c, 0x1030, Some((rax, 0xa800)));
+            sample(&mut c, 0x1033, Some((rax, 0xa800)));
         }
-        sample(&mut c, 0x1030, Some((0xa810, 0xc100))); // This thread's stack is elsewhere.
+        sample(&mut c, 0x1033, Some((0xa810, 0xc100))); // This thread's stack is elsewhere.
         expect_test::expect![[r#"
             data /bin/init+1008 init#1 2
             data /bin/init+2010 init#1 1
@@ -86,8 +86,8 @@ mod on_x86_64 {
     #[test]
     fn unknown_data_addresses_are_counted_by_cause() {
         let mut c = prepared();
-        sample(&mut c, 0x1010, Some((0x2008, 0)));
-        sample(&mut c, 0x1030, None);
+        sample(&mut c, 0x1012, Some((0x2008, 0)));
+        sample(&mut c, 0x1033, None);
         sample(&mut c, 0x1050, Some((0x2008, 0)));
         sample(&mut c, 0x9_0000, Some((0x2008, 0)));
         expect_test::expect![[r#"
@@ -101,10 +101,10 @@ mod on_x86_64 {
     #[test]
     fn data_is_found_again_after_images_were_renumbered() {
         let mut c = prepared();
-        sample(&mut c, 0x1030, Some((0x2008, 0)));
+        sample(&mut c, 0x1033, Some((0x2008, 0)));
         let before = rows(&mut c);
         c.sweep_images();
-        sample(&mut c, 0x1030, Some((0x2008, 0)));
+        sample(&mut c, 0x1033, Some((0x2008, 0)));
         assert_eq!(rows(&mut c), before);
     }
 
@@ -112,7 +112,7 @@ mod on_x86_64 {
     fn data_addresses_beyond_the_limit_are_counted_by_page() {
         let mut c = prepared();
         c.data.as_mut().unwrap().fill_addresses();
-        [0x2008, 0x2010, 0x3008].into_iter().for_each(|rax| sample(&mut c, 0x1030, Some((rax, 0))));
+        [0x2008, 0x2010, 0x3008].into_iter().for_each(|rax| sample(&mut c, 0x1033, Some((rax, 0))));
         assert_eq!(rows(&mut c), "data-page /bin/init+1000 init#1 2\ndata-page /bin/init+2000 init#1 1");
     }
 }

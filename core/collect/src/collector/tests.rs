@@ -90,12 +90,15 @@ impl Host for FakeHost {
 
     /// Returns the code of a file: `cmp eax, ecx; je` at offset 0x10 and `mov rax, [rax]` at 0x30.
     fn code(&mut self, _image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize {
-        if offset == 0x30 {
-            bytes[..3].copy_from_slice(&[0x48, 0x8b, 0]);
-            return 3;
+        // `cmp eax, ecx; je`, and `mov rbx, [rax]; nop`, between bytes that are no code; the file ends after them.
+        let instructions: [(u64, &[u8]); 2] =
+            [(0x10, &[0x39, 0xc8, 0x74, 5]), (0x30, &[0x48, 0x8b, 0x18, 0x90])];
+        for (at, byte) in (offset..).zip(bytes.iter_mut()) {
+            let found =
+                instructions.iter().find_map(|(start, code)| code.get(at.checked_sub(*start)? as usize));
+            *byte = *found.unwrap_or(&0x06);
         }
-        bytes[..4].copy_from_slice(&[0x39, 0xc8, 0x74, 5]);
-        if offset == 0x10 { 4 } else { 0 }
+        bytes.len().min(0x34_usize.saturating_sub(offset as usize))
     }
 
     fn kernel_place(&mut self, address: u64, interval: Interval) -> Option<KernelPlace> {
@@ -286,7 +289,7 @@ fn kernel_time_is_charged_to_the_user_code_that_entered_it() {
     );
 }
 
-/// The fake files have `cmp eax, ecx; je` at 0x10. The branch falls through, is taken, and leads to unreadable code.
+/// The fake files have `cmp eax, ecx; je` at 0x10. The branch leads to unreadable code, and out of the file.
 #[test]
 fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     let mut c = collector();
@@ -297,7 +300,7 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
         c.apply(time_ns, OwnedRecord::Sample(EventIndex(0), sample));
     };
     at(&mut c, 5, Tid(7));
-    let pcs = vec![0x1010, 0x1012, 0x1010, 0x1012, 0x9000];
+    let pcs = vec![0x1010, 0x1012, 0x1050, 0x1010, 0x1012, 0x9000];
     c.apply(
         10,
         OwnedRecord::Burst(Box::new(RawBurst { pid: Pid(1), tid: Tid(7), stepped_until_ns: 20, pcs })),
@@ -315,7 +318,7 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     assert_eq!((place(first), place(last)), ("/bin/init+10".into(), "unknown+9000".into()));
     let transfers: Vec<String> =
         transfers.iter().map(|t| format!("{} {} {}", place(&t.from), place(&t.to), t.count)).collect();
-    assert_eq!(transfers, ["/bin/init+12 unknown+9000 1"]);
+    assert_eq!(transfers, ["/bin/init+12 /bin/init+50 1", "/bin/init+12 unknown+9000 1"]);
     assert!(batch.images.iter().any(|i| i.id == ImageId::unknown()), "images of bursts are recorded");
 }
 

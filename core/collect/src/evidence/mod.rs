@@ -11,3 +11,4 @@ pub mod code_counters;
 pub mod counts;
 pub mod operand;
 pub mod transfers;
+pub mod waiting;

@@ -1,11 +1,8 @@
-//! The memory that the instruction at a sampled pc refers to, computed from the sample's registers.
+//! The memory that an instruction refers to (x86-64).
 //!
-//! Enters: the bytes at a sampled pc, and the registers of a sample there. Leaves: an address. Never here: memory of the
-//! sampled process, and what is at the address (see `collector/data.rs`). x86-64 only.
-//!
-//! The instruction has not executed when the sample is taken, so the registers of its operands still have the values that it
-//! will use. On a processor that executes in order, the sampled instruction is the one that was waiting; on an out-of-order
-//! processor it is usually the one after it (docs/measured.md).
+//! Enters: the bytes of an instruction. Leaves: an operand that registers turn into an address. Never here: which
+//! instruction a sample means (see [`waiting`](super::waiting)), memory, and what is at the address (see
+//! `collector/data.rs`).
 
 use iced_x86::{Code, Decoder, DecoderOptions, InstructionInfoFactory, OpAccess, UsedMemory};
 
@@ -18,6 +15,8 @@ pub enum Operand {
     None,
     /// The address follows from general registers.
     At(MemoryOperand),
+    /// The thread's stack, at an address that is not known any more: the instruction moved the stack pointer.
+    Stack,
     /// The thread's own data (`fs`), whose address is unknown.
     ThreadLocal,
     /// The address is relative to `gs`, which is not sampled.
@@ -26,6 +25,10 @@ pub enum Operand {
     Vector,
     /// The bytes are not a known instruction.
     Undecoded,
+    /// The instruction overwrote a register of its own address.
+    Overwritten,
+    /// Control may have come from several instructions that refer to different memory, or from one that is not known.
+    Several,
 }
 
 impl Operand {

@@ -22,7 +22,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 mod decode;
 
-use decode::InstructionDecoder;
+pub use decode::InstructionDecoder;
 
 use crate::{
     registers::{Registers, position},
@@ -80,6 +80,16 @@ impl RegisterSet {
     /// Returns the union of both sets.
     pub fn union(self, other: Self) -> Self {
         RegisterSet(self.0 | other.0)
+    }
+
+    /// Returns the registers that are in both sets.
+    pub fn intersection(self, other: Self) -> Self {
+        RegisterSet(self.0 & other.0)
+    }
+
+    /// Whether the set contains no register.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
     }
 
     /// Returns the registers that are in this set and not in the other.

@@ -66,8 +66,8 @@ pub fn top(
     let rows: Vec<TopRow> = rows.skip(request.offset).take(request.limit.unwrap_or(usize::MAX)).collect();
     let mut notes = selection.notes.clone();
     notes.push(format!(
-        "shares refer to the {all} of {} samples that were examined in user mode; a sample counts for the data of its own instruction, \
-         which out of order is usually the one after the instruction that was waited for",
+        "shares refer to the {all} of {} samples that were examined in user mode; a sample counts for the data of the instruction that was \
+         waited for, which is the one executed before the sampled one",
         selection.primary_total()
     ));
     Ok(Top {
