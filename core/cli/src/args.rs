@@ -155,6 +155,10 @@ pub struct DaemonArgs {
     /// Percentage of each CPU that sampling may cost, interrupts included. Above it, the rate is lowered. 0: no limit.
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = budget)]
     pub budget: f64,
+    /// Also count executions by words of memory and registers in which programs count themselves, for absolute numbers.
+    /// Samples then arrive one by one, and threads are watched by breakpoints for moments, for 0.1 % of the CPU time.
+    #[arg(long)]
+    pub odometers: bool,
     /// Begin a new recording (epoch) after this time: 30m, 12h, 7d; `never`: only by `dwell epoch new` or SIGHUP.
     #[arg(long, value_name = "TIME", default_value = "1d", value_parser = duration)]
     pub rotate: Limit<Duration>,

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use dwell_collect::{CollectError, DaemonOptions, Progress, Renew, Status, Stop};
-use dwell_profile::{CollectorRecord, Database, Epoch, EpochId, Event, EventRecord};
+use dwell_collect::{CollectError, DAEMON_ODOMETERS_PERCENT, DaemonOptions, Progress, Renew, Status, Stop};
+use dwell_profile::{CollectorRecord, CountsRecord, Database, Epoch, EpochId, Event, EventRecord};
 use serde_json::json;
 
 use crate::{
@@ -30,6 +30,7 @@ pub fn daemon(db: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
         by_process: by_process(&args.sampling),
         dimensions: args.sampling.dimensions.iter().copied().collect(),
         flush_every: Duration::from_secs(args.flush_interval.into()),
+        odometers_percent: if args.odometers { DAEMON_ODOMETERS_PERCENT } else { 0.0 },
         budget_percent: args.budget,
         rotate_every: args.rotate.0,
         rotate_on_rebuild: args.rotate_on_rebuild.clone(),
@@ -133,8 +134,14 @@ fn show(db: &Path, status: &Status, json: bool) -> anyhow::Result<()> {
     lines.extend(costs(&status.collector));
     lines.push(format!("{} entries are in memory, not stored yet", grouped(status.entries as u64)));
     lines.extend(honesty(&status.collector));
+    lines.extend(status.counts.as_ref().map(counted));
     lines.extend(status.notes.iter().map(|n| format!("note: {n}")));
     print(&(lines.join("\n") + "\n"))
+}
+
+/// Describes the executions that were counted beside the samples.
+fn counted(counts: &CountsRecord) -> String {
+    if counts.counters > 0 { collect::counters_line(counts) } else { collect::counts_line(counts) }
 }
 
 /// Describes what was sampled, how often, and which samples are missing.
@@ -178,7 +185,7 @@ fn show_stored(epoch: &Epoch, json: bool) -> anyhow::Result<()> {
     }
     lines.extend(epoch.bursts.as_ref().map(collect::bursts_line));
     lines.extend(epoch.breakpoints.as_ref().map(collect::breakpoints_line));
-    lines.extend(epoch.counts.as_ref().map(collect::counts_line));
+    lines.extend(epoch.counts.as_ref().map(counted));
     lines.extend(epoch.notes.iter().map(|n| format!("note: {n}")));
     print(&(lines.join("\n") + "\n"))
 }

@@ -38,8 +38,8 @@ pub use run::{
     control::{Status, flush, new_epoch, set_sampling, status},
     daemon::daemon,
     options::{
-        DEFAULT_BRANCH_STACKS_HZ, DEFAULT_RATE, DaemonOptions, ODOMETERS_PERCENT, Progress, RecordOptions,
-        Recorded, Target,
+        DAEMON_ODOMETERS_PERCENT, DEFAULT_BRANCH_STACKS_HZ, DEFAULT_RATE, DaemonOptions, ODOMETERS_PERCENT,
+        Progress, RecordOptions, Recorded, Target,
     },
     record::record,
     stop::{Renew, Stop},

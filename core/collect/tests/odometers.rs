@@ -2,16 +2,24 @@
 
 #![cfg(target_arch = "x86_64")]
 
-use std::process::Command;
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
 
-use dwell_collect::{CollectError, Rate, RecordOptions, Stop, Target, record};
-use dwell_profile::{CountsRecord, Database};
+use dwell_collect::{
+    CollectError, DaemonOptions, Rate, RecordOptions, Renew, Stop, Target, daemon, new_epoch, record, status,
+};
+use dwell_profile::{CountsRecord, Database, EpochProfile, ExecutionCount};
 
-/// Records the program in this mode. Prints the ratio of each count to the closest true number, and the deviation that the
-/// count states. Returns the record, or `None` if this machine does not permit it.
-fn recorded(name: &str, mode: &str, rounds: u32) -> Option<CountsRecord> {
-    let folder = tempfile::tempdir().unwrap();
-    let (program, truths_path) = (folder.path().join("program"), folder.path().join("truths"));
+/// Held by each test: the daemon samples and watches the programs of the others too.
+static ALONE: Mutex<()> = Mutex::new(());
+
+/// Builds the program. Returns its path, or `None` and prints a message if there is no compiler.
+fn built(name: &str, folder: &Path) -> Option<PathBuf> {
+    let program = folder.join("countsitself");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/odometers/program.c");
     match Command::new("cc").args(["-O2", "-pthread", "-o"]).arg(&program).arg(source).status() {
         Ok(status) => assert!(status.success()),
@@ -20,6 +28,44 @@ fn recorded(name: &str, mode: &str, rounds: u32) -> Option<CountsRecord> {
             return None;
         }
     }
+    Some(program)
+}
+
+/// Returns whether this machine has watchpoints. Prints a message if it does not.
+fn can_watch(name: &str, counts: &CountsRecord) -> bool {
+    let is_refused =
+        ["no watchpoints here", "not permitted"].iter().any(|cause| counts.refused.contains_key(*cause));
+    if is_refused {
+        println!("SKIPPED {name}: {:?}", counts.refused);
+    }
+    !is_refused
+}
+
+/// Returns the ratio of each count to the closest true number, and the deviation that the count states.
+fn ratios(read: &EpochProfile, truths: &[f64]) -> Vec<(f64, f64)> {
+    let ratio = |count: &ExecutionCount| {
+        let of_app = read.counts.iter().filter(|(key, _)| {
+            key.event.is_time() && *key.app == *count.app && key.instance == count.instance
+        });
+        let samples: u64 = of_app.map(|(_, samples)| samples).sum();
+        let executions = count.executions as f64 * samples as f64 / count.samples as f64;
+        let ratios = truths.iter().map(|truth| executions / truth);
+        let ratio = ratios.min_by(|a, b| (a - 1.0).abs().total_cmp(&(b - 1.0).abs())).unwrap();
+        (ratio, f64::from(count.deviation_ppm) / 1e6)
+    };
+    read.execution_counts.iter().filter(|count| count.app == "countsitself").map(ratio).collect()
+}
+
+fn truths(path: &Path) -> Vec<f64> {
+    let text = std::fs::read_to_string(path).unwrap();
+    text.split_whitespace().map(|number| number.parse().unwrap()).collect()
+}
+
+/// Records the program in this mode. Prints the ratio of each count to the closest true number, and the deviation that the
+/// count states. Returns the record, or `None` if this machine does not permit it.
+fn recorded(name: &str, mode: &str, rounds: u32) -> Option<CountsRecord> {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, truths_path) = (built(name, folder.path())?, folder.path().join("truths"));
     let words = [program.as_os_str(), mode.as_ref(), rounds.to_string().as_ref(), truths_path.as_os_str()]
         .map(ToOwned::to_owned);
     let target = Target::Command(words.to_vec());
@@ -34,40 +80,82 @@ fn recorded(name: &str, mode: &str, rounds: u32) -> Option<CountsRecord> {
         recorded => recorded.unwrap(),
     };
     let counts = recorded.epoch.counts.expect("a record");
-    if ["no watchpoints here", "not permitted"].iter().any(|cause| counts.refused.contains_key(*cause)) {
-        println!("SKIPPED {name}: {:?}", counts.refused);
+    if !can_watch(name, &counts) {
         return None;
     }
-    let truths_text = std::fs::read_to_string(truths_path).unwrap();
-    let truths: Vec<f64> = truths_text.split_whitespace().map(|number| number.parse().unwrap()).collect();
     let read = database.read(&recorded.epoch.id).unwrap();
     assert_eq!(read.warnings, []);
-    let ratios = read.execution_counts.iter().map(|count| {
-        let of_app = read.counts.iter().filter(|(key, _)| {
-            key.event.is_time() && *key.app == *count.app && key.instance == count.instance
-        });
-        let samples: u64 = of_app.map(|(_, samples)| samples).sum();
-        let executions = count.executions as f64 * samples as f64 / count.samples as f64;
-        let ratios = truths.iter().map(|truth| executions / truth);
-        let ratio = ratios.min_by(|a, b| (a - 1.0).abs().total_cmp(&(b - 1.0).abs())).unwrap();
-        (ratio, f64::from(count.deviation_ppm) / 1e6)
-    });
-    let ratios: Vec<(f64, f64)> = ratios.collect();
-    println!("{name}: {ratios:?} {counts:?}");
+    println!("{name}: {:?} {counts:?}", ratios(&read, &truths(&truths_path)));
     // The counts themselves are not asserted: those of freed words, and of loops in two threads, are still wrong by more than
     // they state.
     assert!(counts.cost_ns as f64 <= 0.2 * counts.cpu_ns as f64 + 1e7, "{counts:?}");
     Some(counts)
 }
 
+/// The counts of a program are in the epoch in which it ran, also if it ended long before the epoch.
+#[test]
+fn a_daemon_counts_in_each_epoch() {
+    let name = "a_daemon_counts_in_each_epoch";
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let Some(program) = built(name, folder.path()) else { return };
+    let database = Database::open(folder.path().join("db")).unwrap();
+    let (writer, stop) = (database.writer().unwrap(), Stop::new());
+    let options = DaemonOptions {
+        rate: Some(Rate::Frequency(2000)),
+        odometers_percent: 10.0,
+        budget_percent: 0.0,
+        ..DaemonOptions::default()
+    };
+    let thread = std::thread::spawn({
+        let stop = stop.clone();
+        move || daemon(options, &writer, &stop, &Renew::new(), &mut |_| ())
+    });
+    while status(&database).is_err() && !thread.is_finished() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    if thread.is_finished() {
+        println!("SKIPPED {name}: {}", thread.join().unwrap().unwrap_err());
+        return;
+    }
+    let path = folder.path().join("truths");
+    let run = || {
+        let ended = Command::new(&program).args(["plain", "30000"]).arg(&path).status();
+        assert!(ended.unwrap().success());
+        truths(&path)
+    };
+    let first = run();
+    std::thread::sleep(Duration::from_millis(300)); // It is noticed that the process has ended.
+    new_epoch(&database, None).unwrap();
+    let second = run();
+    stop.stop();
+    thread.join().unwrap().unwrap();
+    let epochs = database.epochs().unwrap().epochs;
+    assert_eq!(epochs.len(), 2);
+    let mut claimed = 0;
+    for (epoch, truths) in epochs.iter().zip([first, second]) {
+        let counts = epoch.counts.as_ref().expect("a record");
+        if !can_watch(name, counts) {
+            return;
+        }
+        let ratios = ratios(&database.read(&epoch.id).unwrap(), &truths);
+        println!("{name}: {ratios:?} {counts:?}");
+        assert!(ratios.iter().all(|(ratio, _)| (0.9..1.1).contains(ratio)), "{ratios:?}");
+        claimed += ratios.len();
+    }
+    assert!(claimed > 0, "both epochs are too uncertain");
+}
+
 #[test]
 fn shared_words_are_refused() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(counts) = recorded("shared_words_are_refused", "plain", 25_000) else { return };
     assert!(counts.refused.contains_key("shared memory"), "{counts:?}");
 }
 
 #[test]
 fn programs_that_free_race_and_fork_are_recorded_completely() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for (mode, rounds) in [("free", 15_000), ("race", 2_000), ("fork", 8_000)] {
         recorded("programs_that_free_race_and_fork_are_recorded_completely", mode, rounds);
     }

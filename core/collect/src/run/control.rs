@@ -24,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use dwell_profile::{CollectorRecord, Database, EpochId, Event, EventRecord, Pid};
+use dwell_profile::{CollectorRecord, CountsRecord, Database, EpochId, Event, EventRecord, Pid};
 use jiff::Timestamp;
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
@@ -79,6 +79,9 @@ pub struct Status {
     /// The collector's own account of this epoch.
     #[serde(default)]
     pub collector: CollectorRecord,
+    /// The executions that are counted beside the samples of this epoch, if they are.
+    #[serde(default)]
+    pub counts: Option<CountsRecord>,
     /// The epoch's notes.
     pub notes: Vec<String>,
 }

@@ -44,6 +44,8 @@ pub const DEFAULT_BRANCH_STACKS_HZ: u32 = 250;
 
 /// Percent of the target's CPU time that counting executions by words in memory may cost.
 pub const ODOMETERS_PERCENT: f64 = 0.5;
+/// The same in the daemon: with the registers of loops 0.1 % in all, 1 ms of each second that a processor is busy.
+pub const DAEMON_ODOMETERS_PERCENT: f64 = 0.06;
 
 /// The options of `record`.
 pub struct RecordOptions {
@@ -132,6 +134,9 @@ pub struct DaemonOptions {
     pub by_process: Vec<String>,
     /// The dimensions that are kept of each sample beside its place.
     pub dimensions: DimensionSet,
+    /// Percent of the CPU time that counting executions by words in memory may cost, and 0.6 times that by registers of
+    /// loops; 0: neither.
+    pub odometers_percent: f64,
     /// Percent of each CPU that sampling may cost. If it costs more, the rate is lowered. 0: no limit.
     pub budget_percent: f64,
     /// Length of the window over which the cost is measured before it is judged.
@@ -164,6 +169,7 @@ impl Default for DaemonOptions {
             branches: true,
             by_process: Vec::new(),
             dimensions: DimensionSet::NONE,
+            odometers_percent: 0.0,
             budget_percent: 1.0,
             budget_window: Duration::from_secs(10),
             rotate_every: Some(Duration::from_secs(86_400)),

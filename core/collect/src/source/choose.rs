@@ -170,7 +170,7 @@ fn open_events(
 ) -> Result<Box<dyn Source>, CollectError> {
     let lacks = |why: &str| Err(CollectError::Backend { backend, why: why.to_owned() });
     if request.one_by_one && backend != Backend::Perf {
-        return lacks("path bursts need each sample as a record of its own");
+        return lacks("counting executions beside samples needs each sample as a record of its own");
     }
     if backend != Backend::Perf && !sees_all_processes() {
         return lacks(

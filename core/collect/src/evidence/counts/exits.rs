@@ -32,8 +32,7 @@ const SETTING_NS: f64 = 20_000.0;
 const EVERY_CPU_NS: f64 = 12e6;
 /// The same if threads must be guarded, because an ignored signal may shorten a transfer of a guarded thread.
 const EVERY_CPU_NS_GUARDED: f64 = 50e6;
-/// The greatest share of the target's CPU time that this may cost, and the allowance at the beginning.
-const BUDGET: f64 = 0.003;
+/// The allowance in ns at the beginning.
 const COST_NS_FIRST: f64 = 1e6;
 /// Number of consecutive refusals after which no more windows are tried.
 const REFUSALS_MAX: u32 = 20;
@@ -58,23 +57,32 @@ pub struct ExitWatcher {
     next_cpu_ns: f64,
     refusals: u32,
     protection: Protection,
+    /// The greatest share of the target's CPU time that this may cost.
+    budget: f64,
     record: CountsRecord,
 }
 
 impl ExitWatcher {
-    /// Measures the cost of a breakpoint.
-    pub fn start(protection: Protection) -> Self {
-        let mut record = CountsRecord { budget_percent: 100.0 * BUDGET, ..CountsRecord::default() };
+    /// Measures the cost of a breakpoint. All of them may cost this many percent of the target's CPU time.
+    pub fn start(budget_percent: f64, protection: Protection) -> Self {
+        let mut record = CountsRecord { budget_percent, ..CountsRecord::default() };
         let execution_ns = breakpoint::cost_ns().unwrap_or_else(|_| {
             record.refused.insert("loop: no breakpoints here".to_owned(), 1);
             f64::INFINITY
         });
-        ExitWatcher { execution_ns, next_cpu_ns: 0.0, refusals: 0, protection, record }
+        ExitWatcher {
+            execution_ns,
+            next_cpu_ns: 0.0,
+            refusals: 0,
+            protection,
+            budget: budget_percent / 100.0,
+            record,
+        }
     }
 
     /// Returns whether it is time for a window.
     pub fn is_due(&self, cpu_ns: f64) -> bool {
-        let within_budget = self.record.cost_ns as f64 <= COST_NS_FIRST + BUDGET * cpu_ns;
+        let within_budget = self.record.cost_ns as f64 <= COST_NS_FIRST + self.budget * cpu_ns;
         self.execution_ns.is_finite()
             && self.refusals < REFUSALS_MAX
             && within_budget

@@ -3,7 +3,10 @@
 //! Enters: writes that watchpoints observed, values that were read. Leaves: executions by instruction, each with its
 //! error, or the reason why there are none. Never here: I/O, clocks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+};
 
 use dwell_profile::Tid;
 
@@ -81,6 +84,8 @@ pub struct Tally {
     /// Confirmed spans that wait for the samples of their time.
     pub pending: Vec<Span>,
     counted: Vec<Counted>,
+    /// Number of the execution's samples from the first span to the last.
+    samples_within: Range<u64>,
 }
 
 /// The amount counted in one or several spans, and the execution's samples of that time.
@@ -88,15 +93,6 @@ pub struct Tally {
 struct Counted {
     span: Span,
     samples: u64,
-}
-
-/// Numbers of samples of an execution.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct OfExecution {
-    /// All samples.
-    pub samples: u64,
-    /// Samples before the first span and after the last.
-    pub outside: u64,
 }
 
 /// The executions that a word counted.
@@ -120,6 +116,7 @@ impl Tally {
             idle: 0,
             pending: Vec::new(),
             counted: Vec::new(),
+            samples_within: 0..0,
         }
     }
 
@@ -186,27 +183,27 @@ impl Tally {
         })
     }
 
-    /// Adds a span with the execution's number of samples in it.
-    pub fn add(&mut self, span: Span, samples: u64) {
+    /// Adds a span with the execution's samples in it: those from the first number to the second, counted from the
+    /// execution's start.
+    pub fn add(&mut self, span: Span, samples: Range<u64>) {
+        if self.counted.is_empty() {
+            self.samples_within.start = samples.start;
+        }
+        self.samples_within.end = samples.end;
         if self.counted.len() >= SPANS_MAX {
             let pairs = self.counted.chunks(2);
             self.counted =
                 pairs.map(|pair| pair.iter().skip(1).fold(pair[0], |sum, next| sum.and(next))).collect();
         }
-        self.counted.push(Counted { span, samples });
+        self.counted.push(Counted { span, samples: samples.end - samples.start });
     }
 
-    /// Returns the time of the first and last read.
-    pub fn extent(&self) -> Option<(u64, u64)> {
-        Some((self.counted.first()?.span.begin_ns, self.counted.last()?.span.end_ns))
-    }
-
-    /// Returns the executions by instruction, and the samples that they stand for. Fails with the reason why there are
-    /// none. `own` returns for an instruction the share of its writes that are to this word, and the logarithmic error of
+    /// Returns the executions by instruction, and the samples that they stand for, of an execution with so many samples
+    /// in all. Fails with the reason why there are none. `own` returns for an instruction the share of its writes that are to this word, and the logarithmic error of
     /// the share.
     pub fn executions(
         &self,
-        of_execution: OfExecution,
+        of_execution: u64,
         own: impl Fn(&Increment) -> (f64, f64),
     ) -> Result<Executions, &'static str> {
         let (added, spread) = self.added();
@@ -221,12 +218,13 @@ impl Tally {
         if samples == 0 || writes < EXECUTIONS_MIN {
             return Err("counted too little");
         }
-        let all = of_execution.samples.max(samples) as f64;
+        let all = of_execution.max(samples) as f64;
+        let before_and_after = all - (self.samples_within.end - self.samples_within.start) as f64;
         let uncovered = 1.0 - samples as f64 / all;
         // Samples between the spans resemble those in the spans as far as the rate is uniform. Samples before and after
         // all spans need not.
         let (between, outside) = match self.between() {
-            Some(deviation) => (deviation * uncovered.sqrt(), of_execution.outside as f64 / all),
+            Some(deviation) => (deviation * uncovered.sqrt(), before_and_after.max(0.0) / all),
             None => (0.0, uncovered),
         };
         let outside = OUTSIDE_DEVIATION * outside;
@@ -356,12 +354,19 @@ mod tests {
     /// Returns the state of a word after rounds with these writers, and after spans of 100 ms, each given by the amount that was
     /// added and the number of samples.
     fn counted(rounds: &[Round], spans: &[(u64, u64)]) -> Tally {
+        counted_with_gaps(rounds, spans, 0)
+    }
+
+    /// Returns the same with this number of samples between two spans.
+    fn counted_with_gaps(rounds: &[Round], spans: &[(u64, u64)], gap: u64) -> Tally {
         let mut tally = tally();
         rounds.iter().for_each(|round| tally.round(round).unwrap());
+        let mut next = 0;
         for ((added, samples), at) in spans.iter().zip(0..) {
             let begin_ns = at * 100_000_000;
             let span = Span { begin_ns, end_ns: begin_ns + 100_000_000, added: *added, ..Span::default() };
-            tally.add(span, *samples);
+            tally.add(span, next..next + samples);
+            next += samples + gap;
         }
         tally
     }
@@ -374,35 +379,25 @@ mod tests {
         vec![round(&[(0x10, 4, 16)], 0, &[Tid(7)]); 3]
     }
 
-    fn execution_samples(samples: u64, outside: u64) -> OfExecution {
-        OfExecution { samples, outside }
-    }
-
     #[test]
     fn a_single_writer_gets_all_executions() {
         let tally = counted(&one(), &[(4000, 100); 3]);
-        let counted = tally.executions(execution_samples(300, 0), alone).unwrap();
+        let counted = tally.executions(300, alone).unwrap();
         assert_eq!(counted, Executions { samples: 300, of: vec![(0x10, 3000.0, DEVIATION)] });
-        assert_eq!(tally.executions(execution_samples(400, 100), alone), Err("too uncertain"));
-        assert_eq!(
-            self::counted(&one(), &[(4000, 100)]).executions(execution_samples(100, 0), alone),
-            Err("counted too little")
-        );
+        assert_eq!(tally.executions(400, alone), Err("too uncertain"));
+        assert_eq!(self::counted(&one(), &[(4000, 100)]).executions(100, alone), Err("counted too little"));
     }
 
     #[test]
     fn samples_outside_of_spans_are_less_certain_than_between_them() {
-        let steady = counted(&one(), &[(40_000, 100); 10]);
+        let steady = [(40_000, 100); 10];
         let deviation = |tally: &Tally, of| tally.executions(of, alone).unwrap().of[0].2;
-        assert!((deviation(&steady, execution_samples(2000, 0)) - DEVIATION).abs() < 1e-9);
-        assert!(deviation(&steady, execution_samples(1100, 100)) > 0.045);
+        assert!((deviation(&counted_with_gaps(&one(), &steady, 100), 1900) - DEVIATION).abs() < 1e-9);
+        assert!(deviation(&counted(&one(), &steady), 1100) > 0.045);
         let unsteady = [(25_000, 100), (55_000, 100)].repeat(10);
-        let unsteady = counted(&one(), &unsteady);
-        assert!(
-            (deviation(&unsteady, execution_samples(2000, 0)) - DEVIATION).abs() < 1e-9,
-            "all was counted"
-        );
-        let of_half = deviation(&unsteady, execution_samples(4000, 0));
+        let of_all = deviation(&counted(&one(), &unsteady), 2000);
+        assert!((of_all - DEVIATION).abs() < 1e-9, "all was counted");
+        let of_half = deviation(&counted_with_gaps(&one(), &unsteady, 100), 3900);
         assert!(of_half > 0.05 && of_half < 0.07, "{of_half}");
     }
 
@@ -419,7 +414,7 @@ mod tests {
                 broken_ns: 10,
                 broken_added: 500,
             };
-            tally.add(span, 10);
+            tally.add(span, at * 10..at * 10 + 10);
         }
         let (added, spread) = tally.added();
         assert!(
@@ -432,22 +427,22 @@ mod tests {
     fn many_spans_are_added_up() {
         let tally = counted(&one(), &[(4000, 10); 2000]);
         assert!(tally.counted.len() <= SPANS_MAX);
-        let counted = tally.executions(execution_samples(20_000, 0), alone).unwrap();
+        let counted = tally.executions(20_000, alone).unwrap();
         assert_eq!(counted, Executions { samples: 20_000, of: vec![(0x10, 2e6, DEVIATION)] });
     }
 
     #[test]
     fn a_writer_of_other_words_is_executed_more_often() {
         let tally = counted(&one(), &[(40_000, 100); 3]);
-        let counted = tally.executions(execution_samples(300, 0), |_| (0.9, 0.03)).unwrap();
+        let counted = tally.executions(300, |_| (0.9, 0.03)).unwrap();
         assert!((counted.of[0].1 - 30_000.0 / 0.9).abs() < 1.0 && counted.of[0].2 > 0.036, "{counted:?}");
-        assert_eq!(tally.executions(execution_samples(300, 0), |_| (0.5, 0.03)), Err("too uncertain"));
+        assert_eq!(tally.executions(300, |_| (0.5, 0.03)), Err("too uncertain"));
     }
 
     #[test]
     fn several_writers_share() {
         let rounds = vec![round(&[(0x10, 1, 12), (0x20, 2, 4)], 0, &[Tid(7)]); 100];
-        let counted = counted(&rounds, &[(100_000, 10)]).executions(execution_samples(10, 0), alone).unwrap();
+        let counted = counted(&rounds, &[(100_000, 10)]).executions(10, alone).unwrap();
         assert_eq!(counted.of.len(), 2);
         assert!(
             (counted.of[0].1 - 60_000.0).abs() < 1.0 && (counted.of[1].1 - 20_000.0).abs() < 1.0,
@@ -462,8 +457,7 @@ mod tests {
             |pc: u64, rate: f64| Round { rate_before: Some(rate), ..round(&[(pc, 1, 16)], 0, &[Tid(7)]) };
         let rounds: Vec<Round> =
             (0..400).map(|at| if at % 2 == 0 { of(0x10, 0.9) } else { of(0x20, 0.1) }).collect();
-        let counted =
-            counted(&rounds, &[(100_000, 10)]).executions(self::execution_samples(10, 0), alone).unwrap();
+        let counted = counted(&rounds, &[(100_000, 10)]).executions(10, alone).unwrap();
         assert_eq!(counted.of.len(), 1, "the other one is too uncertain: {counted:?}");
         assert!((counted.of[0].1 - 90_000.0).abs() < 1.0, "{counted:?}");
     }
@@ -472,10 +466,7 @@ mod tests {
     fn writers_that_take_turns_cannot_be_separated() {
         let turns = |at: u32| round(&[(if at.is_multiple_of(2) { 0x10 } else { 0x20 }, 1, 16)], 0, &[Tid(7)]);
         let rounds: Vec<Round> = (0..6).map(turns).collect();
-        assert_eq!(
-            counted(&rounds, &[(100_000, 10)]).executions(execution_samples(10, 0), alone),
-            Err("too uncertain")
-        );
+        assert_eq!(counted(&rounds, &[(100_000, 10)]).executions(10, alone), Err("too uncertain"));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io,
+    ops::{Range, RangeInclusive},
     sync::{Arc, atomic::Ordering},
     thread::sleep,
     time::Duration,
@@ -22,7 +23,7 @@ use super::{
     candidates::{Candidates, Word},
     increments::{Increment, Written},
     series::{INTERVAL_NS_MAX, Series, Span},
-    tally::{Executions, OfExecution, Round, Tally},
+    tally::{Executions, Round, Tally},
 };
 use crate::{
     random::Random,
@@ -62,8 +63,11 @@ const SETTING_NS: u64 = 20_000;
 const ADVANCE_NS: f64 = 2e6;
 /// The allowance in ns that must be available for reading to continue after a pause: enough for a useful span.
 const RESUME_NS: f64 = 0.5e6;
-/// The longest time in ns that samples wait.
-const INBOX_NS_MAX: u64 = 100_000_000;
+/// How much may have been earned in ns before the thread wakes to look at samples. Waking and looking costs some 70 µs (46 ms
+/// in 63 s at ten times a second), so that is a seventh of the budget.
+const EARNED_PER_LOOK_NS: f64 = 500_000.0;
+/// The shortest and the longest time in ns that samples wait.
+const INBOX_NS: RangeInclusive<f64> = 2e7..=1e9;
 /// The interval in ns at which the end of a pause is checked.
 const PAUSE_NS: u64 = 50_000_000;
 /// The least share of an execution's samples that a process must have to stand for it.
@@ -101,6 +105,8 @@ struct Tracked {
     next_round_ns: u64,
     /// Index of the word at which the next round begins.
     turn: usize,
+    /// When it was found to have ended, in ns.
+    ended_ns: Option<u64>,
 }
 
 impl Worker {
@@ -127,8 +133,7 @@ impl Worker {
             let Inbox { seen, complete_ns, cpu_ns } = self.shared.await_inbox(self.until_due());
             if complete_ns > self.complete_ns {
                 (self.complete_ns, self.cpu_ns) = (complete_ns, cpu_ns);
-                let may_spend = self.may_spend();
-                seen.iter().for_each(|seen| self.sample(seen, may_spend));
+                seen.iter().for_each(|seen| self.sample(seen));
                 self.emit();
                 self.account();
             }
@@ -141,8 +146,9 @@ impl Worker {
     fn until_due(&self) -> Duration {
         let due = |tracked: &Tracked| tracked.next_read_ns.min(tracked.next_round_ns);
         let next_ns = self.processes.values().filter(|t| !t.words.is_empty()).map(due).min();
-        let left_ns = next_ns.map_or(INTERVAL_NS_MAX, |next_ns| next_ns.saturating_sub(now_ns()));
-        Duration::from_nanos(left_ns.clamp(10_000, INBOX_NS_MAX))
+        let left_ns = next_ns.map_or(u64::MAX, |next_ns| next_ns.saturating_sub(now_ns()));
+        let longest_ns = (EARNED_PER_LOOK_NS / self.budget).clamp(*INBOX_NS.start(), *INBOX_NS.end());
+        Duration::from_nanos(left_ns.clamp(10_000, longest_ns as u64))
     }
 
     fn spent_ns(&self) -> u64 {
@@ -168,9 +174,9 @@ impl Worker {
         self.shared.output().record.cost_ns = spent_ns;
     }
 
-    fn sample(&mut self, seen: &Seen, may_spend: bool) {
+    fn sample(&mut self, seen: &Seen) {
         if self.processes.get(&seen.pid).is_some_and(|tracked| tracked.code != seen.code) {
-            self.forget(seen.pid); // It executes another program, or is another process.
+            self.conclude(seen.pid); // It executes another program, or is another process.
         }
         if seen.is_time {
             let of_execution = self.times.get_mut(&seen.execution);
@@ -181,6 +187,7 @@ impl Worker {
         if !self.processes.contains_key(&seen.pid) && !self.track(seen) {
             return;
         }
+        let may_spend = self.may_spend();
         let Some(tracked) = self.processes.get_mut(&seen.pid).filter(|_| may_spend) else { return };
         let found = tracked.candidates.sample(&tracked.memory, seen.pc, registers);
         let Some(word) = found.filter(|_| tracked.words.len() < WORDS_MAX) else { return };
@@ -204,6 +211,9 @@ impl Worker {
             if self.untracked.len() > 1 << 14 {
                 self.untracked.clear();
             }
+            return false;
+        }
+        if seen.pid == Pid(std::process::id()) {
             return false;
         }
         if self.processes.len() >= PROCESSES_MAX {
@@ -233,12 +243,16 @@ impl Worker {
             next_read_ns: u64::MAX,
             next_round_ns: u64::MAX,
             turn: 0,
+            ended_ns: None,
         };
         self.processes.insert(seen.pid, tracked);
         true
     }
 
-    fn forget(&mut self, pid: Pid) {
+    /// Reports what was counted in a process, and forgets it.
+    fn conclude(&mut self, pid: Pid) {
+        self.settle(pid);
+        self.report(pid);
         self.untracked.remove(&pid);
         if let Some(tracked) = self.processes.remove(&pid)
             && !self.processes.values().any(|other| other.execution == tracked.execution)
@@ -267,6 +281,7 @@ impl Worker {
                 // Pending results wait for their samples; nothing is read any more.
                 if let Some(tracked) = self.processes.get_mut(&pid) {
                     (tracked.next_read_ns, tracked.next_round_ns) = (u64::MAX, u64::MAX);
+                    tracked.ended_ns = Some(now_ns());
                 }
             }
         }
@@ -410,45 +425,69 @@ impl Worker {
         Ok(())
     }
 
-    /// Adds up the confirmed spans whose samples are complete. At the end passes the result on.
+    /// Adds up the confirmed spans whose samples are complete, and reports processes that have ended, or at the end all.
     fn emit(&mut self) {
         let complete_ns = self.complete_ns;
+        let pids: Vec<Pid> = self.processes.keys().copied().collect();
+        for pid in pids {
+            let ended_ns = self.processes.get(&pid).and_then(|tracked| tracked.ended_ns);
+            if complete_ns == u64::MAX || ended_ns.is_some_and(|ended_ns| ended_ns < complete_ns) {
+                self.conclude(pid);
+            } else {
+                self.settle(pid);
+            }
+        }
+    }
+
+    /// Adds up a process's confirmed spans whose samples are complete.
+    fn settle(&mut self, pid: Pid) {
+        let complete_ns = self.complete_ns;
+        let Some(tracked) = self.processes.get_mut(&pid) else { return };
+        let Some(of_execution) = self.times.get(&tracked.execution) else { return };
+        let mut refused = 0;
+        for tally in &mut tracked.words {
+            let (due, pending): (Vec<Span>, Vec<Span>) =
+                std::mem::take(&mut tally.pending).into_iter().partition(|span| span.end_ns < complete_ns);
+            tally.pending = pending;
+            for span in due {
+                let (own, all) = (tracked.times.within(&span), of_execution.within(&span));
+                let [own_samples, all_samples] =
+                    [&own, &all].map(|within| (within.end - within.start) as f64);
+                if own_samples < ONE_PROCESS_SHARE * all_samples {
+                    refused += 1;
+                } else {
+                    tally.add(span, all);
+                }
+            }
+        }
+        if refused > 0 {
+            let mut output = self.shared.output();
+            let cause = "other processes of the execution ran".to_owned();
+            *output.record.refused.entry(cause).or_default() += refused;
+        }
+    }
+
+    /// Passes on what the verified words of a process counted. A word's count is less certain, the more of the run it does
+    /// not cover, so this is done once.
+    fn report(&self, pid: Pid) {
+        let Some(tracked) = self.processes.get(&pid) else { return };
+        let Some(of_execution) = self.times.get(&tracked.execution) else { return };
         let (mut refused, mut counts, mut words) = (BTreeMap::<&str, u64>::new(), Vec::new(), 0);
-        for (pid, tracked) in &mut self.processes {
-            let Some(of_execution) = self.times.get(&tracked.execution) else { continue };
-            for tally in &mut tracked.words {
-                let (due, pending): (Vec<Span>, Vec<Span>) = std::mem::take(&mut tally.pending)
-                    .into_iter()
-                    .partition(|span| span.end_ns < complete_ns);
-                tally.pending = pending;
-                for span in due {
-                    let (own, all) = (tracked.times.within(&span), of_execution.within(&span));
-                    if (own as f64) < ONE_PROCESS_SHARE * all as f64 {
-                        *refused.entry("other processes of the execution ran").or_default() += 1;
-                    } else {
-                        tally.add(span, all);
-                    }
-                }
-                // A word's count is less certain, the more of the run it does not cover, so all is reported at the end.
-                if complete_ns != u64::MAX || !tally.is_verified() {
-                    continue;
-                }
-                let own = |writer: &Increment| tracked.candidates.share_of(writer, tally.word);
-                match tally.executions(of_execution.outside(tally.extent()), own) {
-                    Err(cause) => *refused.entry(cause).or_default() += 1,
-                    Ok(Executions { samples, of }) => {
-                        words += 1;
-                        let (pid, code) = (*pid, tracked.code);
-                        counts.extend(of.into_iter().map(|(pc, executions, deviation)| RawCount {
-                            pid,
-                            code,
-                            pc,
-                            executions,
-                            samples,
-                            deviation,
-                            source: CountSource::MemoryWord,
-                        }));
-                    }
+        for tally in tracked.words.iter().filter(|tally| tally.is_verified()) {
+            let own = |writer: &Increment| tracked.candidates.share_of(writer, tally.word);
+            match tally.executions(of_execution.all(), own) {
+                Err(cause) => *refused.entry(cause).or_default() += 1,
+                Ok(Executions { samples, of }) => {
+                    words += 1;
+                    counts.extend(of.into_iter().map(|(pc, executions, deviation)| RawCount {
+                        pid,
+                        code: tracked.code,
+                        pc,
+                        executions,
+                        samples,
+                        deviation,
+                        source: CountSource::MemoryWord,
+                    }));
                 }
             }
         }
@@ -544,15 +583,14 @@ impl Times {
         self.dropped + self.kept.partition_point(|time| *time <= time_ns) as u64
     }
 
-    fn within(&self, span: &Span) -> u64 {
-        self.until(span.end_ns) - self.until(span.begin_ns)
+    /// Returns the numbers of the samples in a span, counted from the first sample of all.
+    fn within(&self, span: &Span) -> Range<u64> {
+        self.until(span.begin_ns)..self.until(span.end_ns)
     }
 
-    /// Returns the numbers of all samples and of those outside of this time.
-    fn outside(&self, extent: Option<(u64, u64)>) -> OfExecution {
-        let samples = self.dropped + self.kept.len() as u64;
-        let inside = extent.map_or(0, |(begin_ns, end_ns)| self.until(end_ns) - self.until(begin_ns));
-        OfExecution { samples, outside: samples - inside }
+    /// Returns the number of all samples.
+    fn all(&self) -> u64 {
+        self.dropped + self.kept.len() as u64
     }
 }
 

@@ -416,6 +416,7 @@ impl<'w> Daemon<'w> {
             cpu_share: self.session.own_cpu_share(),
             clock_hz: self.session.clock_hz(),
             collector: self.account.record(&self.session, &self.budget),
+            counts: self.session.counts_record(),
             notes: epoch.notes.clone(),
         }
     }
@@ -506,7 +507,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
         apart: InstanceLimits::for_good(options.by_process.clone()),
         dimensions: options.dimensions,
         data: false, // This would read mappings more often than the budget permits.
-        counting: Counting::default(),
+        counting: Counting::of_daemon(options.odometers_percent),
         branch_stacks_hz: 0,
         keep_images_bytes: options.keep_images_bytes,
         entries_max: options.entries_max,

@@ -22,6 +22,8 @@ use crate::{
 
 /// Shortest interval between two deliveries of samples to the odometers: each one wakes their thread.
 const OFFER_EVERY_NS: u64 = 50_000_000;
+/// The budget of breakpoints at the exits of loops, as a part of that of odometers.
+const EXITS_PART: f64 = 0.6;
 
 /// The methods that measure executions beside sampling. By default there are none.
 #[derive(Default)]
@@ -36,6 +38,8 @@ pub struct Counting {
     pub stand_in_percent: Option<f64>,
     /// Percent of the target's CPU time that odometers may cost; 0: none are read.
     pub odometers_percent: f64,
+    /// Whether odometers are worth it that samples arrive one by one.
+    pub odometers_are_requested: bool,
     /// Reads words of memory in which programs count, once sampling begins.
     pub odometers: Option<Odometers>,
     /// Counts executions in the code of programs.
@@ -62,9 +66,10 @@ impl Counting {
         Ok(Counting {
             bursts,
             breakpoints: protection.clone().filter(|_| now > 0.0).map(|p| BreakpointCounter::start(now, p)),
-            exits: protection.clone().filter(|_| options.odometers_percent > 0.0).map(ExitWatcher::start),
+            exits: exit_watcher(options.odometers_percent, protection.as_ref()),
             stand_in_percent: (later > 0.0).then_some(later),
             odometers_percent: options.odometers_percent,
+            odometers_are_requested: false,
             odometers: None,
             code_counters: options
                 .code_counter
@@ -77,9 +82,28 @@ impl Counting {
 }
 
 impl Counting {
+    /// Starts the methods by which a daemon may count, which stop no thread. They may cost this many percent of the CPU time;
+    /// 0: there are none.
+    pub fn of_daemon(odometers_percent: f64) -> Self {
+        if odometers_percent <= 0.0 {
+            return Counting::default();
+        }
+        let protection = Some(Protection::start(&Turns::default()));
+        Counting {
+            exits: exit_watcher(odometers_percent, protection.as_ref()),
+            odometers_percent,
+            odometers_are_requested: true,
+            protection,
+            ..Counting::default()
+        }
+    }
+
     /// Returns whether samples must arrive one by one.
     pub fn needs_single_samples(&self) -> bool {
-        self.bursts.is_some() || self.breakpoints.is_some() || self.code_counters.is_some()
+        self.odometers_are_requested
+            || self.bursts.is_some()
+            || self.breakpoints.is_some()
+            || self.code_counters.is_some()
     }
 
     /// Returns the process that traces threads, if there is one.
@@ -191,6 +215,24 @@ impl Session {
         }
     }
 
+    /// Ends the odometers, and takes their counts into the epoch.
+    pub(super) fn end_odometers(&mut self) {
+        self.exchange_odometers(u64::MAX);
+        self.drop_watched();
+    }
+
+    /// Starts the odometers of a new epoch, whose CPU time begins at 0. Words that were known are searched again.
+    pub(super) fn restart_odometers(&mut self) {
+        if self.counting.odometers.take().is_some() {
+            self.counting.offer_next_ns = 0;
+            self.start_odometers();
+        }
+        if self.counting.exits.is_some() {
+            self.counting.exits =
+                exit_watcher(self.counting.odometers_percent, self.counting.protection.as_ref());
+        }
+    }
+
     /// Starts to keep samples for the counters in code.
     pub(super) fn start_code_counters(&mut self) {
         if self.counting.code_counters.is_some() {
@@ -220,7 +262,8 @@ impl Session {
         }
     }
 
-    pub(super) fn counts_record(&self) -> Option<CountsRecord> {
+    /// Returns what counting executions came to in the epoch so far, if they are counted.
+    pub fn counts_record(&self) -> Option<CountsRecord> {
         let odometers = self.counting.odometers.as_ref().map(Odometers::record);
         let in_code = self.counting.code_counters.as_ref().map(CodeCounters::record);
         let has_any = odometers.is_some() || in_code.is_some() || self.counting.exits.is_some();
@@ -255,4 +298,9 @@ impl Session {
             ..counter.record().clone()
         })
     }
+}
+
+fn exit_watcher(odometers_percent: f64, protection: Option<&Protection>) -> Option<ExitWatcher> {
+    let protection = protection.filter(|_| odometers_percent > 0.0)?;
+    Some(ExitWatcher::start(EXITS_PART * odometers_percent, protection.clone()))
 }

@@ -80,7 +80,9 @@ impl Session {
         if next.periods.is_some() {
             self.change_periods(&configs.iter().map(|p| p.period).collect::<Vec<_>>());
         }
+        self.end_odometers();
         if let Err(error) = self.end_epoch() {
+            self.restart_odometers();
             self.change_periods(&then);
             drop(store);
             let _ = writer.database().remove(&id); // An epoch that cannot be removed stays, empty.
@@ -88,6 +90,7 @@ impl Session {
         }
         (self.store, self.configs, self.notes) = (store, configs, notes);
         self.begin_tallies();
+        self.restart_odometers();
         Ok(id)
     }
 
