@@ -64,32 +64,35 @@
   (let* ((inhibit-read-only t)
          (line (line-number-at-pos))
          (rows (plist-get result :instructions))
-         (width (min 48 (cl-loop for row across rows
-                                 maximize (max (dwell-diff-instructions--width (plist-get row :before))
-                                               (dwell-diff-instructions--width (plist-get row :after)))
-                                 into widest finally return (or widest 0)))))
+         (places (cl-loop for row across rows append (list (plist-get row :before) (plist-get row :after))))
+         (widths (cons (dwell-diff-instructions--widest #'dwell-diff-instructions--address places)
+                       (min 48 (dwell-diff-instructions--widest (lambda (place) (plist-get place :text)) places)))))
     (erase-buffer)
     (when (seq-empty-p rows)
-      (insert "No instructions of this procedure are known: kernel code, or a binary that is not here\n"))
+      (insert "No instructions of this procedure are known: its binary is not here\n"))
     (seq-doseq (note (plist-get result :notes)) (insert (propertize note 'face 'dwell-cost) "\n"))
-    (seq-doseq (row rows) (insert (dwell-diff-instructions--line row width) "\n"))
+    (seq-doseq (row rows) (insert (dwell-diff-instructions--line row widths) "\n"))
     (setq header-line-format
           (replace-regexp-in-string "%" "%%" (concat " " (dwell-diff--title result) "   n/p: changes  RET: source") t t))
     (goto-char (point-min))
     (forward-line (1- line))
     (set-buffer-modified-p nil)))
 
-(defun dwell-diff-instructions--width (place)
-  "Return how wide PLACE, a `DiffPlace' or nil, is."
-  (if place (length (plist-get place :text)) 0))
+(defun dwell-diff-instructions--widest (text places)
+  "Return how wide the widest TEXT of one of PLACES is; nil has none."
+  (apply #'max 0 (mapcar (lambda (place) (length (funcall text place))) (delq nil places))))
 
-(defun dwell-diff-instructions--line (row width)
-  "Return the line of ROW, a `DiffInstruction', with sides of WIDTH."
+(defun dwell-diff-instructions--address (place)
+  "Return the address of PLACE, a `DiffPlace', as a column."
+  (string-pad (concat (dwell--hex (plist-get place :address)) "  ") 10))
+
+(defun dwell-diff-instructions--line (row widths)
+  "Return the line of ROW, a `DiffInstruction', with columns of WIDTHS."
   (let* ((kind (plist-get row :kind))
          (before (plist-get row :before)) (after (plist-get row :after))
-         (text (concat (dwell-diff-instructions--side before (plist-get row :samplesBefore) width)
+         (text (concat (dwell-diff-instructions--side before (plist-get row :samplesBefore) widths)
                        (pcase kind ("edited" " ~ ") ("removed" " - ") ("added" " + ") (_ "   "))
-                       (dwell-diff-instructions--side after (plist-get row :samplesAfter) width)))
+                       (dwell-diff-instructions--side after (plist-get row :samplesAfter) widths)))
          (line (propertize text 'face (pcase kind ("edited" 'diff-changed) ("removed" 'diff-removed)
                                              ("added" 'diff-added) (_ 'default)))))
     (propertize (concat line "  "
@@ -98,13 +101,15 @@
                           ""))
                 'dwell-row row)))
 
-(defun dwell-diff-instructions--side (place samples width)
-  "Return PLACE, a `DiffPlace' or nil, with its SAMPLES in WIDTH columns and more."
-  (if place
-      (concat (string-pad (format "%x" (plist-get place :address)) 10)
-              (string-pad (truncate-string-to-width (plist-get place :text) width nil nil "…") width)
-              (string-pad (if (< samples 0.5) "" (number-to-string (round samples))) 8 nil t))
-    (make-string (+ 18 width) ?\s)))
+(defun dwell-diff-instructions--side (place samples widths)
+  "Return PLACE, a `DiffPlace' or nil, with its SAMPLES.
+WIDTHS are those of address and text, a cons."
+  (pcase-let ((`(,address . ,text) widths))
+    (if place
+        (concat (string-pad (dwell-diff-instructions--address place) address)
+                (string-pad (truncate-string-to-width (plist-get place :text) text nil nil "…") text)
+                (string-pad (if (< samples 0.5) "" (number-to-string (round samples))) 8 nil t))
+      (make-string (+ address text 8) ?\s))))
 
 ;;;; Commands
 

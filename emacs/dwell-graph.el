@@ -146,7 +146,7 @@ Interactively that of the procedure at point, else of one to choose."
                        (min (cdr size)
                             (floor (* dwell-graph--scale
                                       (- (plist-get (plist-get (aref blocks (1+ i)) :box) :y) 2)))))))
-        (insert (propertize (format "%x  %s" (plist-get block :address) (plist-get block :head))
+        (insert (propertize (concat (dwell--hex (plist-get block :address)) "  " (plist-get block :head))
                             'display (list (list 'slice 0 top (car size) (- bottom top)) image)
                             'dwell-block (plist-get block :address)
                             'help-echo (plist-get block :head))
@@ -200,7 +200,7 @@ Interactively that of the procedure at point, else of one to choose."
   (let ((beg (point)) (address (plist-get block :address)))
     (insert (dwell-graph--gutter index 'head lanes width)
             (dwell--bar (plist-get block :share)) " "
-            (propertize (format "%x  %s" address (plist-get block :head)) 'face 'bold) "\n")
+            (propertize (concat (dwell--hex address) "  " (plist-get block :head)) 'face 'bold) "\n")
     (seq-doseq (line (plist-get block :lines))
       (insert (dwell-graph--gutter index 'body lanes width) "     " (plist-get line :text) "\n"))
     (insert (dwell-graph--gutter index 'tail lanes width) "     "
@@ -213,7 +213,7 @@ Interactively that of the procedure at point, else of one to choose."
   (if (seq-empty-p (plist-get block :successors)) "leaves the procedure"
     (mapconcat (lambda (successor)
                  (let ((times (plist-get successor :executions)) (part (plist-get successor :part)))
-                   (format "%s %x%s" (if (eq t (plist-get successor :falls)) "↓" "→") (plist-get successor :to)
+                   (format "%s %s%s" (if (eq t (plist-get successor :falls)) "↓" "→") (dwell--hex (plist-get successor :to))
                            (cond ((or (eql times 0) (eql part 0)) " not seen")
                                  (times (format " ×%s" (dwell--format-count times)))
                                  (part (format " %.0f%%" (* 100 part)))

@@ -246,7 +246,7 @@ branches to, or to the culprit of its stall."
                      (seq-some (lambda (address)
                                  (let ((place (dwell-listing--place address)))
                                    (and place (/= place index) place)))
-                               (list (and word (string-to-number word 16))
+                               (list (and word (dwell--address word))
                                      (plist-get (dwell-listing--line) :target))))))
     (if (null target)
         (dwell-listing-goto-culprit)

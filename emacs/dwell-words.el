@@ -63,6 +63,16 @@
 
 ;;;; Words
 
+(defun dwell--hex (address)
+  "Return ADDRESS in hexadecimal, as disassemblers write it.
+The server's addresses are signed: those of kernel code are negative."
+  (format "%x" (logand address #xffffffffffffffff)))
+
+(defun dwell--address (digits)
+  "Return the address, a signed one, that DIGITS stand for in hexadecimal."
+  (let ((address (string-to-number digits 16)))
+    (if (< address (ash 1 63)) address (- address (ash 1 64)))))
+
 (defun dwell--format-share (share)
   "Return SHARE in percent."
   (cond ((< 0 share 0.0005) "<0.1%")

@@ -9,6 +9,7 @@
 #include <linux/perf_event.h>
 #include <linux/ptrace.h>
 #include <linux/version.h>
+#include <asm/unistd.h>
 
 #include "dwell_abi.h"
 
@@ -36,6 +37,18 @@ static inline bool dwell_is_user_64(struct pt_regs *regs)
 	return user_64bit_mode(regs);
 }
 
+/* The number of the system call that the task made, -1 if it entered the kernel in another way. */
+static inline int dwell_system_call(const struct pt_regs *user)
+{
+	return user->orig_ax;
+}
+
+/* `syscall' leaves the address of its successor in rcx and the flags in r11. */
+static inline u64 dwell_entered_at(const struct pt_regs *user)
+{
+	return user->cx == user->ip && user->r11 == user->flags ? user->ip - 2 : user->ip;
+}
+
 /* The registers are in the order of enum perf_event_x86_regs. */
 static inline void dwell_copy_registers(__u64 *out, const struct pt_regs *regs)
 {
@@ -55,6 +68,16 @@ static inline bool dwell_is_user_64(const struct pt_regs *regs)
 	return user_mode(regs) && !compat_user_mode(regs);
 }
 
+static inline int dwell_system_call(const struct pt_regs *user)
+{
+	return user->syscallno;
+}
+
+static inline u64 dwell_entered_at(const struct pt_regs *user)
+{
+	return user->pc;
+}
+
 /* The registers are in the order of enum perf_event_arm_regs, without its last one, the pc. */
 static inline void dwell_copy_registers(__u64 *out, const struct pt_regs *regs)
 {
@@ -70,10 +93,33 @@ static inline bool dwell_is_user_64(const struct pt_regs *regs)
 	return false;
 }
 
+static inline int dwell_system_call(const struct pt_regs *user)
+{
+	return -1;
+}
+
+static inline u64 dwell_entered_at(const struct pt_regs *user)
+{
+	return 0;
+}
+
 static inline void dwell_copy_registers(__u64 *out, const struct pt_regs *regs)
 {
 }
 #endif
+
+/*
+ * The address of the user's instruction that entered the kernel with these registers, or 0: for
+ * 32-bit code, and for execve, whose registers belong to the program before.
+ */
+static inline u64 dwell_entered_from(struct pt_regs *user)
+{
+	int number = dwell_system_call(user);
+
+	if (!dwell_is_user_64(user) || number == __NR_execve || number == __NR_execveat)
+		return 0;
+	return dwell_entered_at(user);
+}
 
 /* Linux 6.13 added hrtimer_setup(), and 6.15 removed hrtimer_init(). */
 static inline void dwell_timer_setup(struct hrtimer *timer,

@@ -125,6 +125,7 @@ static void dwell_free_cpu(struct dwell_cpu *cpu)
 	memset(cpu->entries_done, 0, sizeof(cpu->entries_done));
 	memset(cpu->registers_done, 0, sizeof(cpu->registers_done));
 	cpu->kernel = 0;
+	cpu->charged = 0;
 	cpu->read_samples = 0;
 	cpu->read_entries = 0;
 }

@@ -4,7 +4,7 @@
  * the number of registers depends on the architecture.
  * core/collect/src/sys/kmod.rs mirrors it, and a test holds the two together. A change that an old
  * reader would misunderstand requires a new DWELL_ABI_VERSION: 2 has registers on arm64, 3 reports
- * events that were given up.
+ * events that were given up, 4 counts kernel time at the user's instruction.
  *
  * A reader uses it as follows: open, DWELL_CONFIGURE, DWELL_START; then, regularly, DWELL_FLUSH and
  * read until the chunk DWELL_CHUNK_FLUSHED; between flushes, read when poll reports data, since an
@@ -19,7 +19,7 @@
 
 #include "sample_table.h"
 
-#define DWELL_ABI_VERSION 3
+#define DWELL_ABI_VERSION 4
 #define DWELL_DEVICE_NAME "dwell"
 
 #define DWELL_APART_MAX 16
@@ -60,6 +60,12 @@ struct dwell_version {
 #define DWELL_EVENT_USER_ONLY 2
 /* Its samples carry registers and are passed to the reader one by one; only 64-bit user mode. */
 #define DWELL_EVENT_REGISTERS 4
+/*
+ * Its kernel samples are counted a second time, as samples of event DWELL_EVENT_ENTERED at the
+ * user's instruction that entered the kernel: a system call, an instruction that faulted, or one
+ * that was interrupted. Not those of kernel threads, of 32-bit code and of a task in execve.
+ */
+#define DWELL_EVENT_CHARGED 8
 
 /**
  * struct dwell_event - what to sample
@@ -80,7 +86,7 @@ struct dwell_event {
 /**
  * struct dwell_config - argument of DWELL_CONFIGURE
  * @version: DWELL_ABI_VERSION; another one is refused with EPROTO
- * @event_count: of @event; an entry's event is an index into it
+ * @event_count: of @event, at most DWELL_EVENT_ENTERED; an entry's event is an index into it
  * @bucket_bits: base-2 logarithm of the buckets of a table (one for each CPU and one to swap)
  * @overflow_entries: of each of a CPU's two overflow buffers
  * @register_samples: of each of a CPU's two buffers of samples with registers, may be 0
@@ -127,11 +133,13 @@ struct dwell_apart {
  * struct dwell_status - argument of DWELL_STATUS: what happened since DWELL_CONFIGURE
  * @cpu: the CPU, or DWELL_ALL_CPUS; set by the caller
  * @cpus: how many are being sampled
- * @interrupts: the sum of @idle, @nested, @table.samples, @register_samples, @register_lost
+ * @interrupts: the sum of @idle, @nested, @table.samples, @register_samples, @register_lost, less
+ *	@charged
  * @idle: samples in the idle task, which are counted only here
  * @nested: an NMI came while a sample was being counted, or the interrupt came without registers,
  *	so that its place is unknown; lost
  * @kernel: of @table.samples, those not in user mode
+ * @charged: of @table.samples, those of event DWELL_EVENT_ENTERED
  * @register_samples: samples with registers that were passed to the reader
  * @register_lost: samples with registers that found both buffers full or not 64-bit user code:
  *	the thread had entered the kernel meanwhile
@@ -149,6 +157,7 @@ struct dwell_status {
 	__u64 idle;
 	__u64 nested;
 	__u64 kernel;
+	__u64 charged;
 	__u64 register_samples;
 	__u64 register_lost;
 	__u64 throttled;

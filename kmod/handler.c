@@ -10,6 +10,7 @@
  */
 #include <linux/fs.h>
 #include <linux/sched.h>
+#include <linux/sched/task_stack.h>
 #include <linux/timekeeping.h>
 #include <asm/irq_regs.h>
 
@@ -54,6 +55,23 @@ static bool dwell_is_apart(u64 tag)
 	return false;
 }
 
+/*
+ * Counts a kernel sample a second time, at the instruction where the user's code entered the
+ * kernel. The reader finds out whether its address is mapped. Not inline and with a copy of the
+ * sample, so that samples in user mode do not pay for this.
+ */
+static noinline void dwell_charge_entered(struct dwell_cpu *cpu, struct dwell_sample sample)
+{
+	u64 pc = dwell_entered_from(task_pt_regs(current));
+
+	if (!pc)
+		return;
+	dwell_charge(&sample, pc);
+	cpu->charged++;
+	if (unlikely(dwell_table_add(&cpu->table, &sample)))
+		irq_work_queue(&cpu->wake);
+}
+
 static __always_inline void dwell_count_place(struct dwell_cpu *cpu, unsigned int index,
 					      struct pt_regs *regs)
 {
@@ -74,6 +92,8 @@ static __always_inline void dwell_count_place(struct dwell_cpu *cpu, unsigned in
 	if (!user_mode(regs)) {
 		sample.flags |= DWELL_SAMPLE_KERNEL;
 		cpu->kernel++;
+		if (mm && cpu->counter[index].flags & DWELL_EVENT_CHARGED)
+			dwell_charge_entered(cpu, sample);
 	}
 	if (unlikely(dwell_table_add(&cpu->table, &sample)))
 		irq_work_queue(&cpu->wake);

@@ -52,6 +52,8 @@
 #define DWELL_ADDRESS_MASK ((1ULL << DWELL_ADDRESS_BITS) - 1)
 #define DWELL_COUNT_MAX ((1ULL << DWELL_COUNT_BITS) - 1)
 #define DWELL_EVENTS_MAX 16
+/* In place of an event's index: a kernel sample, counted where the user entered the kernel. */
+#define DWELL_EVENT_ENTERED 15
 /* Set in the tag of every executable, so that no tag is a process id. */
 #define DWELL_TAG_EXECUTABLE (1ULL << (DWELL_TAG_BITS - 1))
 
@@ -101,7 +103,7 @@ struct dwell_bucket {
  * @start_code: mm->start_code; 0 without an executable
  * @end_code: mm->end_code
  * @pid: process (thread group) in the initial namespace
- * @event: which counter, below DWELL_EVENTS_MAX
+ * @event: which counter, below DWELL_EVENT_ENTERED, or that
  * @flags: DWELL_SAMPLE_…
  */
 struct dwell_sample {
@@ -113,6 +115,18 @@ struct dwell_sample {
 	__u16 event;
 	__u16 flags;
 };
+
+/**
+ * dwell_charge() - turns a kernel sample into one of the user's instruction that entered the kernel
+ * @sample: it
+ * @pc: the address of that instruction
+ */
+static __always_inline void dwell_charge(struct dwell_sample *sample, __u64 pc)
+{
+	sample->pc = pc;
+	sample->event = DWELL_EVENT_ENTERED;
+	sample->flags &= ~DWELL_SAMPLE_KERNEL;
+}
 
 /**
  * enum dwell_added - outcome of adding a sample

@@ -30,7 +30,8 @@ static enum cpuhp_state dwell_hotplug_state;
 static bool dwell_is_clock(const struct dwell_event *event)
 {
 	return event->type == PERF_TYPE_SOFTWARE && event->config == PERF_COUNT_SW_CPU_CLOCK &&
-	       (event->flags & ~DWELL_EVENT_USER_ONLY) == DWELL_EVENT_PINNED;
+	       (event->flags & ~(DWELL_EVENT_USER_ONLY | DWELL_EVENT_CHARGED)) ==
+		       DWELL_EVENT_PINNED;
 }
 
 /* Must run on the CPU of the clock, because the timer starts on the current CPU. */
@@ -239,7 +240,7 @@ static int dwell_check_config(const struct dwell_config *config)
 
 	if (config->version != DWELL_ABI_VERSION)
 		return -EPROTO;
-	if (!config->event_count || config->event_count > DWELL_EVENTS_MAX || config->reserved ||
+	if (!config->event_count || config->event_count > DWELL_EVENT_ENTERED || config->reserved ||
 	    config->bucket_bits < DWELL_BUCKET_BITS_MIN ||
 	    config->bucket_bits > DWELL_BUCKET_BITS_MAX ||
 	    config->overflow_entries < DWELL_OVERFLOW_MIN ||
@@ -249,7 +250,7 @@ static int dwell_check_config(const struct dwell_config *config)
 	for (index = 0; index < config->event_count; index++) {
 		const struct dwell_event *event = &config->event[index];
 
-		if (!dwell_is_valid_period(event->period, event->spread) || event->flags & ~7U)
+		if (!dwell_is_valid_period(event->period, event->spread) || event->flags & ~15U)
 			return -EINVAL;
 		if (!dwell_is_supported(event))
 			return -EOPNOTSUPP;
@@ -472,6 +473,7 @@ static void dwell_add_status(struct dwell_status *sum, struct dwell_cpu *cpu)
 
 	sum->cpus += cpu->sampled;
 	sum->kernel += READ_ONCE(cpu->kernel);
+	sum->charged += READ_ONCE(cpu->charged);
 	sum->register_samples += READ_ONCE(cpu->registers.taken);
 	sum->register_lost += READ_ONCE(cpu->registers.lost);
 	sum->read_samples += cpu->read_samples;

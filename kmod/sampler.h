@@ -116,6 +116,7 @@ struct dwell_event_time {
  * @busy: a sample is being counted, or buffers are being switched; an NMI must not touch them
  * @table: the table of counts
  * @kernel: counted samples that were not in user mode
+ * @charged: of these, the ones that were counted a second time as DWELL_EVENT_ENTERED
  * @registers: samples with registers
  * @counter: the counters, by event index
  * @clock: the event that needs no counter, if there is one
@@ -135,6 +136,7 @@ struct dwell_cpu {
 	u32 busy;
 	struct dwell_table table;
 	u64 kernel;
+	u64 charged;
 	struct dwell_registers registers;
 	struct dwell_counter counter[DWELL_EVENTS_MAX];
 	struct dwell_clock clock;

@@ -17,7 +17,10 @@ export declare class Dwell {
     selectedEpochs(selectors: Array<string>): Promise<string[]>;
     /** Ranks procedures, images, lines or applications by their samples, the most costly first. */
     top(request: TopRequest, cancel?: Cancel | undefined | null): Promise<Top>;
-    /** Returns the instructions of a procedure with their costs; `procedure` is `NAME` or `IMAGE:NAME`. */
+    /**
+     * Returns the instructions of a procedure with their costs; `procedure` is `NAME` or `IMAGE:NAME`. Here and in other
+     * answers, an address of kernel code is the negative number with the same 64 bits, because it exceeds 2^53.
+     */
     listing(epochs: Array<string>, procedure: string, cancel?: Cancel | undefined | null): Promise<Listing>;
     /** Returns the costs of the lines of the source file `path`. */
     fileCosts(epochs: Array<string>, path: string, cancel?: Cancel | undefined | null): Promise<FileCosts>;

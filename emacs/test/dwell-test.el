@@ -22,6 +22,11 @@
   (should (equal (mapcar (lambda (share) (substring-no-properties (dwell--bar share))) '(0 0.01 0.25 0.3 1))
                  '("▏   " "▏   " "█   " "█▎  " "████"))))
 
+(ert-deftest dwell-addresses-are-signed ()
+  (let ((digits '("1150" "7fffffffffff" "ffffffff81000010" "ffff800080010004")))
+    (should (equal '(#x1150 #x7fffffffffff -2130706416) (mapcar #'dwell--address (seq-take digits 3))))
+    (should (equal digits (mapcar (lambda (each) (dwell--hex (dwell--address each))) digits)))))
+
 (ert-deftest dwell-uris ()
   (let* ((directory (file-name-as-directory (make-temp-file "dwell ü" t)))
          (file (expand-file-name "a b%#ü.c" directory)))

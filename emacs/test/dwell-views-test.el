@@ -231,7 +231,7 @@
       (dwell-diff-visit))
     (dwell-test-in "*Dwell diff of a.out:old"
       (should (equal (car (dwell-test-lines))
-                     "No instructions of this procedure are known: kernel code, or a binary that is not here")))))
+                     "No instructions of this procedure are known: its binary is not here")))))
 
 (ert-deftest dwell-diff-of-instructions ()
   (dwell-test-with-costs

@@ -32,7 +32,10 @@ void bench_run(void);
 enum way { ALONE, TIMER_ONLY, UNREAD, MODULE, WAYS };
 static const char *const way_names[] = { "alone", "timer only", "no consumer", "module" };
 
-/* Cycles, if there is a PMU, whose counter follows QEMU's clock: one cycle is one ns. */
+/*
+ * Cycles, if there is a PMU, whose counter follows QEMU's clock: one cycle is one ns. As in dwell,
+ * kernel time is charged.
+ */
 static struct dwell_event event_sampled(void)
 {
 	struct dwell_event event = cpu_clock(HZ);
@@ -47,6 +50,7 @@ static struct dwell_event event_sampled(void)
 		event.config = attr.config;
 	}
 	event.spread = 0;
+	event.flags |= DWELL_EVENT_CHARGED;
 	return event;
 }
 

@@ -24,7 +24,7 @@ void test_gate(void)
 	struct dwell_config config = { .version = DWELL_ABI_VERSION + 1 };
 	struct dwell_version version = { 0 };
 	static char bytes[DWELL_READ_MIN];
-	int fd = open("/dev/dwell", O_RDWR), status = 0, error;
+	int fd = open("/dev/dwell", O_RDWR), status = 0, error, at;
 	pid_t child;
 
 	tap(fd >= 0, "root opens /dev/dwell");
@@ -37,10 +37,13 @@ void test_gate(void)
 	tap(configure_error(fd, &config) == EPROTO, "another version of the ABI is refused");
 	config.version = DWELL_ABI_VERSION;
 	tap(configure_error(fd, &config) == EINVAL, "a configuration without events is refused");
-	config.event_count = 1;
+	config.event_count = DWELL_EVENTS_MAX;
 	config.bucket_bits = DWELL_BUCKET_BITS;
 	config.overflow_entries = 64;
-	config.event[0] = cpu_clock(1000);
+	for (at = 0; at < DWELL_EVENTS_MAX; at++)
+		config.event[at] = cpu_clock(1000);
+	tap(configure_error(fd, &config) == EINVAL, "an event with the number of kernel time is refused");
+	config.event_count = 1;
 	config.event[0].spread = config.event[0].period;
 	tap(configure_error(fd, &config) == EINVAL, "a spread as large as the period is refused");
 	config.event[0] = (struct dwell_event){ .type = 0xffff, .config = 1, .period = 1000 };

@@ -59,6 +59,8 @@ struct dwell_status reader_status(const struct reader *reader, __u32 cpu);
 void reader_close(struct reader *reader);
 __u64 reader_count(const struct reader *reader, enum dwell_kind kind, __u64 first, __u64 last,
 		   __u32 pid);
+__u64 reader_charged(const struct reader *reader, __u64 offset, bool others);
+__u64 reader_in_kernel(const struct reader *reader);
 
 static inline __u64 entry_kind(const struct dwell_entry *entry)
 {
@@ -80,6 +82,11 @@ static inline __u64 entry_address(const struct dwell_entry *entry)
 	return entry->place >> 16;
 }
 
+static inline __u32 entry_event(const struct dwell_entry *entry)
+{
+	return entry->place >> DWELL_COUNT_BITS & (DWELL_EVENTS_MAX - 1);
+}
+
 static inline __u64 entry_count(const struct dwell_entry *entry)
 {
 	return entry->place & DWELL_COUNT_MAX;
@@ -96,6 +103,8 @@ void work_spin(double seconds);
 void work_magic(double seconds);
 /* Runs 32-bit code; x86 only. */
 void work_short(double seconds);
+/* Reads zeros by the system call whose time is charged to work_read_at. */
+void work_read(double seconds);
 void work_pause(double seconds);
 void work_wide(double seconds);
 int work_start(void (*work)(double seconds), double seconds, int cpu);
@@ -105,7 +114,7 @@ void work_hot_amount(__u64 rounds);
 void work_wide_amount(__u64 calls);
 void work_forks_amount(__u64 processes);
 extern const char work_spin_start[], work_spin_end[], work_magic_start[], work_magic_end[];
-extern const char work_short_start[], work_short_end[];
+extern const char work_short_start[], work_short_end[], work_read_at[];
 #define WORK_MAGIC 0x5ca1ab1e0ddba11ULL
 /*
  * Index of the sampled register that contains the magic value in that loop, and of the two that

@@ -199,3 +199,34 @@ __u64 reader_count(const struct reader *reader, enum dwell_kind kind, __u64 firs
 	}
 	return sum;
 }
+
+/* Samples of kernel time: those at an offset of the executable, or all others. */
+__u64 reader_charged(const struct reader *reader, __u64 offset, bool others)
+{
+	__u64 sum = 0;
+	size_t at;
+
+	for (at = 0; at < reader->seen_count; at++) {
+		const struct dwell_entry *entry = &reader->seen[at];
+		bool there = entry_kind(entry) == DWELL_EXECUTABLE && entry_address(entry) == offset;
+
+		if (entry_event(entry) == DWELL_EVENT_ENTERED && there != others)
+			sum += entry_count(entry);
+	}
+	return sum;
+}
+
+/* Samples in the kernel on behalf of an executable, not of a kernel thread. */
+__u64 reader_in_kernel(const struct reader *reader)
+{
+	__u64 sum = 0;
+	size_t at;
+
+	for (at = 0; at < reader->seen_count; at++) {
+		const struct dwell_entry *entry = &reader->seen[at];
+
+		if (entry_kind(entry) == DWELL_KERNEL && entry_tag(entry) & DWELL_TAG_EXECUTABLE)
+			sum += entry_count(entry);
+	}
+	return sum;
+}

@@ -272,6 +272,13 @@ static const char *keys(void)
 	other.pc = 0xffffffff81000000;
 	if (located_key(other) >> 62 != DWELL_KERNEL || (located_key(other) >> 22 & DWELL_TAG_MASK) != 1)
 		return "a kernel thread's sample does not name it";
+	other = in;
+	other.pc = 0xffffffff81000000;
+	other.flags = DWELL_SAMPLE_KERNEL;
+	dwell_charge(&other, in.pc);
+	if (located_key(other) != located_key(in) ||
+	    (dwell_locate(&other).place >> 12) != (904 << 4 | DWELL_EVENT_ENTERED))
+		return "kernel time is not at the instruction of the executable that entered the kernel";
 	return NULL;
 }
 

@@ -52,9 +52,10 @@ static void check_sums(const char *name, const struct reader *reader)
 	       name, status.interrupts, status.idle, status.nested, status.kernel, status.throttled,
 	       table->samples, table->found, table->evicted, table->lost, reader->entries);
 	tap(table->samples > 50, "%s: there are samples", name);
-	tap(status.interrupts == elsewhere + table->samples && by_cpu == status.interrupts,
-	    "%s: interrupts = idle + nested + counted (%llu, %llu, %llu)", name, status.interrupts,
-	    elsewhere, table->samples);
+	tap(status.interrupts == elsewhere + table->samples - status.charged &&
+		    by_cpu == status.interrupts,
+	    "%s: interrupts = idle + nested + counted (%llu, %llu, %llu less %llu)", name,
+	    status.interrupts, elsewhere, table->samples, status.charged);
 	tap(table->found + table->fresh + table->evicted + table->saturated == table->samples,
 	    "%s: samples = found + new + evicting + saturating", name);
 	tap(reader->samples + table->lost == table->samples && reader->samples == status.read_samples,
@@ -154,6 +155,31 @@ static void test_forks(void)
 	tap(ours * 10 > reader.samples, "forks: short processes share entries by executable (%llu of %llu samples)",
 	    ours, reader.samples);
 	tap(reader_count(&reader, DWELL_KERNEL, 0, DWELL_ADDRESS_MASK, 0) > 0, "forks: there are samples in the kernel");
+	reader_close(&reader);
+}
+
+static void test_charging(void)
+{
+	struct dwell_event event = main_event;
+	__u64 there, elsewhere, kernel;
+	struct reader reader;
+	int cpu;
+
+	event.flags |= DWELL_EVENT_CHARGED;
+	reader = begin(&event, 1, usual_shape);
+	for (cpu = 0; cpu < CPUS; cpu++)
+		work_start(work_read, 1.5, cpu);
+	reader_run(&reader, 1.5, 0.3);
+	finish("charging", &reader);
+	there = reader_charged(&reader, offset(work_read_at), false);
+	elsewhere = reader_charged(&reader, offset(work_read_at), true);
+	kernel = reader_in_kernel(&reader);
+	tap(there > 50 && there > elsewhere,
+	    "charging: kernel time is at the system call (%llu, elsewhere %llu)", there, elsewhere);
+	tap(there + elsewhere <= kernel && (there + elsewhere) * 20 > kernel * 19 &&
+		    there + elsewhere == reader_status(&reader, DWELL_ALL_CPUS).charged,
+	    "charging: kernel samples are counted a second time (%llu of %llu)",
+	    there + elsewhere, kernel);
 	reader_close(&reader);
 }
 
@@ -527,7 +553,7 @@ void tests_run(void)
 {
 	static const struct { const char *name; void (*run)(void); } all[] = {
 		{ "gate", test_gate }, { "spin", test_spin }, { "forks", test_forks },
-		{ "fast", test_fast },
+		{ "charging", test_charging }, { "fast", test_fast },
 		{ "small", test_small }, { "apart", test_apart }, { "registers", test_registers },
 		{ "period", test_period }, { "multiplexing", test_multiplexing },
 		{ "given_up", test_given_up },

@@ -6,6 +6,7 @@
  * below, jumps forward run on the right, loops on the left. An edge is as thick as it is frequent.
  */
 import type { CancellationToken } from 'vscode-languageserver';
+import { addressColumn, hex } from './address';
 import type { Listing, ListingInstruction } from './core';
 import { listingTitle } from './listingText';
 import type { Profile } from './profile';
@@ -172,7 +173,7 @@ function edgeSvg(edge: Edge, blocks: readonly Drawn[], x: number): string {
   const told = edgeText(edge);
   const width = (1 + 4 * edge.weight).toFixed(1);
   const bottom = from.top + from.height;
-  const title = `${from.address.toString(16)} → ${to.address.toString(16)}: ${told}`;
+  const title = `${hex(from.address)} → ${hex(to.address)}: ${told}`;
   return `<path class="edge" stroke-width="${width}" marker-end="url(#arrow)" d="${route(edge, bottom, to.top, x)}"><title>${title}</title></path>`;
 }
 
@@ -196,7 +197,7 @@ function blockSvg(block: Drawn, x: number): string {
     const mark = address === null ? '' : `data-address="${address}" `;
     return `<text ${mark}x="${x + padding}" y="${baseline(block, at + 1)}">${markup(text)}</text>`;
   });
-  const address = block.address.toString(16);
+  const address = hex(block.address);
   return [
     `<g class="block heat-${heat}" data-address="${block.address}" tabindex="0" role="button" aria-label="${markup(`block ${address}: ${block.head}`)}">`,
     `<rect x="${x}" y="${block.top}" width="${blockWidth}" height="${block.height}"/>`,
@@ -217,7 +218,7 @@ function instructionLine(instruction: ListingInstruction): string {
   const causes = stalls.filter(({ share_max: share }) => share >= 0.5 * (stalls[0]?.share_max ?? 0)).map(({ label }) => label);
   const why = causes.length === 0 ? '' : `  ${eitherCause(causes)}`;
   const text = instruction.text.length > 40 ? `${instruction.text.slice(0, 39)}…` : instruction.text;
-  return `${instruction.address.toString(16).padEnd(10)}${text.padEnd(41)}${cost.padStart(9)}${why}`.slice(0, textWidth);
+  return `${addressColumn(instruction.address)}${text.padEnd(41)}${cost.padStart(9)}${why}`.slice(0, textWidth);
 }
 
 function markup(text: string): string {

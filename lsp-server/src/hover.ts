@@ -3,6 +3,7 @@
  * its instructions with bubbles and culprits as ranges, its inlined copies apart; links to culprits, listings and the legend.
  */
 import { MarkupKind, type Hover } from 'vscode-languageserver';
+import { addressColumn, hex } from './address';
 import { markdown, plainText, type Link, type Markup } from './markup';
 import { culpritsOf, lineCosts, placeOf } from './fileCosts';
 import { pathOf } from './fileUri';
@@ -202,7 +203,7 @@ function instructionLines(instruction: LineInstruction): string[] {
   const waits = (['static', 'dynamic'] as const).flatMap((kind) => stallLine(stalls.filter((stall) => stall.kind === kind && isBubble(stall)), address));
   const cycles = samples < 0.5 ? '·' : cyclesColumn(actual, least);
   const fitted = text.length > textWidth ? `${text.slice(0, textWidth - 1)}…` : text;
-  const line = `${address.toString(16).padEnd(10)}${fitted.padEnd(textWidth)}${(samples < 0.5 ? '' : count(samples)).padStart(9)}${cycles.padStart(9)}`;
+  const line = `${addressColumn(address)}${fitted.padEnd(textWidth)}${(samples < 0.5 ? '' : count(samples)).padStart(9)}${cycles.padStart(9)}`;
   return [...waits, line.trimEnd()];
 }
 
@@ -214,10 +215,10 @@ function stallLine(stalls: readonly LineStall[], own: number): string[] {
   const [from = ''] = stalls.map(({ sources }) => sourcesText(sources)).filter((words) => words !== '');
   const culprits = new Set(stalls.flatMap(({ culpritAddress: at, culpritText }) => {
     if (at === null) return [];
-    return [at === own ? 'itself' : `${at.toString(16)} ${culpritText ?? ''}`.trimEnd()];
+    return [at === own ? 'itself' : `${hex(at)} ${culpritText ?? ''}`.trimEnd()];
   }));
   const by = culprits.size === 0 ? '' : `← ${[...culprits].join(', ')}`;
-  return [['         ', bubble(together, 12), stallAmount(together), causes, from, by].filter((part) => part !== '').join(' ')];
+  return [[' '.repeat(addressColumn(own).length - 1), bubble(together, 12), stallAmount(together), causes, from, by].filter((part) => part !== '').join(' ')];
 }
 
 /** The lines to blame, each with what it is blamed for, since a code block holds no links. */

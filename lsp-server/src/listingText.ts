@@ -3,6 +3,7 @@
  * bubbles above the stalled ones; on top the procedure's summary (Figure 4). Where the scale is not absolute, shares of the procedure's
  * time, ratios and bounds stand for executions and CPI. Each line of text knows the address, the source line and the culprits it is about.
  */
+import { addressColumn, addressOf, hex } from './address';
 import type { Listing, ListingInstruction, ListingStall, Summary } from './core';
 import { asOne, bubble, cyclesColumn, isBubble, scaleText, stallAmount, type Stall } from './scale';
 import { summaryText } from './summary';
@@ -27,7 +28,6 @@ export interface TextLine {
 
 type Block = Listing['blocks'][number];
 
-const addressWidth = 10;
 const samplesWidth = 10;
 const shareWidth = 8;
 const cpiWidth = 9;
@@ -127,14 +127,14 @@ function sourceLine(listing: Listing, { file, line }: ListingInstruction): TextL
 }
 
 /** What may have held the instruction up and for how long: static causes first; a letter is explained once. */
-function bubbles(instruction: ListingInstruction, legend: Set<string>, { absolute }: Table): TextLine[] {
+function bubbles(instruction: ListingInstruction, legend: Set<string>, { indent, absolute }: Table): TextLine[] {
   return (['static', 'dynamic'] as const).flatMap((kind) => {
     const stalls = instruction.stalls.filter((stall) => stall.kind === kind);
     const together = asOne(stalls.map((stall) => stallOf(stall, absolute)));
     if (stalls.length === 0 || !isBubble(together)) return [];
     const text = `${stalls.map(({ letter }) => letter).join('')} ${bubble(together, 24)} ${stallAmount(together)}${origin(stalls)}${explain(stalls, legend)}`;
     const culprits = culpritsOf(stalls);
-    return [{ ...plain(' '.repeat(addressWidth) + text), file: instruction.file, line: instruction.line, culprits }];
+    return [{ ...plain(' '.repeat(indent) + text), file: instruction.file, line: instruction.line, culprits }];
   });
 }
 
@@ -144,11 +144,11 @@ function stallOf({ kind, cycles_min: cyclesMin, cycles_max: most, share_min: sha
 }
 
 /** Why the instruction entered the kernel, and for how long: samples are counted; without a scale cycles are not known. */
-function kernelTime({ kernel, file, line }: ListingInstruction, { all }: Table): TextLine[] {
+function kernelTime({ kernel, file, line }: ListingInstruction, { indent, all }: Table): TextLine[] {
   if (kernel === null || (kernel.cycles === null ? kernel.samples < 0.5 : kernel.cycles < 0.05)) return [];
   const cycles = kernel.cycles === null ? '' : `${kernel.cycles < 9.95 ? kernel.cycles.toFixed(1) : quantity(kernel.cycles)} cy `;
   const share = kernel.cycles === null ? `, as much as ${percent(kernel.samples / all)} of the procedure` : '';
-  return [{ ...plain(`${' '.repeat(addressWidth)}${kernel.letter} ${cycles}in the kernel, ${count(kernel.samples)} samples${share}   (${kernel.label})`), file, line }];
+  return [{ ...plain(`${' '.repeat(indent)}${kernel.letter} ${cycles}in the kernel, ${count(kernel.samples)} samples${share}   (${kernel.label})`), file, line }];
 }
 
 /** Where the data of the longest data miss may have come from. */
@@ -169,6 +169,8 @@ function culpritsOf(stalls: readonly ListingStall[]): number[] {
 
 /** What the columns are of. */
 interface Table {
+  /** Of the column of addresses. */
+  indent: number;
   /** Of the column of instructions. */
   width: number;
   absolute: boolean;
@@ -178,7 +180,8 @@ interface Table {
 
 function tableOf({ instructions, scale }: Listing): Table {
   const all = instructions.reduce((sum, { head_samples: samples }) => sum + samples, 0);
-  return { width: columnWidth(instructions), absolute: scale.kind === 'absolute', all: Math.max(1, all) };
+  const indent = addressColumn(instructions.at(-1)?.address ?? 0).length;
+  return { indent, width: columnWidth(instructions), absolute: scale.kind === 'absolute', all: Math.max(1, all) };
 }
 
 function tableHead(table: Table): string {
@@ -192,24 +195,24 @@ function instructionLine(instruction: ListingInstruction, table: Table): TextLin
   const culprits = culpritsOf(instruction.stalls);
   // Issued or retired together with its predecessor (the paper's "(dual issue)"), or too short to be seen.
   const cost = samples === 0 ? '·' : cyclesColumn(instruction.cpi, instruction.executions_relative === null ? null : instruction.cpi_min);
-  const culprit = culprits.map((address) => address.toString(16)).join(' ');
+  const culprit = culprits.map(hex).join(' ');
   const share = samples === 0 ? '' : percent(instruction.head_samples / table.all);
-  const text = columns({ address: address.toString(16), instruction: instruction.text, samples: samples === 0 ? '' : count(samples), share, cost, culprit }, table);
+  const text = columns({ address: hex(address), instruction: instruction.text, samples: samples === 0 ? '' : count(samples), share, cost, culprit }, table);
   return { text, address, file, line, culprits, target: targetOf(instruction.text), operands: instruction.operands };
 }
 
 /** What a direct branch or call goes to: the only operand, an address (`jne 0x1150`, `call 4011a0`, `bne t4, 0x9810`). */
 function targetOf(text: string): number | null {
   const [, address] = /^(?:j|call|loop|b|cb|tb|xbegin)[a-z.]*\s+(?:[^[\]]*,\s*)?(?:0x)?([0-9a-f]{2,16})(?:\s|$)/.exec(text) ?? [];
-  return address === undefined ? null : parseInt(address, 16);
+  return address === undefined ? null : addressOf(address);
 }
 
 type Columns = Record<'address' | 'instruction' | 'samples' | 'share' | 'cost' | 'culprit', string>;
 
 /** The share of the procedure's time has a column where the scale is not absolute, since there is no CPI then. */
-function columns({ address, instruction, samples, share, cost, culprit }: Columns, { width, absolute }: Table): string {
+function columns({ address, instruction, samples, share, cost, culprit }: Columns, { indent, width, absolute }: Table): string {
   const fitted = instruction.length > width ? `${instruction.slice(0, width - 1)}…` : instruction;
-  const left = `${address.padEnd(addressWidth)}${fitted.padEnd(width)}`;
+  const left = `${address.padEnd(indent)}${fitted.padEnd(width)}`;
   const part = absolute ? '' : share.padStart(shareWidth);
   return `${left}${samples.padStart(samplesWidth)}${part}${cost.padStart(cpiWidth)}  ${culprit}`.trimEnd();
 }

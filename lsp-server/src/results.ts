@@ -9,6 +9,8 @@ import * as z from 'zod/v4';
 const share = (what: string): z.ZodNumber => z.number().describe(`${what}, 0 to 1`);
 const count = z.number();
 const countOrNull = z.number().nullable();
+const address = z.number().describe('signed: that of kernel code is negative');
+const addressOrNull = address.nullable();
 const text = z.string();
 const textOrNull = z.string().nullable();
 const texts = z.array(z.string());
@@ -92,8 +94,8 @@ export type HotProceduresResult = z.infer<typeof HotProceduresResult>;
 
 export const ListingLine = z
   .object({
-    address: countOrNull,
-    target: countOrNull.describe('address that a direct branch or call goes to'),
+    address: addressOrNull,
+    target: addressOrNull.describe('address that a direct branch or call goes to'),
     source: place.nullable(),
     culpritLines: z.array(count),
     operands: z.array(z.object({ text, lines: z.array(count) })).describe('registers that the line names and reads, with the lines of the instructions that may have written them last'),
@@ -105,7 +107,7 @@ export const ListingResult = z.object({
   text: text.describe('the summary (Figure 4), then the instructions'),
   lines: z.array(ListingLine),
   folds: z.array(z.object({ start: count, end: count, kind: z.enum(['summary', 'block']) })),
-  listing: z.custom<object>().describe('`dwell annotate --json`'),
+  listing: z.custom<object>().describe('`dwell annotate --json`, its addresses signed'),
 });
 export type ListingResult = z.infer<typeof ListingResult>;
 
@@ -164,12 +166,12 @@ export const LineStall = z
     shareMin: share("part of the instruction's time"), shareMax: share("part of the instruction's time"),
     sources: z.array(DataSource).describe('of a data cache miss: the levels of the memory that alone can explain cyclesMax, nearest first'),
     levels: texts.describe('of a data cache miss: all levels that the interval allows: `L2`, `LLC`, `DRAM`'),
-    culpritAddress: countOrNull, culpritText: textOrNull, uri, line,
+    culpritAddress: addressOrNull, culpritText: textOrNull, uri, line,
   })
   .describe('Stalls of one instruction and kind are alternatives: they do not add up');
 export type LineStall = z.infer<typeof LineStall>;
 export const LineInstruction = z.object({
-  address: count, text, samples: count, executions: executions.executions, executionsRelative, ...cpi, confidence, stalls: z.array(LineStall),
+  address, text, samples: count, executions: executions.executions, executionsRelative, ...cpi, confidence, stalls: z.array(LineStall),
 });
 export type LineInstruction = z.infer<typeof LineInstruction>;
 export const LineCaller = z.object({ function: textOrNull, uri, line });
@@ -230,7 +232,7 @@ export const DiffProcedure = z.intersection(DiffChange, z.object({ id: text, nam
 export type DiffProcedure = z.infer<typeof DiffProcedure>;
 export const DiffLine = z.intersection(DiffChange, z.object({ file: text, uri, lineBefore: line, lineAfter: line }));
 export type DiffLine = z.infer<typeof DiffLine>;
-export const DiffPlace = z.object({ address: count, text, uri, line });
+export const DiffPlace = z.object({ address, text, uri, line });
 export type DiffPlace = z.infer<typeof DiffPlace>;
 export const DiffInstruction = z.intersection(
   DiffChange,
@@ -266,17 +268,17 @@ export type StatsRow = z.infer<typeof StatsRow>;
 export const StatsResult = z.object({ event: text, sets: z.array(StatsSet), total: count, rows: z.array(StatsRow), omittedRows: count, notes });
 export type StatsResult = z.infer<typeof StatsResult>;
 
-export const CfgLine = z.object({ address: countOrNull, text });
+export const CfgLine = z.object({ address: addressOrNull, text });
 export type CfgLine = z.infer<typeof CfgLine>;
 export const CfgSuccessor = z.object({
-  to: count, executions: countOrNull.describe('null unless the scale is absolute'), part: countOrNull.describe("part of the block's executions"),
+  to: address, executions: countOrNull.describe('null unless the scale is absolute'), part: countOrNull.describe("part of the block's executions"),
   falls: z.boolean().describe('right into the next block'),
 });
 export type CfgSuccessor = z.infer<typeof CfgSuccessor>;
 export const CfgBox = z.object({ x: count, y: count, width: count, height: count }).describe('Where a block stands in the picture');
 export type CfgBox = z.infer<typeof CfgBox>;
 export const CfgBlock = z.object({
-  address: count,
+  address,
   head: text.describe('share, executions and CPI or, without a scale, ratios and bounds'),
   share: share("part of the procedure's time"),
   lines: z.array(CfgLine).describe('the instructions as drawn, the last without an address where there are more'),

@@ -220,6 +220,22 @@ export function listing(): Listing {
   };
 }
 
+/** The same in a kernel, at ffffffff81009810. */
+export function kernelListing(): Listing {
+  const known = listing();
+  const text = -0x7f000000;
+  return {
+    ...known,
+    blocks: known.blocks.map((block) => ({ ...block, address: text + block.address, successors: block.successors.map((edge) => ({ ...edge, to: text + edge.to })) })),
+    instructions: known.instructions.map((instruction) => ({
+      ...instruction,
+      address: text + instruction.address,
+      text: instruction.text.replace('0x9810', '0xffffffff81009810'),
+      stalls: instruction.stalls.map((stall) => ({ ...stall, culprit_address: stall.culprit_address && text + stall.culprit_address })),
+    })),
+  };
+}
+
 function epoch(id: string, name: string | null, host = 'here'): EpochList['epochs'][number] {
   return { id, name, start: '2026-11-20T10:00:00Z', end: '2026-11-20T10:01:00Z', host, cpu: 'Alpha 21164', backend: 'perf', scope: './copy', events: {}, notes: [] };
 }

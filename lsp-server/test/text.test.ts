@@ -1,13 +1,15 @@
 /** The words: numbers, labels, listings. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { addressColumn, addressOf, hex } from '../src/address';
+import { drawCfg } from '../src/cfg';
 import { listingText } from '../src/listingText';
 import { render } from '../src/listing';
 import {
   count, cpi, cyclesRange, duration, eitherCause, hintLengthMax, lensTitle, lineEnd, percent, quantity, shortLabel, shortShare, sourcesText, type Cost,
 } from '../src/text';
 import { markdown } from '../src/markup';
-import { listing, unscaledListing } from './fake';
+import { kernelListing, listing, unscaledListing } from './fake';
 
 test('numbers are short', () => {
   assert.deepEqual([0, 0.0004, 0.0005, 0.123, 0.9994, 0.9996, 1].map(percent), ['0.0%', '<0.1%', '0.1%', '12.3%', '99.9%', '100%', '100%']);
@@ -157,4 +159,35 @@ test('each line of a listing has a type', () => {
   assert.deepEqual(lines[11], { address: null, target: null, source: { uri: 'file:///src/copy.c', line: 3 }, culpritLines: [], operands: [] });
   assert.deepEqual(lines[13]?.culpritLines, [9]);
   assert.deepEqual(lines[14]?.culpritLines, [9]);
+});
+
+test('addresses of kernel code are exact', () => {
+  const kernel = ['ffffffff81000010', 'ffff800080010004', 'fff0000080000004'];
+  assert.deepEqual(['0', '1150', '7fffffffffff', ...kernel].map((digits) => hex(addressOf(digits))), ['0', '1150', '7fffffffffff', ...kernel]);
+  assert.deepEqual(JSON.parse(JSON.stringify(kernel.map(addressOf))), kernel.map(addressOf));
+  assert.equal(hex(addressOf('ffffffff81000010') + 1), 'ffffffff81000011');
+  assert.deepEqual([addressOf('1150'), addressOf('ffffffff81000010')].map(addressColumn), ['1150      ', 'ffffffff81000010  ']);
+});
+
+test('a listing of kernel code leads to the same lines', () => {
+  const { text, lines } = render(kernelListing());
+  assert.deepEqual(text.split('\n').slice(5), [
+    'Address           Instruction                   Samples      CPI  Culprit',
+    '',
+    '*** best case 2.5/4 = 0.62 CPI, actual 43.1/4 = 10.77 CPI, executed 96 M times (high confidence)',
+    '  copy.c:3  for (i = 0; i < n; i++)',
+    'ffffffff81009810  ldq t4, 0(t1)                   3,126    2.0cy',
+    'ffffffff81009814  addq t0, 0x4, t0                             ·',
+    '  copy.c:4  c[i] = a[i];',
+    '                  s • 1.0cy   (s = slotting)',
+    '                  dw ••••••••• 18.0cy from memory (18.0% of executions)   (d = D-cache miss, w = write buffer full)',
+    'ffffffff81009828  stq t4, 0(t2)                  27,766   18.0cy  ffffffff81009810',
+    'ffffffff8100982c  bne t4, 0xffffffff81009810      1,586',
+    '',
+  ]);
+  assert.deepEqual([13, 14].map((line) => lines[line]?.culpritLines), [[9], [9]]);
+  assert.equal(lines[15]?.target, lines[9]?.address);
+  const { svg, blocks } = drawCfg(kernelListing());
+  assert.deepEqual(blocks[0]?.successors.map(({ to }) => hex(to)), ['ffffffff81009810']);
+  assert.ok(svg.includes('<title>ffffffff81009810 → ffffffff81009810: 100% of the times</title>') && svg.includes('>ffffffff81009810  ldq t4'), svg);
 });

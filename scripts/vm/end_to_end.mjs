@@ -87,7 +87,8 @@ function counts(text, name) {
   const wanted = Math.round(Number(worked[1]) * RATE_HZ);
   const directions = (way) => sum(rows.filter(({ image }) => basename(image) === 'init').flatMap(({ samples }) => [samples[`branch-${way}`] ?? 0, samples[`branch-ahead-${way}`] ?? 0]));
   const [taken, fallen] = [directions('taken'), directions('not-taken')];
-  return { backend: epoch.backend, ...epoch.events[CLOCK], byImage, shown: sum(Object.values(byImage)), ofWork, wanted, taken, fallen };
+  const charged = sum(rows.map(({ samples }) => samples['kernel-time'] ?? 0));
+  return { backend: epoch.backend, ...epoch.events[CLOCK], byImage, charged, shown: sum(Object.values(byImage)), ofWork, wanted, taken, fallen };
 }
 
 /**
@@ -100,14 +101,16 @@ const NEAR_BY_RINGS = 1.2;
 const near = (a, b, factor) => a <= b * factor && b <= a * factor;
 
 function checkCounts(name, backend, epoch) {
-  const { samples, lost, unknown, shown, byImage, ofWork, wanted, taken, fallen, running_share: running } = epoch;
+  const { samples, lost, unknown, shown, byImage, charged, ofWork, wanted, taken, fallen, running_share: running } = epoch;
   const spun = byImage.init ?? 0;
+  const kernel = byImage['[kernel.kallsyms]'] ?? 0;
   return [
     [`${name}: ${backend} sampled, and lost nothing (${lost} of ${samples})`, epoch.backend === backend && lost === 0],
     [`${name}: the timer ran all the time (${running} of it)`, running > 0.98],
     [`${name}: every sample is shown with its image (${shown} and ${unknown} unknown of ${samples})`, shown + unknown === samples && unknown * 100 <= samples],
     [`${name}: the work's instructions have their samples (${spun}, at least ${SPIN_SAMPLES})`, spun >= SPIN_SAMPLES * 0.97],
     [`${name}: the work has a sample for each period of its CPU time (${ofWork} of ${wanted})`, near(ofWork, wanted, backend === 'perf' ? NEAR_BY_RINGS : NEAR)],
+    [`${name}: kernel time is charged to the user's instructions (${charged} of ${kernel})`, charged > 100 && charged <= kernel],
     [`${name}: registers tell that the work's loop goes on (${taken} times, ${fallen} not)`, taken >= DIRECTIONS && taken > 20 * fallen],
   ];
 }

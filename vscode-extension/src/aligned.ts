@@ -1,7 +1,7 @@
 // Two listings as texts that a diff aligns as the core did: what is one instruction on both sides is one equal line,
 // found by its number. Pure; no VS Code.
 import type { DiffInstruction } from '@dwell/lsp-server/protocol';
-import { count, cpi } from './format';
+import { count, cpi, hex } from './format';
 
 type Side = 'before' | 'after';
 
@@ -24,7 +24,8 @@ export function costLabel(row: DiffInstruction, side: Side): string {
   const before = side === 'before';
   const samples = before ? row.samplesBefore : row.samplesAfter;
   const cost = before ? row.cpiBefore : row.cpiAfter;
-  const address = row[side]?.address.toString(16) ?? '';
+  const place = row[side];
+  const address = place === null ? '' : hex(place.address);
   const parts = [address, samples < 0.5 ? '·' : `${count(samples)} samples`, ...(cost === null || samples < 0.5 ? [] : [`${cpi(cost)}cy`])];
   return [...parts, ...(!before && row.significant ? [row.label] : [])].join('  ');
 }

@@ -10,6 +10,11 @@ export function percent(share: number): string {
   return `${(Math.round(1000 * share) / 10 || 0).toFixed(1)}%`; // No negative zero.
 }
 
+/** `ffffffff81000010`: an address as disassemblers write it. The protocol's addresses are signed. */
+export function hex(address: number): string {
+  return BigInt.asUintN(64, BigInt(address)).toString(16);
+}
+
 /** `12,345`. */
 export function count(value: number): string {
   return Math.round(value).toLocaleString('en-US');

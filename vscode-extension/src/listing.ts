@@ -5,6 +5,7 @@ import * as vscode from 'vscode';
 import type { ListingLine, ListingResult } from '@dwell/lsp-server/protocol';
 import type { Client } from './client';
 import type { Dwell } from './dwell';
+import { hex } from './format';
 
 const scheme = 'dwell';
 /** Longer names would push the other tabs away. */
@@ -76,7 +77,7 @@ class Listings implements vscode.TextDocumentContentProvider, vscode.DefinitionP
       if (end >= document.lineCount) return [];
       const range = new vscode.Range(start, 0, end, document.lineAt(end).text.length);
       const address = listing?.lines.slice(start, end + 1).find((line) => line.address !== null)?.address;
-      const name = kind === 'summary' ? 'Summary' : `Block ${address?.toString(16) ?? ''}`;
+      const name = kind === 'summary' ? 'Summary' : `Block ${typeof address === 'number' ? hex(address) : ''}`;
       const symbol = kind === 'summary' ? vscode.SymbolKind.Object : vscode.SymbolKind.Array;
       const detail = document.lineAt(start).text.replace(/^\*+ /, '');
       return [new vscode.DocumentSymbol(name, detail, symbol, range, document.lineAt(start).range)];
@@ -93,12 +94,12 @@ class Listings implements vscode.TextDocumentContentProvider, vscode.DefinitionP
   private target(document: vscode.TextDocument, position: vscode.Position, { target }: ListingLine): vscode.Location | undefined {
     if (target === null) return undefined;
     const word = document.getText(document.getWordRangeAtPosition(position, /[0-9a-zA-Z_]+/));
-    const isOperand = parseInt(word.replace(/^0x/, ''), 16) === target;
+    const isOperand = word.replace(/^0x/, '') === hex(target);
     const here = this.lineOfAddress(document, target);
     if (here !== undefined) return new vscode.Location(document.uri, new vscode.Position(here, 0));
     const image = (this.open.get(document.uri.toString())?.listing as { image?: { build_id?: string } } | undefined)?.image?.build_id;
     if (!isOperand || image === undefined) return undefined;
-    return new vscode.Location(uriOf(`${image}:0x${target.toString(16)}`), new vscode.Position(0, 0));
+    return new vscode.Location(uriOf(`${image}:0x${hex(target)}`), new vscode.Position(0, 0));
   }
 
   /** Who may have written the register under the cursor last. */

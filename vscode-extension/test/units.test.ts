@@ -127,6 +127,7 @@ test('two listings are aligned by line as the core aligned them', () => {
   const [row] = rows;
   assert.ok(row);
   assert.equal(costLabel(row, 'before'), '1  5 samples');
+  assert.equal(costLabel({ ...row, before: place(-0x7efffff0, 'nop') }, 'before'), 'ffffffff81000010  5 samples', 'kernel code');
   assert.equal(costLabel({ ...row, significant: true, label: '+3% · slower' }, 'after'), '65  1,234 samples  2.5cy  +3% · slower');
 });
 

@@ -449,13 +449,12 @@ static __always_inline __u64 entered_from(struct task_struct *task)
 static __attribute__((noinline)) int charge_entered(struct dwell_head *head, __u32 side,
 						    struct dwell_sample *sample)
 {
+	__u64 pc = entered_from(bpf_get_current_task_btf());
 	struct dwell_entry located;
 
-	sample->pc = entered_from(bpf_get_current_task_btf());
-	if (!sample->pc)
+	if (!pc)
 		return 0;
-	sample->event = DWELL_EVENT_ENTERED;
-	sample->flags &= ~DWELL_SAMPLE_KERNEL;
+	dwell_charge(sample, pc);
 	located = dwell_locate(sample);
 	wait(head, side, &located);
 	return 0;

@@ -9,8 +9,6 @@
 #define DWELL_APART_MAX 16
 /* The number of events, which is the number of programs. */
 #define DWELL_BPF_EVENTS 8
-/* In place of an event's index: a kernel sample, counted where the user's code entered the kernel. */
-#define DWELL_EVENT_ENTERED 15
 /* The number of entries that wait and are then put into the table together. */
 #define DWELL_WAITING 32
 

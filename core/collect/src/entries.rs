@@ -75,8 +75,8 @@ const ADDRESS_BITS: u32 = 48;
 /// A bit that is set in the tag of every executable.
 const TAG_EXECUTABLE: u64 = 1 << (TAG_BITS - 1);
 /// The value of the event's field for a kernel sample that is counted where user code entered the kernel
-/// (DWELL_EVENT_ENTERED in core/collect/bpf/collect.bpf.h). No backend with tables samples so many events.
-const EVENT_ENTERED: u8 = 15;
+/// (DWELL_EVENT_ENTERED in kmod/sample_table.h). No backend with tables samples so many events.
+pub const EVENT_ENTERED: u8 = 15;
 const KIND_PROCESS: u64 = 1;
 const KIND_EXECUTABLE: u64 = 2;
 const KIND_KERNEL: u64 = 3;

@@ -1,9 +1,10 @@
 //! Dwell's answers for Node: threads, errors and conversion around `dwell_query`; the data stays in Rust.
 //!
-//! Enters: calls from JavaScript. Leaves: promises of answers, whose fields are those of the command line's JSON, or of an
-//! error whose `code` is that of `QueryError`. Never here: a judgement about profiles, work on Node's main thread, a panic
+//! Enters: calls from JavaScript. Leaves: promises of answers, whose fields are those of the command line's JSON with signed
+//! addresses (`json`), or of an error whose `code` is that of `QueryError`. Never here: a judgement about profiles, work on Node's main thread, a panic
 //! that leaves a thread.
 
+mod json;
 mod requests;
 mod task;
 mod watch;
@@ -77,7 +78,8 @@ impl Dwell {
         Ok(self.ask(cancel, move |query, cancel| query.top(&request, cancel)))
     }
 
-    /// Returns the instructions of a procedure with their costs; `procedure` is `NAME` or `IMAGE:NAME`.
+    /// Returns the instructions of a procedure with their costs; `procedure` is `NAME` or `IMAGE:NAME`. Here and in other
+    /// answers, an address of kernel code is the negative number with the same 64 bits, because it exceeds 2^53.
     #[napi(ts_return_type = "Promise<Listing>")]
     pub fn listing(&self, epochs: Vec<String>, procedure: String, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
         self.ask(cancel, move |query, cancel| query.listing(&epochs, &procedure, cancel))

@@ -91,7 +91,6 @@ pub struct StatsRequest {
 /// Converts the options of a database.
 pub fn options(options: OpenOptions) -> Options {
     let mut all = Options::for_database(options.database);
-    all.kernel_text = false; // JavaScript's numbers cannot represent its addresses exactly.
     all.debug_dirs.extend(options.debug_dirs.unwrap_or_default().into_iter().map(PathBuf::from));
     let pairs = options.source_map.unwrap_or_default();
     all.source_map = pairs.into_iter().filter_map(|p| Some((p.first()?.into(), p.get(1)?.into()))).collect();

@@ -16,6 +16,8 @@ use napi::{
 };
 use serde::Serialize;
 
+use crate::json;
+
 /// Computes an answer as JSON.
 type Question = Box<dyn FnOnce(&Query, &Cancel) -> Result<String, Failure> + Send>;
 
@@ -33,10 +35,7 @@ impl Ask {
         cancel: Cancel,
         question: impl FnOnce(&Query, &Cancel) -> Result<A, QueryError> + Send + 'static,
     ) -> Self {
-        let question = |query: &Query, cancel: &Cancel| {
-            let answer = question(query, cancel)?;
-            Ok(serde_json::to_string(&answer).expect("keys of answers are texts and numbers"))
-        };
+        let question = |query: &Query, cancel: &Cancel| Ok(json::to_string(&question(query, cancel)?));
         Ask { query: query.clone(), cancel, question: Some(Box::new(question)) }
     }
 }

@@ -40,8 +40,6 @@ pub struct Options {
     /// Pairs of a source folder, as the debug information spells it, and the folder where these sources are now. The first
     /// pair that matches is used.
     pub source_map: Vec<(PathBuf, PathBuf)>,
-    /// Whether to look for the kernel's text. Its addresses are above 2^53, which numbers in JavaScript cannot represent.
-    pub kernel_text: bool,
 }
 
 impl Options {
@@ -49,7 +47,7 @@ impl Options {
     /// import` stores what it fetched.
     pub fn for_database(path: impl Into<PathBuf>) -> Self {
         let debug_dirs = std::iter::once("/usr/lib/debug".into()).chain(fetched_dir()).collect();
-        Options { database: path.into(), debug_dirs, source_map: Vec::new(), kernel_text: true }
+        Options { database: path.into(), debug_dirs, source_map: Vec::new() }
     }
 }
 
@@ -136,7 +134,7 @@ impl Query {
     pub fn open(options: Options) -> Result<Self, QueryError> {
         let database = Database::open(&options.database)?;
         Ok(Query {
-            store: ImageStore::new(options.debug_dirs, database.clone(), options.kernel_text),
+            store: ImageStore::new(options.debug_dirs, database.clone()),
             sources: SourceMap::new(options.source_map),
             database,
             views: Mutex::default(),

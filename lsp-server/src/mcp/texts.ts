@@ -2,6 +2,7 @@
  * The tools' answers as text, which is what most assistants read. Every number has its unit, causes that overlap are ranges, uncertain
  * values are marked, and losses are reported.
  */
+import { hex } from '../address';
 import type { Listing } from '../core';
 import { listingText } from '../listingText';
 import { count, cpi, cyclesEach, cyclesRange, duration, entriesText, fileName, percent, quantity, shortCycles } from '../text';
@@ -147,7 +148,7 @@ function placeText(before: number | null, after: number | null): string {
 }
 
 function instructionText({ kind, before, after, ...change }: DiffAnswer['instructions'][number]): string {
-  const side = (at: typeof before): string => (at === null ? '-' : `${at.address.toString(16)} ${at.text}${at.file === null ? '' : ` (${fileName(at.file)}:${at.line ?? '?'})`}`);
+  const side = (at: typeof before): string => (at === null ? '-' : `${hex(at.address)} ${at.text}${at.file === null ? '' : ` (${fileName(at.file)}:${at.line ?? '?'})`}`);
   const what = change.significant ? ` · ${changeText(change)}` : '';
   return `  ${kind === 'same' ? '' : `${kind}: `}${side(before)} | ${side(after)}${what}`;
 }

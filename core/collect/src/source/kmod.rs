@@ -26,7 +26,7 @@ use super::{
 };
 use crate::{
     CollectError,
-    entries::{Batch, Entry, EntryChunks, EntryWords},
+    entries::{Batch, EVENT_ENTERED, Entry, EntryChunks, EntryWords},
     loss::LossCause,
     registers::REGISTERS_REPORTED,
     source::{
@@ -98,8 +98,9 @@ impl KmodSource {
         if !matches!(tasks, Tasks::All) {
             return Err(lacks("it samples whole machines only; use perf for commands and processes"));
         }
-        if event_configs.len() >= sys::EVENTS_MAX {
-            return Err(lacks(&format!("it counts {} events at most", sys::EVENTS_MAX - 1)));
+        let most = usize::from(EVENT_ENTERED) - 1; // One more samples registers.
+        if event_configs.len() > most {
+            return Err(lacks(&format!("it counts {most} events at most")));
         }
         if let Some(event_config) = event_configs.iter().find(|event_config| !event_config.interrupts()) {
             return Err(lacks(&format!("it counts hardware events and clocks, not {}", event_config.event)));
@@ -335,7 +336,8 @@ fn event(event_config: &EventConfig, period: u64, flags: u32) -> sys::Event {
     sys::Event { config, period, spread: spread(period), kind, flags }
 }
 
-/// Builds the configuration. The first event counts always; the others take turns if there are too few counters.
+/// Builds the configuration. The first event counts always; the others take turns if there are too few counters. Samples of
+/// time in the kernel are also counted where user code entered the kernel.
 fn config(event_configs: &[EventConfig], registers_of: Option<EventIndex>, cpus: usize) -> Config {
     let bucket_bits = match cpus {
         0..=32 => 14,
@@ -345,7 +347,10 @@ fn config(event_configs: &[EventConfig], registers_of: Option<EventIndex>, cpus:
     let mut events: Vec<sys::Event> = event_configs
         .iter()
         .enumerate()
-        .map(|(at, p)| event(p, p.period, if at == 0 { sys::EVENT_PINNED } else { 0 }))
+        .map(|(at, p)| {
+            let pinned = if at == 0 { sys::EVENT_PINNED } else { 0 };
+            event(p, p.period, pinned | if p.event.is_time() { sys::EVENT_CHARGED } else { 0 })
+        })
         .collect();
     if let Some(event_config) = registers_of.and_then(|at| event_configs.get(at.index())) {
         events.push(event(
@@ -453,6 +458,7 @@ impl Source for KmodSource {
             // This counts the requested events only; the event of registers has idle samples of its own.
             idle: Some(idle),
             registers_lost: status.map(|s| s.register_lost + self.registers_nested()),
+            kernel_time_lost: status.map(|s| s.table.lost_of[usize::from(EVENT_ENTERED)]),
             given_up_ns: Some(given_up_ns),
             ..SourceTally::default()
         }

@@ -13,8 +13,8 @@ use std::{
 };
 
 /// The version of the module's ABI that this code supports.
-pub const ABI_VERSION: u32 = 3;
-/// Maximum number of events that can be configured.
+pub const ABI_VERSION: u32 = 4;
+/// Number of events that a configuration has room for.
 pub const EVENTS_MAX: usize = 16;
 /// Maximum number of executables whose processes can be kept apart.
 pub const APART_MAX: usize = 16;
@@ -24,6 +24,8 @@ pub const ALL_CPUS: u32 = u32::MAX;
 pub const EVENT_PINNED: u32 = 1;
 /// Flag of an event whose samples carry registers and are handed out one by one.
 pub const EVENT_REGISTERS: u32 = 4;
+/// Flag of an event whose samples in the kernel are counted a second time where user code entered the kernel.
+pub const EVENT_CHARGED: u32 = 8;
 
 /// Mirror of `struct dwell_version`: the module's version and fixed sizes.
 #[repr(C)]
@@ -130,6 +132,8 @@ pub struct Status {
     pub nested: u64,
     /// Counted samples outside user mode.
     pub kernel: u64,
+    /// Counts of samples in the kernel where user code entered it.
+    pub charged: u64,
     /// Samples with registers that were handed out.
     pub register_samples: u64,
     /// Samples with registers that were lost.

@@ -43,7 +43,6 @@ pub struct ImageStore {
     /// Number of look-ups so far. It records when each image was last used.
     clock: AtomicUsize,
     bytes_kept: usize,
-    kernel_text: bool,
 }
 
 /// Cache entry of an image that was looked for.
@@ -54,7 +53,7 @@ struct Entry {
     used: usize,
 }
 
-/// Time after which an image that was not found is looked for again: it may have been built or mounted meanwhile.
+/// Time after which an image that was not found is looked for again: it may have been built, installed or mounted meanwhile.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(5);
 /// Number of bytes that images may occupy before the least recently used ones are dropped. This limits the memory of a
 /// session that lasts for weeks: it keeps neither all builds of a program nor all libraries of an epoch.
@@ -64,15 +63,14 @@ const IMAGES_KEPT: usize = 2048;
 
 impl ImageStore {
     /// Creates a store. Images that are no longer at their path are looked for in the database and in `debug_dirs`; debug
-    /// information is looked for in `debug_dirs`. The kernel's text is looked for if `kernel_text` is set.
-    pub fn new(debug_dirs: Vec<PathBuf>, database: Database, kernel_text: bool) -> Self {
+    /// information is looked for in `debug_dirs`.
+    pub fn new(debug_dirs: Vec<PathBuf>, database: Database) -> Self {
         ImageStore {
             search: DebugSearch { debug_dirs },
             database,
             found: Mutex::default(),
             clock: AtomicUsize::new(0),
             bytes_kept: IMAGE_BYTES_KEPT,
-            kernel_text,
         }
     }
 
@@ -118,7 +116,7 @@ impl ImageStore {
     /// Looks again for files that were not found some time ago. Returns whether one of them exists now.
     pub fn look_again(&self) -> bool {
         let missing = |e: &&mut Entry| {
-            e.record.kind == ImageKind::File
+            matches!(e.record.kind, ImageKind::File | ImageKind::Kernel)
                 && e.found.image.is_err()
                 && e.looked.elapsed() > LOOK_AGAIN_AFTER
         };
@@ -145,10 +143,7 @@ impl ImageStore {
             }
             ImageKind::File | ImageKind::Module => self.open_file(record),
             ImageKind::Vdso => self.open_vdso(record),
-            ImageKind::Kernel if self.kernel_text => kernel_text::open(record, &self.search.debug_dirs),
-            ImageKind::Kernel => {
-                Err("'dwell annotate' lists the kernel's procedures, on a terminal".to_owned())
-            }
+            ImageKind::Kernel => kernel_text::open(record, &self.search.debug_dirs),
             ImageKind::Jit => Err("its code was generated in memory and is gone".to_owned()),
             ImageKind::Unknown => Err("no mapping was known for these samples".to_owned()),
         };

@@ -15,6 +15,7 @@ pub mod loops;
 pub mod pairs;
 mod series;
 mod tally;
+mod times;
 mod worker;
 
 use std::{

@@ -8,7 +8,7 @@ use std::{
     collections::BTreeMap,
     fs::File,
     io,
-    ops::{Range, RangeInclusive},
+    ops::RangeInclusive,
     sync::{Arc, atomic::Ordering},
     thread::sleep,
     time::Duration,
@@ -24,6 +24,7 @@ use super::{
     increments::{Increment, Written},
     series::{INTERVAL_NS_MAX, Series, Span},
     tally::{Executions, Round, Tally},
+    times::Times,
 };
 use crate::{
     random::Random,
@@ -63,8 +64,7 @@ const SETTING_NS: u64 = 20_000;
 const ADVANCE_NS: f64 = 2e6;
 /// The allowance in ns that must be available for reading to continue after a pause: enough for a useful span.
 const RESUME_NS: f64 = 0.5e6;
-/// How much may have been earned in ns before the thread wakes to look at samples. Waking and looking costs some 70 µs (46 ms
-/// in 63 s at ten times a second), so that is a seventh of the budget.
+/// How much of the budget is earned in ns before the thread wakes to look at samples, so that waking takes a small part of it.
 const EARNED_PER_LOOK_NS: f64 = 500_000.0;
 /// The shortest and the longest time in ns that samples wait.
 const INBOX_NS: RangeInclusive<f64> = 2e7..=1e9;
@@ -72,8 +72,6 @@ const INBOX_NS: RangeInclusive<f64> = 2e7..=1e9;
 const PAUSE_NS: u64 = 50_000_000;
 /// The least share of an execution's samples that a process must have to stand for it.
 const ONE_PROCESS_SHARE: f64 = 0.97;
-/// Number of times of samples that are kept for a process.
-const TIMES_MAX: usize = 1 << 17;
 
 /// The state of the thread.
 pub struct Worker {
@@ -559,38 +557,6 @@ fn refused_address(pid: Pid, word: Word) -> Option<&'static str> {
         Some(access) if access.ends_with('s') => Some("shared memory"),
         Some(access) if access.contains('w') => None,
         _ => Some("no memory of the program"),
-    }
-}
-
-/// The times of samples, ascending.
-#[derive(Default)]
-struct Times {
-    kept: Vec<u64>,
-    /// Number of samples before those that are kept.
-    dropped: u64,
-}
-
-impl Times {
-    fn push(&mut self, time_ns: u64) {
-        if self.kept.len() >= TIMES_MAX {
-            self.kept.drain(..TIMES_MAX / 2);
-            self.dropped += TIMES_MAX as u64 / 2;
-        }
-        self.kept.push(time_ns);
-    }
-
-    fn until(&self, time_ns: u64) -> u64 {
-        self.dropped + self.kept.partition_point(|time| *time <= time_ns) as u64
-    }
-
-    /// Returns the numbers of the samples in a span, counted from the first sample of all.
-    fn within(&self, span: &Span) -> Range<u64> {
-        self.until(span.begin_ns)..self.until(span.end_ns)
-    }
-
-    /// Returns the number of all samples.
-    fn all(&self) -> u64 {
-        self.dropped + self.kept.len() as u64
     }
 }
 

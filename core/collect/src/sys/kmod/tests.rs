@@ -3,7 +3,10 @@
 use std::{fmt::Write, mem::offset_of, path::Path, process::Command};
 
 use super::*;
-use crate::source::kmod::chunks::{CHUNK_BYTES, ENTRY_BYTES, REGISTER_SAMPLE_BYTES};
+use crate::{
+    entries::EVENT_ENTERED,
+    source::kmod::chunks::{CHUNK_BYTES, ENTRY_BYTES, REGISTER_SAMPLE_BYTES},
+};
 
 macro_rules! layout {
     ($c:literal, $rust:ty, $($field:ident as $name:literal),*) => {
@@ -29,7 +32,7 @@ fn layouts() -> Vec<Layout> {
         layout!("table_counts", TableCounts, samples as "samples", found as "found", fresh as "fresh",
             evicted as "evicted", saturated as "saturated", spilled as "spilled", lost as "lost", lost_of as "lost_of"),
         layout!("status", Status, cpu as "cpu", cpus as "cpus", interrupts as "interrupts", idle as "idle",
-            nested as "nested", kernel as "kernel", register_samples as "register_samples",
+            nested as "nested", kernel as "kernel", charged as "charged", register_samples as "register_samples",
             register_lost as "register_lost", throttled as "throttled", given_up as "given_up", read_samples as "read_samples",
             read_entries as "read_entries", table as "table"),
         layout!("event_status", EventStatus, cpu as "cpu", event as "event", samples as "samples", idle as "idle",
@@ -73,6 +76,8 @@ fn constants() -> Vec<(&'static str, u64)> {
         ("DWELL_ALL_CPUS", ALL_CPUS.into()),
         ("DWELL_EVENT_PINNED", EVENT_PINNED.into()),
         ("DWELL_EVENT_REGISTERS", EVENT_REGISTERS.into()),
+        ("DWELL_EVENT_CHARGED", EVENT_CHARGED.into()),
+        ("DWELL_EVENT_ENTERED", EVENT_ENTERED.into()),
         ("DWELL_VERSION", VERSION),
         ("DWELL_CONFIGURE", CONFIGURE),
         ("DWELL_START", START),

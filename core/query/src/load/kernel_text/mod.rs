@@ -48,8 +48,8 @@ pub fn open(record: &ImageRecord, debug_dirs: &[PathBuf]) -> Result<Image, Strin
         if is_running { running::image(&record.symbols) } else { Err("another kernel runs".to_owned()) };
     read.map_err(|why| {
         format!(
-            "no vmlinux of build {build} was found ({why}): install the kernel's debug package, name its folder with --debug-dir, \
-             or run the command as root while that kernel runs"
+            "no vmlinux of build {build} was found ({why}): install the kernel's debug package, or name its folder (--debug-dir, \
+             in editors the setting for debug folders), or run dwell as root while that kernel runs"
         )
     })
 }
