@@ -14,6 +14,9 @@ use dwell_collect::{
 };
 use dwell_profile::{CountsRecord, Database, EpochProfile, ExecutionCount};
 
+/// Number of epochs of which two must have counts: on a busy machine, some are too uncertain.
+const EPOCHS_MAX: usize = 6;
+
 /// Held by each test: the daemon samples and watches the programs of the others too.
 static ALONE: Mutex<()> = Mutex::new(());
 
@@ -124,26 +127,29 @@ fn a_daemon_counts_in_each_epoch() {
         assert!(ended.unwrap().success());
         truths(&path)
     };
-    let first = run();
-    std::thread::sleep(Duration::from_millis(300)); // It is noticed that the process has ended.
-    new_epoch(&database, None).unwrap();
-    let second = run();
+    let mut claimed = 0;
+    for _ in 0..EPOCHS_MAX {
+        let truths = run();
+        std::thread::sleep(Duration::from_millis(300)); // It is noticed that the process has ended.
+        new_epoch(&database, None).unwrap();
+        let epochs = database.epochs().unwrap().epochs;
+        let ended = &epochs[epochs.len() - 2];
+        let counts = ended.counts.as_ref().expect("a record");
+        if !can_watch(name, counts) {
+            claimed = 2;
+            break;
+        }
+        let ratios = ratios(&database.read(&ended.id).unwrap(), &truths);
+        println!("{name}: {ratios:?} {counts:?}");
+        assert!(ratios.iter().all(|(ratio, deviation)| ratio.ln().abs() < 4.0 * deviation), "{ratios:?}");
+        claimed += usize::from(!ratios.is_empty());
+        if claimed == 2 {
+            break;
+        }
+    }
     stop.stop();
     thread.join().unwrap().unwrap();
-    let epochs = database.epochs().unwrap().epochs;
-    assert_eq!(epochs.len(), 2);
-    let mut claimed = 0;
-    for (epoch, truths) in epochs.iter().zip([first, second]) {
-        let counts = epoch.counts.as_ref().expect("a record");
-        if !can_watch(name, counts) {
-            return;
-        }
-        let ratios = ratios(&database.read(&epoch.id).unwrap(), &truths);
-        println!("{name}: {ratios:?} {counts:?}");
-        assert!(ratios.iter().all(|(ratio, _)| (0.9..1.1).contains(ratio)), "{ratios:?}");
-        claimed += ratios.len();
-    }
-    assert!(claimed > 0, "both epochs are too uncertain");
+    assert_eq!(claimed, 2, "the others are too uncertain");
 }
 
 #[test]

@@ -40,6 +40,8 @@ use crate::{
 const SAMPLES_MIN: u32 = 20;
 /// Number of processes that are considered.
 const PROCESSES_MAX: usize = 64;
+/// How long in ns a process without words keeps its place after its last sample.
+const IDLE_NS_MAX: u64 = 10_000_000_000;
 /// Number of words of a process.
 const WORDS_MAX: usize = 48;
 /// Number of words that are watched at a time: x86 has four watchpoints.
@@ -97,6 +99,8 @@ struct Tracked {
     candidates: Candidates,
     words: Vec<Tally>,
     times: Times,
+    /// The time of its last sample with registers in ns.
+    seen_ns: u64,
     /// Whether words that go back are not read until more may be spent.
     is_paused: bool,
     next_read_ns: u64,
@@ -105,6 +109,15 @@ struct Tracked {
     turn: usize,
     /// When it was found to have ended, in ns.
     ended_ns: Option<u64>,
+}
+
+impl Tracked {
+    /// Returns whether nothing more is expected of it: it has ended, or it has no words and was not sampled for long. Then it
+    /// gives its place to another process.
+    fn is_over(&self, complete_ns: u64) -> bool {
+        let is_idle = || self.words.is_empty() && self.seen_ns + IDLE_NS_MAX < complete_ns;
+        self.ended_ns.map_or_else(is_idle, |ended_ns| ended_ns < complete_ns)
+    }
 }
 
 impl Worker {
@@ -186,7 +199,11 @@ impl Worker {
             return;
         }
         let may_spend = self.may_spend();
-        let Some(tracked) = self.processes.get_mut(&seen.pid).filter(|_| may_spend) else { return };
+        let Some(tracked) = self.processes.get_mut(&seen.pid) else { return };
+        tracked.seen_ns = seen.time_ns;
+        if !may_spend {
+            return;
+        }
         let found = tracked.candidates.sample(&tracked.memory, seen.pc, registers);
         let Some(word) = found.filter(|_| tracked.words.len() < WORDS_MAX) else { return };
         self.shared.output().record.candidates += 1;
@@ -237,6 +254,7 @@ impl Worker {
             candidates: Candidates::default(),
             words: Vec::new(),
             times: Times::default(),
+            seen_ns: seen.time_ns,
             is_paused: false,
             next_read_ns: u64::MAX,
             next_round_ns: u64::MAX,
@@ -428,8 +446,8 @@ impl Worker {
         let complete_ns = self.complete_ns;
         let pids: Vec<Pid> = self.processes.keys().copied().collect();
         for pid in pids {
-            let ended_ns = self.processes.get(&pid).and_then(|tracked| tracked.ended_ns);
-            if complete_ns == u64::MAX || ended_ns.is_some_and(|ended_ns| ended_ns < complete_ns) {
+            let is_over = self.processes.get(&pid).is_some_and(|tracked| tracked.is_over(complete_ns));
+            if complete_ns == u64::MAX || is_over {
                 self.conclude(pid);
             } else {
                 self.settle(pid);
