@@ -8,7 +8,7 @@
 //! the code around the sample: it stands before the sampled instruction, or is a branch that leads there. The registers
 //! are those after it, so a load may have overwritten the base of its own address. Then a loop may tell the address to
 //! which the same instruction refers next time. What is not certain is an operand of its own: [`Operand::Several`],
-//! [`Operand::Overwritten`]. Cost: O(bytes of the window), some 50 µs.
+//! [`Operand::Overwritten`]. Cost: O(bytes of the window).
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,15 @@ impl Window {
             Flow::Jump(target) => target == pc,
             Flow::End => false,
         };
-        self.instructions.iter().filter(|(_, i)| leads_here(i)).map(|(at, _)| *at).collect()
+        let all = self.instructions.iter().filter(|(_, i)| leads_here(i)).map(|(at, _)| *at);
+        all.filter(|at| !self.is_padding(*at)).collect()
+    }
+
+    /// Whether the instruction is one of those that only fill the space after code that never continues there.
+    fn is_padding(&self, at: u64) -> bool {
+        let mut back = self.instructions.range(..=at).rev();
+        let last = back.find(|(at, _)| self.mnemonic(**at) != Mnemonic::Nop);
+        last.is_some_and(|(last, i)| *last != at && matches!(i.flow, Flow::End | Flow::Jump(_)))
     }
 
     /// Returns what is waited for when `at` was executed and a sample lands on `pc`, as an operand that registers at `pc` turn
@@ -231,6 +239,13 @@ mod tests {
         assert_eq!(at(0x1004, &[0x74, 0x02, 0x8b, 0x02, 0x90]), "Several");
         // 1000: cmp eax, [rbx]; 1002: je 1004; 1004: nop
         assert_eq!(at(0x1004, &[0x3b, 0x03, 0x74, 0x00, 0x90]), "400000");
+    }
+
+    #[test]
+    fn the_first_instruction_of_a_function_is_reached_from_elsewhere() {
+        // ret; nop; nop; nop, and the same after an instruction that goes on.
+        assert_eq!(at(0x1003, &[0xc3, 0x90, 0x90, 0x90]), "Several");
+        assert_eq!(at(0x1003, &[0x50, 0x90, 0x90, 0x90]), "None");
     }
 
     #[test]

@@ -199,7 +199,8 @@ impl Tally {
     }
 
     /// Returns the executions by instruction, and the samples that they stand for, of an execution with so many samples
-    /// in all. Fails with the reason why there are none. `own` returns for an instruction the share of its writes that are to this word, and the logarithmic error of
+    /// in all. Fails with the reason why there are none. `own` returns for an instruction the share of its writes that are to
+    /// this word, and the logarithmic error of
     /// the share.
     pub fn executions(
         &self,

@@ -40,7 +40,7 @@ use crate::{
 const SAMPLES_MIN: u32 = 20;
 /// Number of processes that are considered.
 const PROCESSES_MAX: usize = 64;
-/// How long in ns a process without words keeps its place after its last sample.
+/// A process without words keeps its place for this time in ns after its last sample.
 const IDLE_NS_MAX: u64 = 10_000_000_000;
 /// Number of words of a process.
 const WORDS_MAX: usize = 48;
