@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use dwell_query::answer::{InstructionPlace, Places, ProcedurePlaces};
+use dwell_query::answer::{InstructionPlace, Places, ProcedurePlaces, StackFunction, Stacks};
 use serde_json::{Value, json};
 
 use super::file_name;
@@ -30,12 +30,33 @@ fn categories() -> Value {
 pub fn write(places: &Places) -> String {
     let mut libraries = Libraries::default();
     for p in &places.procedures {
-        libraries.index(p);
+        libraries.index(&p.build_id, &p.image);
     }
     let threads: Vec<Value> =
         (0..places.events.len()).map(|event| thread(places, event, &libraries)).collect();
-    let event = places.events.first();
     let longest = (0..places.events.len()).map(|event| sampled(places, event).count()).max().unwrap_or(0);
+    file(places, libraries, threads, longest)
+}
+
+/// Returns the samples that have a call stack.
+pub fn write_stacks(places: &Places, stacks: &Stacks) -> String {
+    let mut libraries = Libraries::default();
+    for function in &stacks.functions {
+        libraries.index(&function.build_id, &function.path);
+    }
+    let mut thread = Thread::new(&libraries);
+    let (mut indices, mut weights) = (Vec::new(), Vec::new());
+    for (node, path) in stacks.sampled() {
+        indices.push(thread.call_stack(stacks, &path));
+        weights.push(node.samples);
+    }
+    let (name, process) = (&stacks.event.name, places.epochs.join("+"));
+    let thread = thread.value(name, &process, 0, &indices, &weights);
+    file(places, libraries, vec![thread], weights.len())
+}
+
+fn file(places: &Places, libraries: Libraries, threads: Vec<Value>, longest: usize) -> String {
+    let event = places.events.first();
     let interval_ms = event.filter(|e| e.unit == "ns").map_or(1.0, |e| e.period as f64 / 1e6);
     let file = json!({
         "meta": {
@@ -68,16 +89,16 @@ struct Libraries {
 }
 
 impl Libraries {
-    fn index(&mut self, p: &ProcedurePlaces) -> usize {
-        if let Some(&known) = self.known.get(&p.build_id) {
+    fn index(&mut self, build_id: &str, path: &str) -> usize {
+        if let Some(&known) = self.known.get(build_id) {
             return known;
         }
-        let name = file_name(&p.image);
+        let name = file_name(path);
         self.all.push(json!({
-            "name": name, "path": p.image, "debugName": name, "debugPath": p.image,
-            "breakpadId": breakpad_id(&p.build_id), "codeId": is_hex(&p.build_id).then_some(&p.build_id), "arch": null,
+            "name": name, "path": path, "debugName": name, "debugPath": path,
+            "breakpadId": breakpad_id(build_id), "codeId": is_hex(build_id).then_some(build_id), "arch": null,
         }));
-        self.known.insert(p.build_id.clone(), self.all.len() - 1);
+        self.known.insert(build_id.to_owned(), self.all.len() - 1);
         self.all.len() - 1
     }
 }
@@ -160,14 +181,7 @@ struct Thread<'a> {
 }
 
 fn thread(places: &Places, event: usize, libraries: &Libraries) -> Value {
-    let mut thread = Thread {
-        libraries,
-        strings: Table::new(),
-        functions: Table::new(),
-        frames: Table::new(),
-        symbols: Table::new(),
-        stacks: Table::new(),
-    };
+    let mut thread = Thread::new(libraries);
     let (mut stacks, mut weights) = (Vec::new(), Vec::new());
     for (p, i) in sampled(places, event) {
         stacks.push(thread.stack(p, i));
@@ -176,7 +190,39 @@ fn thread(places: &Places, event: usize, libraries: &Libraries) -> Value {
     thread.value(&places.events[event].name, &places.epochs.join("+"), event, &stacks, &weights)
 }
 
-impl Thread<'_> {
+impl<'a> Thread<'a> {
+    fn new(libraries: &'a Libraries) -> Self {
+        Thread {
+            libraries,
+            strings: Table::new(),
+            functions: Table::new(),
+            frames: Table::new(),
+            symbols: Table::new(),
+            stacks: Table::new(),
+        }
+    }
+
+    /// Returns the stack of these frames, outermost first. The symbol of a frame has no address, so that there is no view of its
+    /// assembly.
+    fn call_stack(&mut self, stacks: &Stacks, path: &[u32]) -> usize {
+        let (mut stack, mut depth) = (None, 0);
+        for &at in path {
+            let (node, function): (_, &StackFunction) = (&stacks.nodes[at as usize], stacks.function(at));
+            depth = if node.inlined { depth + 1 } else { 0 };
+            let library = self.libraries.known[&function.build_id];
+            let name = self.text(&function.name);
+            let (address, file) = (node.address.saturating_sub(function.image_base), node.line.as_ref());
+            let symbol = self.symbols.index(Symbol { library, address, name });
+            let file_name = file.map(|(file, _)| self.text(file));
+            let row = Function { name, library, file: file_name, line: None };
+            let (function, line) = (self.functions.index(row), file.map(|(_, line)| *line));
+            let category = if stacks.function(at).kernel { KERNEL } else { USER };
+            let frame = self.frames.index(Frame { address, depth, function, symbol, line, category });
+            stack = Some(self.stacks.index((frame, stack)));
+        }
+        stack.expect("each stack has a frame")
+    }
+
     fn text(&mut self, text: &str) -> usize {
         self.strings.index(text.to_owned())
     }

@@ -29,9 +29,9 @@ pub fn flame_graph(stacks: &Stacks, inverted: bool) -> Result<Vec<u8>, ExchangeE
     options.hash = true;
     let several = stacks.apps.len() > 1;
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-    for (at, node) in (0..).zip(&stacks.nodes).filter(|(_, node)| node.samples > 0) {
+    for (node, path) in stacks.sampled() {
         let app = several.then(|| folded::plain(&stacks.apps[node.app as usize]));
-        let frames = stacks.path(at).into_iter().map(|frame| annotated(stacks, frame));
+        let frames = path.into_iter().map(|frame| annotated(stacks, frame));
         let line: Vec<String> = app.into_iter().chain(frames).collect();
         *lines.entry(line.join(";")).or_default() += node.samples;
     }

@@ -20,8 +20,8 @@ pub fn write(places: &Places) -> String {
 /// Returns the samples that have a call stack, and with `all` also the others, under `[no stack]`.
 pub fn write_stacks(places: &Places, stacks: &Stacks, all: bool) -> String {
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-    for (at, node) in (0..).zip(&stacks.nodes).filter(|(_, node)| node.samples > 0) {
-        let frames = stacks.path(at).into_iter().map(|frame| plain(&stacks.function(frame).name));
+    for (node, path) in stacks.sampled() {
+        let frames = path.into_iter().map(|frame| plain(&stacks.function(frame).name));
         *lines.entry(frames.collect::<Vec<_>>().join(";")).or_default() += node.samples;
     }
     if all {
@@ -60,15 +60,21 @@ fn take_off(lines: &mut BTreeMap<String, u64>, stacks: &Stacks, node: &StackNode
     }
     let image = plain(&names[0].image);
     let named = names.iter().rev().map(|function| plain(&function.name));
-    let line = std::iter::once(image.clone()).chain(named).collect::<Vec<_>>().join(";");
+    let line = std::iter::once(image).chain(named).collect::<Vec<_>>().join(";");
     let mut left = node.samples;
     let mut take = |samples: &mut u64| {
         let taken = left.min(*samples);
         (*samples, left) = (*samples - taken, left - taken);
     };
-    lines.get_mut(&line).into_iter().for_each(&mut take);
-    let prefix = format!("{image};");
-    lines.iter_mut().filter(|(line, _)| line.starts_with(&prefix)).for_each(|(_, n)| take(n));
+    // If inlined functions have other names there, the procedure counts; else the image; else anything.
+    let mut of = Some(&*line);
+    while let Some(part) = of {
+        let is_in = |known: &str| {
+            known.strip_prefix(part).is_some_and(|rest| rest.is_empty() || rest.starts_with(';'))
+        };
+        lines.iter_mut().filter(|(known, _)| is_in(known)).for_each(|(_, samples)| take(samples));
+        of = part.rsplit_once(';').map(|(outer, _)| outer);
+    }
     lines.values_mut().for_each(take);
 }
 

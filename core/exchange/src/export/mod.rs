@@ -49,14 +49,16 @@ pub struct Stacked<'a> {
 
 /// Returns the profile in this format, with call stacks where the format has them and they were recorded.
 pub fn export(places: &Places, stacked: Option<Stacked<'_>>, format: Format) -> Vec<u8> {
-    if let (Some(Stacked { stacks, all_samples }), Format::Folded) = (stacked, format) {
-        return folded::write_stacks(places, stacks, all_samples).into_bytes();
-    }
-    if let (Some(Stacked { stacks, .. }), Format::Speedscope) = (stacked, format) {
-        return speedscope::write_stacks(places, stacks).into_bytes();
-    }
-    if let (Some(Stacked { stacks, .. }), Format::Pprof) = (stacked, format) {
-        return pprof::write_stacks(places, stacks);
+    if let Some(Stacked { stacks, all_samples }) = stacked {
+        match format {
+            Format::Pprof => return pprof::write_stacks(places, stacks),
+            Format::Folded => return folded::write_stacks(places, stacks, all_samples).into_bytes(),
+            Format::Speedscope => return speedscope::write_stacks(places, stacks).into_bytes(),
+            Format::Firefox => return firefox::write_stacks(places, stacks).into_bytes(),
+            Format::PerfScript => return perf_script::write_stacks(stacks).into_bytes(),
+            Format::Otlp => return otlp::write_stacks(places, stacks),
+            Format::Callgrind => {} // It has costs of calls, which must be counted, not sampled.
+        }
     }
     match format {
         Format::Pprof => pprof::write(places),
@@ -80,5 +82,7 @@ fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
+#[cfg(test)]
+mod stacks_tests;
 #[cfg(test)]
 mod tests;

@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use dwell_query::answer::{InstructionPlace, PlaceEvent, Places, ProcedurePlaces};
+use dwell_query::answer::{
+    InstructionPlace, PlaceEvent, Places, ProcedurePlaces, StackFunction, StackNode, Stacks,
+};
 use opentelemetry_proto::tonic::{
     common::v1::{AnyValue, InstrumentationScope, any_value::Value},
     profiles::v1development::{
@@ -39,6 +41,23 @@ pub fn write(places: &Places) -> Vec<u8> {
         let executions = stacks.iter().map(|(s, i)| (*s, executed(i)));
         profiles.push(tables.profile(places, &instructions, executions));
     }
+    finished(tables, profiles)
+}
+
+/// Returns the samples that have a call stack, as one profile.
+pub fn write_stacks(places: &Places, stacks: &Stacks) -> Vec<u8> {
+    let mut tables = Tables::new();
+    let samples: Vec<(i32, i64)> = stacks
+        .sampled()
+        .map(|(node, path)| {
+            (tables.call_stack(stacks, &path), i64::try_from(node.samples).unwrap_or(i64::MAX))
+        })
+        .collect();
+    let profile = tables.profile(places, &stacks.event, samples.into_iter());
+    finished(tables, vec![profile])
+}
+
+fn finished(tables: Tables<'_>, profiles: Vec<Profile>) -> Vec<u8> {
     let scope = InstrumentationScope {
         name: "dwell".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -54,6 +73,8 @@ pub fn write(places: &Places) -> Vec<u8> {
 struct Tables<'a> {
     dictionary: ProfilesDictionary,
     strings: BTreeMap<String, i32>,
+    /// Locations of frames: by the function, address and line of each inlined call.
+    locations: BTreeMap<Vec<(u32, u64, i64)>, i32>,
     functions: BTreeMap<(i32, i32, i32), i32>,
     mappings: BTreeMap<&'a str, i32>,
 }
@@ -72,6 +93,7 @@ impl<'a> Tables<'a> {
         Tables {
             dictionary,
             strings: BTreeMap::from([(String::new(), 0)]),
+            locations: BTreeMap::new(),
             functions: BTreeMap::new(),
             mappings: BTreeMap::new(),
         }
@@ -118,7 +140,7 @@ impl<'a> Tables<'a> {
 
     /// Returns a stack with one location, which has a line for each inlined call, innermost first.
     fn stack(&mut self, p: &'a ProcedurePlaces, i: &InstructionPlace) -> i32 {
-        let mapping_index = self.mapping(p);
+        let mapping_index = self.mapping(&p.build_id, &p.image);
         let outer = i.frames.len().saturating_sub(1);
         let mut lines = Vec::new();
         for (nth, frame) in i.frames.iter().enumerate() {
@@ -139,8 +161,42 @@ impl<'a> Tables<'a> {
         pushed(&mut self.dictionary.stack_table, Stack { location_indices: vec![location] })
     }
 
+    /// Returns a call stack: a location for each frame with the functions inlined into it, the innermost frame first.
+    fn call_stack(&mut self, stacks: &'a Stacks, path: &[u32]) -> i32 {
+        let frames = path.chunk_by(|_, next| stacks.nodes[*next as usize].inlined).rev();
+        let location_indices = frames.map(|frame| self.frame(stacks, frame)).collect();
+        pushed(&mut self.dictionary.stack_table, Stack { location_indices })
+    }
+
+    /// Returns the location of a frame, given with the functions inlined into it, outermost first.
+    fn frame(&mut self, stacks: &'a Stacks, frame: &[u32]) -> i32 {
+        let nodes: Vec<&StackNode> = frame.iter().map(|at| &stacks.nodes[*at as usize]).collect();
+        let line = |node: &StackNode| node.line.as_ref().map_or(0, |(_, line)| i64::from(*line));
+        let key: Vec<_> = nodes.iter().map(|node| (node.function, node.address, line(node))).collect();
+        if let Some(&known) = self.locations.get(&key) {
+            return known;
+        }
+        let function: &StackFunction = &stacks.functions[nodes[0].function as usize];
+        let mapping_index = self.mapping(&function.build_id, &function.path);
+        let mut lines = Vec::new();
+        for node in nodes.iter().rev() {
+            let name = &stacks.functions[node.function as usize].name;
+            let file = node.line.as_ref().map(|(file, _)| &**file);
+            let function_index = self.named(name, name, file, 0);
+            lines.push(Line { function_index, line: line(node), column: 0 });
+        }
+        let location = Location { mapping_index, address: nodes[0].address, lines, ..Location::default() };
+        let index = pushed(&mut self.dictionary.location_table, location);
+        self.locations.insert(key, index);
+        index
+    }
+
     fn function(&mut self, name: &str, p: &ProcedurePlaces, file: Option<&str>, is_own: bool) -> i32 {
         let system = if is_own { p.procedure.as_str() } else { name };
+        self.named(name, system, file, if is_own { p.line.unwrap_or(0).into() } else { 0 })
+    }
+
+    fn named(&mut self, name: &str, system: &str, file: Option<&str>, start_line: i64) -> i32 {
         let key = (self.string(name), self.string(system), self.string(file.unwrap_or_default()));
         if let Some(&index) = self.functions.get(&key) {
             return index;
@@ -149,27 +205,27 @@ impl<'a> Tables<'a> {
             name_strindex: key.0,
             system_name_strindex: key.1,
             filename_strindex: key.2,
-            start_line: if is_own { p.line.unwrap_or(0).into() } else { 0 },
+            start_line,
         };
         let index = pushed(&mut self.dictionary.function_table, function);
         self.functions.insert(key, index);
         index
     }
 
-    fn mapping(&mut self, p: &'a ProcedurePlaces) -> i32 {
-        if let Some(&index) = self.mappings.get(p.build_id.as_str()) {
+    fn mapping(&mut self, build_id: &'a str, path: &str) -> i32 {
+        if let Some(&index) = self.mappings.get(build_id) {
             return index;
         }
-        let filename_strindex = self.string(&p.image);
+        let filename_strindex = self.string(path);
         let attribute = KeyValueAndUnit {
             key_strindex: self.string("process.executable.build_id.gnu"),
-            value: Some(AnyValue { value: Some(Value::StringValue(p.build_id.clone())) }),
+            value: Some(AnyValue { value: Some(Value::StringValue(build_id.to_owned())) }),
             unit_strindex: 0,
         };
         let attribute = pushed(&mut self.dictionary.attribute_table, attribute);
         let mapping = Mapping { filename_strindex, attribute_indices: vec![attribute], ..Mapping::default() };
         let index = pushed(&mut self.dictionary.mapping_table, mapping);
-        self.mappings.insert(&p.build_id, index);
+        self.mappings.insert(build_id, index);
         index
     }
 }

@@ -7,7 +7,7 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use dwell_query::answer::{InstructionPlace, PlaceEvent, Places, ProcedurePlaces};
+use dwell_query::answer::{InstructionPlace, PlaceEvent, Places, ProcedurePlaces, Stacks};
 
 use super::file_name;
 
@@ -20,7 +20,7 @@ pub fn write(places: &Places) -> String {
         for i in &p.instructions {
             let stack = stack(p, i);
             for _ in 0..i.samples[0] {
-                record(&mut out, p, event, *nth);
+                record(&mut out, file_name(&p.image), event, *nth);
                 out.push_str(&stack);
                 *nth += 1;
             }
@@ -29,11 +29,34 @@ pub fn write(places: &Places) -> String {
     out
 }
 
+/// Returns the samples that have a call stack. The application is the command of its records.
+pub fn write_stacks(stacks: &Stacks) -> String {
+    let mut out = String::new();
+    let mut recorded = vec![0; stacks.apps.len()];
+    for (node, path) in stacks.sampled() {
+        let frames: String = path.iter().rev().map(|frame| stack_line(stacks, *frame)).collect();
+        let nth = &mut recorded[node.app as usize];
+        for _ in 0..node.samples {
+            record(&mut out, &stacks.apps[node.app as usize], &stacks.event, *nth);
+            out.push_str(&frames);
+            out.push('\n');
+            *nth += 1;
+        }
+    }
+    out
+}
+
+fn stack_line(stacks: &Stacks, frame: u32) -> String {
+    let (node, function) = (&stacks.nodes[frame as usize], stacks.function(frame));
+    let image = if node.inlined { "inlined".to_owned() } else { plain(&function.path) };
+    format!("\t{:16x} {} ({image})\n", node.address, plain(&function.name))
+}
+
 /// Writes the line that begins a record.
-fn record(out: &mut String, p: &ProcedurePlaces, event: &PlaceEvent, nth: u64) {
+fn record(out: &mut String, command: &str, event: &PlaceEvent, nth: u64) {
     let ns = nth.saturating_mul(if event.unit == "ns" { event.period } else { 1000 });
     let (seconds, micros) = (ns / 1_000_000_000, ns / 1000 % 1_000_000);
-    let command = plain(file_name(&p.image)).replace(' ', "_");
+    let command = plain(command).replace(' ', "_");
     writeln!(out, "{command:<16} 0 {seconds}.{micros:06}: {:>10} {}: ", event.period, event.name)
         .expect("a String takes every text");
 }

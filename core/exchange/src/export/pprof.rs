@@ -57,9 +57,8 @@ pub fn write_stacks(places: &Places, stacks: &Stacks) -> Vec<u8> {
     builder.types();
     let mut mappings: BTreeMap<&str, u64> = BTreeMap::new();
     let mut locations: BTreeMap<FrameKey, u64> = BTreeMap::new();
-    for (at, node) in (0..).zip(&stacks.nodes).filter(|(_, node)| node.samples > 0) {
+    for (node, path) in stacks.sampled() {
         let mut location_id = Vec::new();
-        let path = stacks.path(at);
         // Each group is a frame with the functions inlined into it, outermost first.
         for group in path.chunk_by(|_, next| stacks.nodes[*next as usize].inlined).rev() {
             location_id.push(builder.stack_location(stacks, group, &mut mappings, &mut locations));

@@ -53,12 +53,12 @@ pub fn write_stacks(places: &Places, stacks: &Stacks) -> String {
     let (unit, each) =
         if stacks.event.unit == "ns" { ("nanoseconds", stacks.event.period) } else { ("none", 1) };
     let mut sums: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
-    for (at, node) in (0..).zip(&stacks.nodes).filter(|(_, node)| node.samples > 0) {
+    for (node, path) in stacks.sampled() {
         let frame = |frame: u32| {
             let (file, function) = (&stacks.nodes[frame as usize].line, stacks.function(frame));
             frames.index(&function.name, file.as_ref().map(|(file, _)| &**file), None)
         };
-        let stack: Vec<usize> = stacks.path(at).into_iter().map(frame).collect();
+        let stack: Vec<usize> = path.into_iter().map(frame).collect();
         *sums.entry(stack).or_default() += node.samples * each;
     }
     let profile = json!({

@@ -39,6 +39,10 @@ pub struct StackFunction {
     pub image: String,
     /// Path of the binary.
     pub path: String,
+    /// Id of the binary.
+    pub build_id: String,
+    /// Image address of the binary's first byte: 0 except for executables at fixed addresses.
+    pub image_base: u64,
     /// Whether the code is the kernel's.
     pub kernel: bool,
 }
@@ -85,6 +89,12 @@ impl Stacks {
         let mut path: Vec<u32> = std::iter::successors(Some(node), up).collect();
         path.reverse();
         path
+    }
+
+    /// Iterates over the frames whose samples are not 0, with the frames of their stacks, outermost first.
+    pub fn sampled(&self) -> impl Iterator<Item = (&StackNode, Vec<u32>)> {
+        let sampled = (0..).zip(&self.nodes).filter(|(_, node)| node.samples > 0);
+        sampled.map(|(at, node)| (node, self.path(at)))
     }
 
     /// Returns the function of a frame.

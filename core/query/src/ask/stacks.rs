@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use dwell_image::{Image, without_parameters};
-use dwell_profile::{CallParent, CodePlace, ImageId, ImageKind, ImageRecord, StoredCallTree, path_to_text};
+use dwell_profile::{
+    CallParent, CodePlace, ImageId, ImageKind, ImageOffset, ImageRecord, StoredCallTree, path_to_text,
+};
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -137,6 +139,8 @@ impl<'q> Names<'q> {
                         name: INCOMPLETE.to_owned(),
                         image: String::new(),
                         path: String::new(),
+                        build_id: String::new(),
+                        image_base: 0,
                         kernel: false,
                     });
                     let frame = NamedFrame { function, inlined: false, line: None };
@@ -176,10 +180,9 @@ impl<'q> Names<'q> {
             None => {
                 let name = format!("[{}]", place.image);
                 let image = place.image.to_string();
-                self.one_frame(
-                    place.offset.0,
-                    StackFunction { name, path: image.clone(), image, kernel: false },
-                )
+                let (path, build_id) = (image.clone(), image.clone());
+                let function = StackFunction { name, image, path, build_id, image_base: 0, kernel: false };
+                self.one_frame(place.offset.0, function)
             }
         };
         self.places.insert(place.clone(), named.clone());
@@ -193,13 +196,16 @@ impl<'q> Names<'q> {
 
     fn look_up(&mut self, record: &ImageRecord, place: &CodePlace) -> NamedPlace {
         let image = image_name(record);
+        let found = self.query.store.find(record);
+        let base = found.image.as_ref().ok().and_then(|opened| opened.address_of(ImageOffset(0)));
         let function = |name: String| StackFunction {
             name,
             image: image.clone(),
             path: path_to_text(&record.path).into_owned(),
+            build_id: record.id.to_string(),
+            image_base: base.map_or(0, |address| address.0),
             kernel: matches!(record.kind, ImageKind::Kernel | ImageKind::Module),
         };
-        let found = self.query.store.find(record);
         if let Ok(opened) = &found.image
             && let Some(address) = opened.address_of(place.offset)
         {
