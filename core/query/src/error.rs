@@ -59,10 +59,12 @@ pub enum QueryError {
         epoch: String,
     },
     /// The request is for call stacks, but the epochs recorded none.
-    #[error("recording {epoch}: no call stacks were recorded: record with '--stacks 500'")]
+    #[error("recording {epoch}: {why}")]
     NoStacks {
         /// Id of the epoch.
         epoch: String,
+        /// Why there are none, and what to do.
+        why: String,
     },
     /// No call stack contains a function of that name.
     #[error(

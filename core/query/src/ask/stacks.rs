@@ -55,7 +55,13 @@ impl Query {
     ) -> Result<Stacks, QueryError> {
         let view = self.view_of(epochs, filter)?;
         let selection = &view.selection;
-        let none = || QueryError::NoStacks { epoch: selection.name() };
+        let none = || {
+            // A recording that could not have stacks says why.
+            let refused =
+                selection.notes.iter().find(|note| note.starts_with("call stacks are not recorded"));
+            let otherwise = || "no call stacks were recorded: record with '--stacks 500'".to_owned();
+            QueryError::NoStacks { epoch: selection.name(), why: refused.cloned().unwrap_or_else(otherwise) }
+        };
         let event = selection.primary().ok_or_else(none)?;
         let tree = call_stacks::read(&self.database, &selection.epochs, event, filter)?;
         if tree.is_empty() {
