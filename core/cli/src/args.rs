@@ -10,9 +10,11 @@ use dwell_query::Normalize;
 
 mod callpaths;
 mod record;
+mod sql;
 mod top;
 pub use callpaths::{CallpathsArgs, Metric};
 pub use record::{CountArg, RecordArgs};
+pub use sql::{SqlArgs, SqlFormat};
 pub use top::{By, TopArgs};
 
 /// Where have all the cycles gone?
@@ -78,6 +80,8 @@ pub enum Verb {
     Stats(StatsArgs),
     /// Compare two profiles: functions, lines or instructions. Changes of cost and of execution count are separated.
     Diff(DiffArgs),
+    /// Query the database with SQL, by DuckDB.
+    Sql(SqlArgs),
     /// Make a recording (epoch) from a perf.data file, another tool's profile or a table of counts.
     Import(ImportArgs),
     /// Write a profile in another tool's format.

@@ -22,6 +22,7 @@ pub use ask::{
     diff::DiffRequest,
     stats::{Normalize, StatsRequest},
     summary::SummaryRequest,
+    tables::{ProcedureRange, SampledLine, SampledProcedure, image_path},
     top::{Detail, Domain, TopBy, TopRequest},
 };
 pub use cancel::Cancel;

@@ -11,4 +11,5 @@ pub mod rebuilt;
 pub mod source_file;
 pub mod stats;
 pub mod summary;
+pub mod tables;
 pub mod top;

@@ -1,0 +1,234 @@
+//! Requests of `dwell sql`: rows of tables that need images or the analysis.
+//!
+//! Input: image records or an epoch, and what a statement selects. Output: rows of one image or one procedure at a time, so that a caller
+//! stops when it has enough. This module knows no SQL. Cost: that of `top` for names and lines, that of `annotate` for each listing.
+
+use std::sync::Arc;
+
+use dwell_image::{Image, ImageAddress};
+use dwell_profile::{ImageId, ImageKind, ImageOffset, ImagePlace, ImageRecord, ImageSymbol, path_to_text};
+
+use crate::{
+    Cancel, Query, QueryError,
+    analyse::{costs::ProcedureCosts, listing, procedures::ProcedureSamples},
+    answer::Listing,
+    parallel::in_parallel,
+    query::View,
+};
+
+/// A range of offsets in an image whose innermost procedure is the same one. Ranges of an image do not overlap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcedureRange {
+    /// Offset of the first byte.
+    pub start: u64,
+    /// Offset after the last byte.
+    pub end: u64,
+    /// Linkage (mangled) name, as `top` has it.
+    pub name: String,
+}
+
+impl ProcedureRange {
+    /// Returns the name as the source code spells it. Each call demangles the name again.
+    pub fn demangled(&self) -> String {
+        dwell_image::demangle(&self.name)
+    }
+}
+
+/// A sampled offset with its source line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SampledLine {
+    /// Offset in the image.
+    pub offset: u64,
+    /// Source file of the innermost inlined call, as the debug information spells it.
+    pub file: Arc<str>,
+    /// Line in the file, from 1.
+    pub line: u32,
+}
+
+/// A procedure that has samples in an epoch, for [`Query::listings_of_sampled`].
+#[derive(Clone)]
+pub struct SampledProcedure {
+    view: Arc<View>,
+    procedure: ProcedureSamples,
+}
+
+/// Returns the path of an image as `top --by image` names it: the id for code that was generated in memory.
+pub fn image_path(record: &ImageRecord) -> String {
+    match record.kind {
+        ImageKind::Jit => record.id.to_string(),
+        _ => path_to_text(&record.path).into_owned(),
+    }
+}
+
+impl Query {
+    /// Returns the instruction set of an image; `None` if the image is not on this machine.
+    pub fn image_arch(&self, record: &ImageRecord) -> Option<&'static str> {
+        Some(self.store.find(record).image.as_ref().ok()?.arch().name())
+    }
+
+    /// Returns the procedures of an image by ascending offset, sampled or not. If the image is not on this machine, these are the
+    /// procedures that the profile names.
+    pub fn procedure_ranges(&self, record: &ImageRecord) -> Vec<ProcedureRange> {
+        match &self.store.find(record).image {
+            Ok(image) => ranges_of_image(image),
+            Err(_) => ranges_of_profile(record),
+        }
+    }
+
+    /// Returns the sampled offsets of an image that have a source line, ascending. The samples of all the epochs are merged.
+    pub fn sampled_lines(
+        &self,
+        epochs: &[String],
+        image: &ImageId,
+        cancel: &Cancel,
+    ) -> Result<Vec<SampledLine>, QueryError> {
+        let view = self.view(epochs)?;
+        let Some(samples) = view.selection.images.iter().find(|samples| samples.record.id == *image) else {
+            return Ok(Vec::new());
+        };
+        let record = &samples.record;
+        let found = self.store.find(record);
+        let image = found.image.as_deref().ok();
+        let line_at = |offset| match image {
+            Some(image) => image.address_of(offset).and_then(|address| image.line_at(address)),
+            None => record.places.at(offset).and_then(ImagePlace::line),
+        };
+        let mut lines = Vec::new();
+        for (offset, _) in samples.points.iter() {
+            cancel.check()?;
+            lines.extend(line_at(offset).map(|(file, line)| SampledLine { offset: offset.0, file, line }));
+        }
+        Ok(lines)
+    }
+
+    /// Returns the procedures with samples in one epoch that `wanted` accepts by image, linkage name and demangled name, the most
+    /// sampled first.
+    pub fn sampled_procedures(
+        &self,
+        epoch: &str,
+        wanted: &dyn Fn(&ImageRecord, &str, &str) -> bool,
+        cancel: &Cancel,
+    ) -> Result<Vec<SampledProcedure>, QueryError> {
+        let view = self.view(&[epoch.to_owned()])?;
+        let all = self.procedures(&view, cancel)?;
+        let accepts =
+            |p: &&ProcedureSamples| wanted(&view.selection.images[p.image].record, &p.name, &p.demangled);
+        let found: Vec<_> = all.iter().filter(accepts).cloned().collect();
+        Ok(found.into_iter().map(|procedure| SampledProcedure { view: view.clone(), procedure }).collect())
+    }
+
+    /// Returns the listings of sampled procedures without source texts, in their order. Those that have no instructions to list are
+    /// left out. The analysis is that of `annotate`; it runs on all processors and is not cached.
+    pub fn listings_of_sampled(&self, sampled: &[SampledProcedure]) -> Vec<Listing> {
+        in_parallel(sampled, |SampledProcedure { view, procedure }| {
+            let places = || ProcedureCosts::of_places(&view.selection, procedure).map(Arc::new);
+            let costs = self.costs_once(view, procedure).or_else(places)?;
+            Some(listing::listing(&view.selection, procedure, &costs))
+        })
+    }
+}
+
+/// Returns the ranges of an image's symbols. A procedure that contains others is cut into the parts around them.
+fn ranges_of_image(image: &Image) -> Vec<ProcedureRange> {
+    let table = image.procedures();
+    let mut ranges: Vec<ProcedureRange> = Vec::new();
+    // The procedures that contain the current address, the innermost last: end and name.
+    let mut open: Vec<(u64, String)> = Vec::new();
+    let mut from = 0;
+    let mut push = |start: u64, end: u64, name: &str| {
+        let offset = image.offset_of(ImageAddress(start)).filter(|_| start < end);
+        if let Some(ImageOffset(offset)) = offset {
+            ranges.push(ProcedureRange { start: offset, end: offset + (end - start), name: name.to_owned() });
+        }
+    };
+    let mut close_until = |open: &mut Vec<(u64, String)>, from: &mut u64, until: u64| {
+        while let Some((end, name)) = open.last() {
+            let stop = (*end).min(until);
+            if *from < stop {
+                push(*from, stop, name);
+                *from = stop;
+            }
+            if *end > until {
+                break;
+            }
+            open.pop();
+        }
+    };
+    for procedure in table.iter() {
+        close_until(&mut open, &mut from, procedure.address.0);
+        from = procedure.address.0;
+        open.push((procedure.end().0, procedure.name().into_owned()));
+    }
+    close_until(&mut open, &mut from, u64::MAX);
+    ranges.sort_by_key(|range| range.start);
+    ranges
+}
+
+/// Returns the ranges that the profile names: symbols first, and single places outside of them.
+fn ranges_of_profile(record: &ImageRecord) -> Vec<ProcedureRange> {
+    let range = |symbol: &ImageSymbol| ProcedureRange {
+        start: symbol.offset.0,
+        end: symbol.offset.0.saturating_add(symbol.size_bytes.max(1)),
+        name: symbol.name.clone(),
+    };
+    let mut ranges: Vec<ProcedureRange> = record.symbols.iter().map(range).collect();
+    ranges.sort_by_key(|range| range.start);
+    // Where the sources of symbols disagree, a range ends where the next one begins, as in a look-up.
+    for next in 1..ranges.len() {
+        let start = ranges[next].start;
+        ranges[next - 1].end = ranges[next - 1].end.min(start);
+    }
+    let is_named = |ranges: &[ProcedureRange], offset: u64| {
+        let after = ranges.partition_point(|range| range.start <= offset);
+        ranges[..after].last().is_some_and(|range| offset < range.end)
+    };
+    let mut places = Vec::new();
+    for place in &record.places.all {
+        let Some(procedure) = place.procedure() else { continue };
+        let (start, name) = (place.offset.0, procedure.linkage.as_ref().unwrap_or(&procedure.function));
+        if !is_named(&ranges, start) {
+            places.push(ProcedureRange { start, end: start.saturating_add(1), name: name.to_string() });
+        }
+    }
+    ranges.extend(places);
+    ranges.sort_by_key(|range| range.start);
+    ranges.retain(|range| range.start < range.end);
+    ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_of_a_profile_do_not_overlap() {
+        let mut record = ImageRecord::new(ImageId::named("jit:a"), ImageKind::Jit, "//anon");
+        let symbol = |offset, size_bytes, name: &str| ImageSymbol {
+            offset: ImageOffset(offset),
+            size_bytes,
+            name: name.to_owned(),
+        };
+        record.symbols = vec![symbol(0, 30, "outer"), symbol(10, 5, "inner"), symbol(40, 0, "empty")];
+        let found: Vec<_> =
+            ranges_of_profile(&record).into_iter().map(|r| (r.start, r.end, r.name)).collect();
+        let expected = [(0, 10, "outer"), (10, 15, "inner"), (40, 41, "empty")];
+        assert_eq!(found, expected.map(|(start, end, name)| (start, end, name.to_owned())));
+        assert_eq!(image_path(&record), "jit:a");
+    }
+
+    #[test]
+    fn ranges_of_an_image_agree_with_look_ups() {
+        let image = Image::open(std::env::current_exe().unwrap()).unwrap();
+        let ranges = ranges_of_image(&image);
+        assert!(ranges.len() > 100, "{}", ranges.len());
+        for pair in ranges.windows(2) {
+            assert!(pair[0].end <= pair[1].start, "{pair:?}");
+        }
+        for range in ranges.iter().step_by(7) {
+            for offset in [range.start, range.end - 1] {
+                let at = image.address_of(ImageOffset(offset)).and_then(|a| image.procedure_at(a));
+                assert_eq!(at.map(|p| p.name().into_owned()).as_ref(), Some(&range.name), "{range:?}");
+            }
+        }
+    }
+}
