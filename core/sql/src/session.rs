@@ -308,6 +308,5 @@ fn settings(limits: &Limits) -> Vec<(&'static str, String)> {
         ("autoload_known_extensions", "false".to_owned()),
         ("allow_community_extensions", "false".to_owned()),
         ("enable_external_file_cache", "false".to_owned()),
-        ("TimeZone", "UTC".to_owned()),
     ]
 }

@@ -50,17 +50,20 @@ ORDER BY abs(change) DESC NULLS LAST, image, procedure;
 
 -- The instructions of a procedure. The image is given by its id, its path or its file name; the procedure as linkage name or demangled.
 CREATE MACRO dwell_annotate(image, procedure) AS TABLE
+WITH named AS (SELECT image AS wanted_image, procedure AS wanted_procedure)
 SELECT i.*
-FROM instructions AS i
-WHERE (i.procedure = procedure OR i.demangled = procedure)
-  AND (i.image = image OR i.image IN (SELECT m.image FROM images AS m WHERE m.path = image OR ends_with(m.path, '/' || image)))
+FROM instructions AS i, named AS n
+WHERE (i.procedure = n.wanted_procedure OR i.demangled = n.wanted_procedure)
+  AND (i.image = n.wanted_image OR i.image IN (
+    SELECT m.image FROM images AS m, named AS o WHERE m.path = o.wanted_image OR ends_with(m.path, '/' || o.wanted_image)))
 ORDER BY i.epoch, i.image, i.address;
 
 -- The samples of each line of a source file, which is given by its path or the end of it.
 CREATE MACRO dwell_source(file) AS TABLE
+WITH named AS (SELECT file AS wanted)
 SELECT s.epoch, s.event, l.file, l.line, sum(s.count)::BIGINT AS count
-FROM lines AS l
+FROM named AS n
+JOIN lines AS l ON l.file = n.wanted OR ends_with(l.file, '/' || n.wanted)
 JOIN samples AS s ON s.image = l.image AND s."offset" = l."offset"
-WHERE l.file = file OR ends_with(l.file, '/' || file)
 GROUP BY ALL
 ORDER BY s.epoch, s.event, l.file, l.line;
