@@ -22,7 +22,7 @@ pub use ask::{
     diff::DiffRequest,
     stats::{Normalize, StatsRequest},
     summary::SummaryRequest,
-    tables::{ProcedureRange, SampledLine, SampledProcedure, image_path},
+    tables::{ProcedureCount, ProcedureRange, SampledLine, SampledProcedure, demangle, image_path},
     top::{Detail, Domain, TopBy, TopRequest},
 };
 pub use cancel::Cancel;

@@ -28,8 +28,10 @@ const ANNOTATE: &str = "dwell_annotate";
 /// The macro that turns a selector into the id of an epoch.
 const EPOCH: &str = "dwell_epoch";
 
-/// Macros with the tables that they read whole.
-const READ_BY_MACROS: &[(&str, &str)] = &[("dwell_diff", "procedures"), ("dwell_source", "lines")];
+/// The macro that compares two epochs, which are its arguments.
+const DIFF: &str = "dwell_diff";
+/// The macro that reads all of `lines`.
+const SOURCE: &str = "dwell_source";
 
 /// The values that one column may have; `None` if they are not restricted.
 type Values = Option<BTreeSet<String>>;
@@ -103,8 +105,13 @@ impl Walk {
             self.forbidden = Some(name);
             return;
         }
-        for (_, table) in READ_BY_MACROS.iter().filter(|(macro_name, _)| *macro_name == name) {
-            self.add((*table).to_owned(), Selection::default());
+        if name == SOURCE {
+            self.add("lines".to_owned(), Selection::default());
+        }
+        if name == DIFF {
+            let arguments = value.get("children").and_then(Value::as_array).into_iter().flatten();
+            let epochs = arguments.map(constant).collect();
+            self.add("procedure_samples".to_owned(), Selection { epochs, ..Selection::default() });
         }
     }
 
@@ -116,11 +123,6 @@ impl Walk {
     }
 
     fn add(&mut self, table: String, selection: Selection) {
-        // The view joins by image.
-        if table == "procedure_samples" {
-            let images = selection.images.clone();
-            self.add("procedures".to_owned(), Selection { images, ..Selection::default() });
-        }
         self.selected.0.entry(table).or_default().push(selection);
     }
 

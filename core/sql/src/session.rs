@@ -158,7 +158,9 @@ impl Session {
             1 => {}
             _ if format == Format::Table => {}
             _ => {
-                return Err(SqlError::Usage("this format holds the rows of one statement: there are several"));
+                return Err(SqlError::Usage(
+                    "this format holds the rows of one statement: there are several",
+                ));
             }
         }
         for statement in statements {
@@ -187,7 +189,10 @@ impl Session {
             Some(cast) => (self.connection.prepare(&cast)?.execute()?, columns),
             None => (prepared.execute()?, columns),
         };
-        output::write(rows, &names, format, style, out)
+        match lexer::explained(statement) {
+            Some(_) if format == Format::Table => output::write_plan(rows, out),
+            _ => output::write(rows, &names, format, style, out),
+        }
     }
 
     /// Checks that a statement is a query. Returns what it selects.

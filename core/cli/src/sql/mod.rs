@@ -82,7 +82,17 @@ pub fn run(options: Options, args: &SqlArgs, json: bool) -> anyhow::Result<ExitC
             complain("sql: interrupted");
             Ok(ExitCode::from(status))
         }
-        (done, _) => done.context("sql").map(|()| ExitCode::SUCCESS),
+        (done, _) => done.map_err(in_one_line).context("sql").map(|()| ExitCode::SUCCESS),
+    }
+}
+
+/// Leaves out the lines of a message of DuckDB that draw an arrow to the place in the statement.
+fn in_one_line(error: SqlError) -> SqlError {
+    match error {
+        SqlError::Statement(message) => {
+            SqlError::Statement(message.split("\n\nLINE ").next().unwrap_or_default().to_owned())
+        }
+        error => error,
     }
 }
 

@@ -6,12 +6,19 @@
 use std::sync::Arc;
 
 use dwell_image::{Image, ImageAddress};
-use dwell_profile::{ImageId, ImageKind, ImageOffset, ImagePlace, ImageRecord, ImageSymbol, path_to_text};
+use dwell_profile::{
+    Event, ImageId, ImageKind, ImageOffset, ImagePlace, ImageRecord, ImageSymbol, path_to_text,
+};
 
 use crate::{
-    Cancel, Query, QueryError,
-    analyse::{costs::ProcedureCosts, listing, procedures::ProcedureSamples},
+    Cancel, Query, QueryError, SampleFilter,
+    analyse::{
+        costs::ProcedureCosts,
+        listing,
+        procedures::{self, ProcedureSamples},
+    },
     answer::Listing,
+    load::{samples::ImageSamples, selection::Selection},
     parallel::in_parallel,
     query::View,
 };
@@ -27,11 +34,9 @@ pub struct ProcedureRange {
     pub name: String,
 }
 
-impl ProcedureRange {
-    /// Returns the name as the source code spells it. Each call demangles the name again.
-    pub fn demangled(&self) -> String {
-        dwell_image::demangle(&self.name)
-    }
+/// Returns a linkage name as the source code spells it.
+pub fn demangle(name: &str) -> String {
+    dwell_image::demangle(name)
 }
 
 /// A sampled offset with its source line.
@@ -43,6 +48,19 @@ pub struct SampledLine {
     pub file: Arc<str>,
     /// Line in the file, from 1.
     pub line: u32,
+}
+
+/// The samples of one event in one procedure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcedureCount {
+    /// Id of the image.
+    pub image: ImageId,
+    /// Linkage (mangled) name; `None` for samples that no procedure covers.
+    pub procedure: Option<Arc<str>>,
+    /// The sampled event.
+    pub event: Event,
+    /// Number of samples.
+    pub count: u64,
 }
 
 /// A procedure that has samples in an epoch, for [`Query::listings_of_sampled`].
@@ -99,6 +117,41 @@ impl Query {
             lines.extend(line_at(offset).map(|(file, line)| SampledLine { offset: offset.0, file, line }));
         }
         Ok(lines)
+    }
+
+    /// Returns the samples of each procedure in one epoch, for the images that `wanted` accepts. Derived events are left out. The result
+    /// is not cached, since it is as large as the epoch.
+    pub fn procedure_counts(
+        &self,
+        epoch: &str,
+        wanted: &dyn Fn(&ImageRecord) -> bool,
+        cancel: &Cancel,
+    ) -> Result<Vec<ProcedureCount>, QueryError> {
+        let epoch = self.database.resolve(epoch)?;
+        let selection = Selection::read(&self.database, &[epoch], &SampleFilter::default())?;
+        let takes = |samples: &ImageSamples| !samples.points.is_empty() && wanted(&samples.record);
+        let images: Vec<usize> =
+            (0..selection.images.len()).filter(|at| takes(&selection.images[*at])).collect();
+        let found = in_parallel(&images, |&at| {
+            cancel.check().ok()?;
+            let mut counts = Vec::new();
+            for (name, samples) in procedures::sums(&selection, &self.store, at) {
+                let name: Option<Arc<str>> = name.map(Into::into);
+                let sampled = selection.events.iter().zip(samples);
+                for (event, count) in sampled.filter(|(event, count)| *count > 0 && !event.is_derived()) {
+                    let image = selection.images[at].record.id.clone();
+                    counts.push(ProcedureCount {
+                        image,
+                        procedure: name.clone(),
+                        event: event.clone(),
+                        count,
+                    });
+                }
+            }
+            Some(counts)
+        });
+        cancel.check()?;
+        Ok(found.into_iter().flatten().collect())
     }
 
     /// Returns the procedures with samples in one epoch that `wanted` accepts by image, linkage name and demangled name, the most

@@ -63,6 +63,17 @@ pub fn write(
     writer.end(&mut out).and_then(|()| out.flush()).map_err(SqlError::output)
 }
 
+/// Writes the plan of a statement, which is a drawing of several lines in the last column.
+pub fn write_plan(mut rows: Rows, out: &mut dyn Write) -> Result<(), SqlError> {
+    let mut row = |values: &[Value<'_>]| {
+        let Some(Value::Text(plan)) = values.last() else { return Ok(()) };
+        let mut lines = plan.lines();
+        lines.try_for_each(|line| writeln!(out, "{}", without_controls(line))).map_err(SqlError::output)
+    };
+    while rows.next_rows(&mut row)? {}
+    Ok(())
+}
+
 /// Returns the text of a floating-point number; a whole one keeps its `.0`.
 fn double(value: f64) -> String {
     format!("{value:?}")

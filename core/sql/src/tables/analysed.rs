@@ -211,9 +211,7 @@ fn each_listing(
     cancel: Cancel,
     rows_of: fn(Listing) -> Vec<Vec<Cell>>,
 ) -> CellRows {
-    let last = context.epochs.len().saturating_sub(1);
-    let is_taken = |at: &usize| selections.iter().any(|s| s.takes_epoch(&context.epochs[*at], *at == last));
-    let epochs: Vec<usize> = (0..context.epochs.len()).filter(is_taken).collect();
+    let epochs = context.epochs_taken(&selections);
     Box::new(Listings {
         context: context.clone(),
         selections,

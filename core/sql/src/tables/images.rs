@@ -56,7 +56,8 @@ pub fn procedures(
         let ranges = shared.query.procedure_ranges(record).into_iter();
         Ok(ranges
             .map(|range| {
-                let demangled = if needs_demangled { text(range.demangled()) } else { Cell::Null };
+                let demangled =
+                    if needs_demangled { text(dwell_query::demangle(&range.name)) } else { Cell::Null };
                 vec![image.clone(), address(range.start), address(range.end), text(&range.name), demangled]
             })
             .collect())

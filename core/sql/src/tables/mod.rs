@@ -8,6 +8,7 @@
 mod analysed;
 mod images;
 mod recorded;
+mod sums;
 
 use std::{
     ffi::OsStr,
@@ -55,6 +56,13 @@ impl Context {
         self.running().cancel.cancel();
     }
 
+    /// Returns the epochs (indices) whose rows any of the selections may need.
+    fn epochs_taken(&self, selections: &[Selection]) -> Vec<usize> {
+        let last = self.epochs.len().saturating_sub(1);
+        let is_taken = |at: &usize| selections.iter().any(|s| s.takes_epoch(&self.epochs[*at], *at == last));
+        (0..self.epochs.len()).filter(is_taken).collect()
+    }
+
     fn running(&self) -> MutexGuard<'_, Running> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,6 +91,7 @@ pub const COMPUTED: &[Table] = &[
     Table { name: "losses", columns: recorded::LOSSES, scan: recorded::losses },
     Table { name: "images", columns: images::IMAGES, scan: images::images },
     Table { name: "procedures", columns: images::PROCEDURES, scan: images::procedures },
+    Table { name: "procedure_samples", columns: sums::PROCEDURE_SAMPLES, scan: sums::procedure_samples },
     Table { name: "lines", columns: images::LINES, scan: images::lines },
     Table { name: "instructions", columns: analysed::INSTRUCTIONS, scan: analysed::instructions },
     Table { name: "stalls", columns: analysed::STALLS, scan: analysed::stalls },

@@ -8,13 +8,6 @@ SELECT epoch, app, instance, event, sum(count)::BIGINT AS count
 FROM samples
 GROUP BY ALL;
 
--- Samples by procedure. NULL stands for samples that no procedure covers.
-CREATE VIEW procedure_samples AS
-SELECT s.epoch, s.event, s.image, CASE WHEN s."offset" < p."end" THEN p.name END AS procedure, sum(s.count)::BIGINT AS count
-FROM (SELECT epoch, event, image, "offset", sum(count)::BIGINT AS count FROM samples GROUP BY ALL) AS s
-ASOF LEFT JOIN procedures AS p ON s.image = p.image AND s."offset" >= p.start
-GROUP BY ALL;
-
 -- The id of an epoch that is named by its id, its name or 'latest'.
 CREATE MACRO dwell_epoch(selector) AS (
   SELECT e.epoch
