@@ -22,7 +22,9 @@ pub use ask::{
     diff::DiffRequest,
     stats::{Normalize, StatsRequest},
     summary::SummaryRequest,
-    tables::{ProcedureCount, ProcedureRange, SampledLine, SampledProcedure, demangle, image_path},
+    tables::{
+        KnownNames, ProcedureCount, ProcedureRange, SampledLine, SampledProcedure, demangle, image_path,
+    },
     top::{Detail, Domain, TopBy, TopRequest},
 };
 pub use cancel::Cancel;

@@ -268,6 +268,11 @@ impl Session {
     }
 
     #[cfg(test)]
+    pub(crate) fn prefix(&self) -> String {
+        self.segments.prefix().unwrap_or_default()
+    }
+
+    #[cfg(test)]
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }

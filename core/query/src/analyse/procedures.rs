@@ -171,12 +171,27 @@ fn in_image(
     })
 }
 
+/// Linkage names of an image's procedures by address. Reading a name takes longer than counting the samples that have it.
+pub type NamesByAddress = FxHashMap<u64, Arc<str>>;
+
 /// Returns the linkage name and the samples of each sampled procedure of one image (an index), unsorted. The name is `None` for samples
-/// that no procedure covers.
-pub fn sums(selection: &Selection, store: &ImageStore, index: usize) -> Vec<(Option<String>, CountsByEvent)> {
+/// that no procedure covers. `known` has names of the same image, and gets those that were read.
+pub fn sums(
+    selection: &Selection,
+    store: &ImageStore,
+    index: usize,
+    known: &mut NamesByAddress,
+) -> Vec<(Option<Arc<str>>, CountsByEvent)> {
     let samples = &selection.images[index];
     with_groups(selection, store, index, |groups, _| {
-        groups.into_iter().map(|group| (group.name(samples), group.counts)).collect()
+        let mut name = |group: &Group<'_>| match (group.source, group.address()) {
+            // Procedures without an address in common may have the same place in the profile.
+            (Source::Image(procedure), Some(address)) => {
+                Some(known.entry(address.0).or_insert_with(|| procedure.name().into()).clone())
+            }
+            _ => group.name(samples).map(Into::into),
+        };
+        groups.into_iter().map(|group| (name(&group), group.counts)).collect()
     })
 }
 

@@ -3,19 +3,20 @@
 //! Input: image records or an epoch, and what a statement selects. Output: rows of one image or one procedure at a time, so that a caller
 //! stops when it has enough. This module knows no SQL. Cost: that of `top` for names and lines, that of `annotate` for each listing.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dwell_image::{Image, ImageAddress};
 use dwell_profile::{
     Event, ImageId, ImageKind, ImageOffset, ImagePlace, ImageRecord, ImageSymbol, path_to_text,
 };
+use rustc_hash::FxHashMap;
 
 use crate::{
     Cancel, Query, QueryError, SampleFilter,
     analyse::{
         costs::ProcedureCosts,
         listing,
-        procedures::{self, ProcedureSamples},
+        procedures::{self, NamesByAddress, ProcedureSamples},
     },
     answer::Listing,
     load::{samples::ImageSamples, selection::Selection},
@@ -61,6 +62,16 @@ pub struct ProcedureCount {
     pub event: Event,
     /// Number of samples.
     pub count: u64,
+}
+
+/// Names that were read for one epoch and are needed for the next one, by image.
+#[derive(Default)]
+pub struct KnownNames(Mutex<FxHashMap<ImageId, NamesByAddress>>);
+
+impl KnownNames {
+    fn lock(&self) -> MutexGuard<'_, FxHashMap<ImageId, NamesByAddress>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A procedure that has samples in an epoch, for [`Query::listings_of_sampled`].
@@ -125,6 +136,7 @@ impl Query {
         &self,
         epoch: &str,
         wanted: &dyn Fn(&ImageRecord) -> bool,
+        known: &KnownNames,
         cancel: &Cancel,
     ) -> Result<Vec<ProcedureCount>, QueryError> {
         let epoch = self.database.resolve(epoch)?;
@@ -135,8 +147,11 @@ impl Query {
         let found = in_parallel(&images, |&at| {
             cancel.check().ok()?;
             let mut counts = Vec::new();
-            for (name, samples) in procedures::sums(&selection, &self.store, at) {
-                let name: Option<Arc<str>> = name.map(Into::into);
+            let id = &selection.images[at].record.id;
+            let mut names = known.lock().remove(id).unwrap_or_default();
+            let sums = procedures::sums(&selection, &self.store, at, &mut names);
+            known.lock().insert(id.clone(), names);
+            for (name, samples) in sums {
                 let sampled = selection.events.iter().zip(samples);
                 for (event, count) in sampled.filter(|(event, count)| *count > 0 && !event.is_derived()) {
                     let image = selection.images[at].record.id.clone();

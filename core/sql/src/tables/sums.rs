@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use dwell_profile::ImageRecord;
-use dwell_query::{Cancel, ProcedureCount};
+use dwell_query::{Cancel, KnownNames, ProcedureCount};
 
 use super::{Context, count, text};
 use crate::{
@@ -29,11 +29,12 @@ pub fn procedure_samples(
 ) -> Result<CellRows, String> {
     let needs_demangled = wanted[DEMANGLED_AT];
     let epochs = context.epochs_taken(&selections);
-    let context = context.clone();
+    let (context, known) = (context.clone(), KnownNames::default());
     let rows = epochs.into_iter().flat_map(move |at| {
         let epoch = &context.epochs[at].id.0;
         let takes = |record: &ImageRecord| selections.iter().any(|s| s.takes_image(record));
-        let counts = context.query.procedure_counts(epoch, &takes, &cancel).map_err(|e| e.to_string());
+        let counts = context.query.procedure_counts(epoch, &takes, &known, &cancel);
+        let counts = counts.map_err(|error| error.to_string());
         let (counts, error) = counts.map_or_else(|e| (Vec::new(), Some(Err(e))), |counts| (counts, None));
         let epoch = text(epoch);
         counts.into_iter().map(move |counted| Ok(row(epoch.clone(), counted, needs_demangled))).chain(error)
