@@ -21,6 +21,14 @@ pub enum SqlError {
     /// DuckDB refused or failed to run a statement.
     #[error("{0}")]
     Statement(String),
+    /// The statement needs more memory than it may use.
+    #[error(
+        "the query needs more memory than it may use: group or select less, or give it more with --memory"
+    )]
+    Memory,
+    /// The process has capabilities that it cannot give up.
+    #[error("the capabilities of this process cannot be given up before DuckDB is loaded: {0}")]
+    Privileges(io::Error),
     /// The statement was interrupted.
     #[error("interrupted")]
     Interrupted,
@@ -50,7 +58,11 @@ pub enum SqlError {
 
 impl From<String> for SqlError {
     fn from(message: String) -> Self {
-        if message.starts_with("INTERRUPT") { SqlError::Interrupted } else { SqlError::Statement(message) }
+        match message {
+            message if message.starts_with("INTERRUPT") => SqlError::Interrupted,
+            message if message.starts_with("Out of Memory") => SqlError::Memory,
+            message => SqlError::Statement(message),
+        }
     }
 }
 

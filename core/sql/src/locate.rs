@@ -7,7 +7,7 @@
 //! | `DWELL_DUCKDB`: the library, or a folder with it | the user named it |
 //! | beside the program | who can write there can replace the program |
 //! | `node_modules` above the program | likewise, for a checkout and for an editor's extension |
-//! | `node_modules` above the current folder | only if the library belongs to the user or to root, and nobody else may write it |
+//! | `node_modules` above the current folder | only if nobody but the user and root can replace the file |
 
 use std::{
     env::consts::ARCH,
@@ -48,7 +48,8 @@ pub fn library(
     if let Some(found) = beside.or_else(|| folder.and_then(above)) {
         return Ok(found);
     }
-    match current.and_then(above) {
+    let current = current.and_then(|current| fs::canonicalize(current).ok());
+    match current.as_deref().and_then(above) {
         Some(found) if is_ours(&found) => Ok(found),
         Some(found) => Err(SqlError::UntrustedLibrary(found)),
         None => Err(SqlError::NoLibrary),
@@ -63,10 +64,19 @@ fn above(folder: &Path) -> Option<PathBuf> {
     folder.ancestors().map(|folder| folder.join(&package).join(FILE)).find(|file| file.is_file())
 }
 
-/// Returns whether a file belongs to this user or to root and nobody else may write it.
+/// Returns whether nobody but this user and root can replace a file: it and all folders above it belong to one of them, and others may not
+/// write to them. In a folder like `/tmp` (sticky), others cannot rename what is ours.
 fn is_ours(file: &Path) -> bool {
-    let own = rustix::process::geteuid().as_raw();
-    fs::metadata(file).is_ok_and(|meta| [0, own].contains(&meta.uid()) && meta.mode() & 0o022 == 0)
+    const STICKY: u32 = 0o1000;
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    file.ancestors().all(|path| {
+        fs::symlink_metadata(path).is_ok_and(|meta| {
+            // A group of one's own is usual for users of Debian.
+            let others = if meta.gid() == group { 0o002 } else { 0o022 };
+            let is_closed = meta.mode() & others == 0 || (meta.is_dir() && meta.mode() & STICKY != 0);
+            [0, user].contains(&meta.uid()) && is_closed && !meta.is_symlink()
+        })
+    })
 }
 
 #[cfg(test)]

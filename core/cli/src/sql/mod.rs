@@ -64,6 +64,7 @@ pub fn run(options: Options, args: &SqlArgs, json: bool) -> anyhow::Result<ExitC
         None => text(args)?,
         Some(_) => None,
     };
+    dwell_sql::give_up_capabilities().context("sql")?; // Before the library is loaded and any thread is started.
     let threads =
         args.threads.map_or_else(|| thread::available_parallelism().map_or(1, usize::from), usize::from);
     let limits = Limits { memory_bytes: args.memory, threads };

@@ -189,7 +189,7 @@ impl Vector {
 /// # Safety
 ///
 /// The string must be one of a vector that lives as long as the text.
-unsafe fn text<'a>(string: &'a RawString) -> &'a str {
+unsafe fn text(string: &RawString) -> &str {
     let length = string.length as usize;
     let start = match length {
         ..=12 => string.rest.as_ptr(),
