@@ -2,10 +2,15 @@
 //!
 //! Enters: keys. Leaves: results and messages. A statement ends with a semicolon, so it may have several lines.
 
-use std::{fs, io, path::PathBuf};
+use std::{fs, io, path::PathBuf, thread};
 
 use anyhow::Context;
+use dwell_collect::Stop;
 use dwell_sql::{Session, SqlError};
+use rustix::{
+    process::Signal,
+    termios::{OptionalActions, tcgetattr, tcsetattr},
+};
 use rustyline::{
     Config, Editor, Helper,
     completion::Completer,
@@ -16,7 +21,7 @@ use rustyline::{
     validate::{ValidationContext, ValidationResult, Validator},
 };
 
-use super::{Setup, Watch, style, warn};
+use super::{LOOK_EVERY, SIGNALS, Setup, Watch, style, warn};
 use crate::complain;
 
 const PROMPT: &str = "dwell> ";
@@ -46,6 +51,7 @@ const KEYWORDS: &[&str] = &[
 
 /// Reads and answers statements until the end of the input.
 pub fn run(setup: &Setup) -> anyhow::Result<()> {
+    end_on_request()?;
     let mut session = open(setup)?;
     let config = Config::builder().max_history_size(REMEMBERED).context("sql: history")?.build();
     let mut editor: Editor<Typing, FileHistory> = Editor::with_config(config).context("sql: terminal")?;
@@ -80,10 +86,28 @@ pub fn run(setup: &Setup) -> anyhow::Result<()> {
         match session.run(&line, setup.format, style(), &mut io::stdout().lock()) {
             Ok(()) => {}
             Err(SqlError::Interrupted) => complain("sql: interrupted"),
-            // The message has several lines: the last ones show the place in the statement.
+            // The last lines of a message of DuckDB show the place in the statement.
             Err(error) => complain(&format!("sql: {error}")),
         }
     }
+}
+
+/// Ends the program when SIGTERM comes, with the terminal as it was. While a line is edited, the terminal is in raw mode.
+fn end_on_request() -> anyhow::Result<()> {
+    let stop = Stop::on_signals().context("sql: signals")?;
+    let terminal = tcgetattr(io::stdin()).ok();
+    thread::spawn(move || {
+        loop {
+            thread::sleep(LOOK_EVERY);
+            if stop.signal() == Some(Signal::TERM) {
+                if let Some(terminal) = &terminal {
+                    let _ = tcsetattr(io::stdin(), OptionalActions::Now, terminal);
+                }
+                std::process::exit(SIGNALS + Signal::TERM.as_raw());
+            }
+        }
+    });
+    Ok(())
 }
 
 fn open(setup: &Setup) -> anyhow::Result<Session> {
