@@ -5,7 +5,7 @@
 
 use std::{io::Write, path::PathBuf, sync::Arc};
 
-use dwell_profile::Database;
+use dwell_profile::{Database, DatabaseError};
 use dwell_query::{Options, Query};
 
 use crate::{
@@ -104,7 +104,11 @@ impl Session {
             true => Segments::of(&database, &read.epochs)?,
             false => Segments::default(),
         };
-        let warnings = read.warnings.iter().chain(&segments.warnings).map(ToString::to_string).collect();
+        let mut warnings: Vec<String> =
+            read.warnings.iter().chain(&segments.warnings).map(ToString::to_string).collect();
+        if read.epochs.is_empty() {
+            warnings.push(DatabaseError::Empty(database.path().to_owned()).to_string());
+        }
         let images = std::mem::take(&mut segments.images);
         let connection = engine.open(&settings(limits))?;
         let context = Arc::new(Context::new(query, read.epochs, images));

@@ -301,6 +301,7 @@ fn values_of_all_types_are_written() {
     let scratch = Scratch::new();
     let session = scratch.open(&engine); // There is no database yet: all tables are empty.
     assert_eq!(rows(&session, "SELECT count(*) AS n FROM samples")[0]["n"], 0);
+    assert!(session.warnings().iter().any(|warning| warning.contains("is empty")));
     let all = "SELECT true AS b, -1::TINYINT AS t, 18446744073709551615::UBIGINT AS u, -(2::HUGEINT ** 100)::HUGEINT AS h, 0.1::DOUBLE AS d, \
                1.50 AS dec, 'a\"b\nc' AS v, NULL AS n, [1, NULL] AS l, {'x': 'y'} AS s, DATE '2026-11-26' AS day, 'inf'::DOUBLE AS inf, \
                0.25::FLOAT AS f, ''::VARCHAR AS empty, 'twelve bytes' AS twelve, 'thirteen byte' AS thirteen";

@@ -6,21 +6,13 @@ use clap::{Args, ValueEnum};
 
 use super::{Limit, size};
 
-/// Query the database with SQL, by DuckDB.
-///
-/// The tables are epochs, events, losses, samples, applications, instances, images, procedures, procedure_samples, lines,
-/// instructions, stalls, blocks and edges; docs/sql.md describes them. Only what a query names is computed. Nothing can be
-/// changed, and no file but the database's own is read.
-///
-/// Without a query it is read from standard input, or typed at a prompt if that is a terminal.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Example: dwell sql 'SELECT path, sum(count) AS samples FROM samples JOIN images USING (image)
-                    GROUP BY path ORDER BY samples DESC LIMIT 10'
-DuckDB is loaded at run time: DWELL_DUCKDB names its library (libduckdb.so)."
-)]
+#[command(after_help = "Example:
+  dwell sql 'SELECT path, sum(count) AS samples FROM samples JOIN images USING (image) GROUP BY path ORDER BY 2 DESC'
+
+DuckDB is loaded at run time: DWELL_DUCKDB names its library, libduckdb.so.")]
 pub struct SqlArgs {
-    /// The query.
+    /// The query, or several that end with semicolons.
     pub query: Option<String>,
     /// Read the query from this file; `-` is standard input.
     #[arg(long, value_name = "FILE", conflicts_with = "query")]
