@@ -200,7 +200,7 @@ impl Session {
     }
 
     /// Checks that a statement is a query. Returns what it selects.
-    fn check(&self, statement: &str) -> Result<Selected, SqlError> {
+    pub(crate) fn check(&self, statement: &str) -> Result<Selected, SqlError> {
         let query = lexer::explained(statement).unwrap_or(statement);
         let tree = self.value(
             "SELECT json_serialize_sql(?::VARCHAR, skip_null := true, skip_empty := true, skip_default := true)::VARCHAR",
@@ -274,6 +274,11 @@ impl Session {
     #[cfg(test)]
     pub(crate) fn prefix(&self) -> String {
         self.segments.prefix().unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
     }
 
     #[cfg(test)]

@@ -388,3 +388,28 @@ fn wrong_libraries_are_named() {
         assert_eq!(check_version(version), good, "{version}");
     }
 }
+
+#[test]
+fn only_what_a_statement_selects_is_computed() {
+    let Some(engine) = engine("only_what_a_statement_selects_is_computed") else { return };
+    let scratch = Scratch::new();
+    ["a", "b"].iter().enumerate().for_each(|(at, name)| drop(scratch.record(at, name)));
+    let session = scratch.open(&engine);
+    // What the sources compute for a statement, before DuckDB drops rows.
+    let computed = |statement: &str, table: &str| {
+        let selected = session.check(statement).unwrap();
+        session.context().computed(table, selected).len()
+    };
+    for (statement, table, rows) in [
+        ("FROM procedures", "procedures", 2),
+        ("FROM procedures WHERE image = 'jit:a'", "procedures", 1),
+        ("FROM procedures WHERE image IN ('jit:a', 'jit:b') AND name = 'a'", "procedures", 2),
+        ("FROM procedures WHERE image = 'jit:a' OR name = 'b'", "procedures", 2),
+        ("FROM procedure_samples WHERE epoch = dwell_epoch('latest')", "procedure_samples", 2),
+        ("FROM procedure_samples", "procedure_samples", 4),
+        ("FROM dwell_diff('b', 'b')", "procedure_samples", 2),
+        ("FROM procedures p JOIN procedures q USING (image) WHERE p.image = 'jit:a'", "procedures", 2),
+    ] {
+        assert_eq!(computed(statement, table), rows, "{statement}");
+    }
+}

@@ -74,6 +74,18 @@ impl Context {
     }
 }
 
+#[cfg(test)]
+impl Context {
+    /// Returns the rows that are computed for a table.
+    pub fn computed(self: &Arc<Self>, table: &str, selected: Selected) -> Vec<Vec<Cell>> {
+        self.begin(selected);
+        let table = COMPUTED.iter().find(|known| known.name == table).expect("a table");
+        let source = Source { table, context: self.clone() };
+        let rows = source.scan(&vec![true; table.columns.len()]).expect("a scan");
+        rows.collect::<Result<_, _>>().expect("rows")
+    }
+}
+
 /// Computes the rows of a table for what a statement selects.
 type Scan = fn(&Arc<Context>, Vec<Selection>, Cancel, &[bool]) -> Result<CellRows, String>;
 
