@@ -80,6 +80,8 @@ struct Source<'a> {
     is_alone: bool,
     /// The columns in common with other tables of the join.
     using: Vec<&'a str>,
+    /// Whether a row of another table may need rows that the statement drops later, or the columns have other names here.
+    is_needed_whole: bool,
 }
 
 impl Walk {
@@ -109,8 +111,9 @@ impl Walk {
             self.add("lines".to_owned(), Selection::default());
         }
         if name == DIFF {
-            let arguments = value.get("children").and_then(Value::as_array).into_iter().flatten();
-            let epochs = arguments.map(constant).collect();
+            let arguments = arguments(value);
+            let epochs = arguments.iter().map(|argument| constant(argument)).collect();
+            let epochs = if arguments.is_empty() { None } else { epochs };
             self.add("procedure_samples".to_owned(), Selection { epochs, ..Selection::default() });
         }
     }
@@ -155,12 +158,15 @@ impl Walk {
                 self.check_function(&from["function"]);
                 from.get("function").into_iter().for_each(|function| self.anything(&function["children"]));
             }
-            // The rows of a positional join depend on the number of rows on the other side.
+            // A row of a positional join depends on the number of rows on either side.
             "JOIN" if text(from, "ref_type") != "POSITIONAL" => {
                 let mut own = Vec::new();
-                for side in ["left", "right"] {
-                    self.from(&from[side], &mut own);
-                }
+                self.from(&from["left"], &mut own);
+                let right = own.len();
+                self.from(&from["right"], &mut own);
+                // An ASOF join takes the nearest row of the right side: without it, another one would be the nearest.
+                let is_asof = text(from, "ref_type") == "ASOF";
+                own[right..].iter_mut().for_each(|source| source.is_needed_whole |= is_asof);
                 // After a semijoin or an antijoin an unqualified column is one of the left side.
                 let is_outer = ["INNER", "LEFT", "RIGHT", "OUTER", "FULL"].contains(&text(from, "join_type"));
                 let using = from.get("using_columns").and_then(Value::as_array).into_iter().flatten();
@@ -178,23 +184,35 @@ impl Walk {
 fn source(from: &Value) -> Option<Source<'_>> {
     let alias = text(from, "alias");
     let table = text(from, "table_name");
-    let found =
-        |table: String, alias, base| Some(Source { table, alias, base, is_alone: false, using: Vec::new() });
+    let is_needed_whole = from.get("column_name_alias").is_some();
+    let found = |table: String, name, base| {
+        let alias = if alias.is_empty() { name } else { alias };
+        Some(Source { table, alias, base, is_alone: false, using: Vec::new(), is_needed_whole })
+    };
     if !table.is_empty() {
-        return found(
-            table.to_ascii_lowercase(),
-            if alias.is_empty() { table } else { alias },
-            Selection::default(),
-        );
+        return found(table.to_ascii_lowercase(), table, Selection::default());
     }
     let function = from.get("function")?;
     if !text(function, "function_name").eq_ignore_ascii_case(ANNOTATE) {
         return None;
     }
+    let [image, procedure] = &arguments(function)[..] else {
+        return found("instructions".to_owned(), ANNOTATE, Selection::default());
+    };
+    let base = Selection { images: only(image), procedures: only(procedure), epochs: None };
+    found("instructions".to_owned(), ANNOTATE, base)
+}
+
+/// Returns the arguments of a function; none if they are given by name, in any order.
+fn arguments(function: &Value) -> Vec<&Value> {
     let arguments = function.get("children").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let constant = |at: usize| Some(BTreeSet::from([constant(arguments.get(at)?)?]));
-    let base = Selection { images: constant(0), procedures: constant(1), epochs: None };
-    found("instructions".to_owned(), if alias.is_empty() { ANNOTATE } else { alias }, base)
+    let is_named = |argument: &Value| argument.get("alias").is_some();
+    if arguments.iter().any(is_named) { Vec::new() } else { arguments.iter().collect() }
+}
+
+/// Returns the value of a constant as the only one of a column.
+fn only(value: &Value) -> Values {
+    Some(BTreeSet::from([constant(value)?]))
 }
 
 impl Source<'_> {
@@ -215,7 +233,7 @@ impl Source<'_> {
             _ => return,
         };
         // A column that is restricted twice keeps one restriction: each of them alone is sound.
-        if means_this && known.is_none() {
+        if means_this && known.is_none() && !self.is_needed_whole {
             *known = Some(values.clone());
         }
     }
@@ -228,7 +246,7 @@ fn conditions(clause: &Value) -> Vec<(Vec<&str>, BTreeSet<String>)> {
         "CONJUNCTION_AND" => children().flat_map(conditions).collect(),
         "COMPARE_EQUAL" => {
             let (left, right) = (&clause["left"], &clause["right"]);
-            let read = |a, b| Some((names(a)?, BTreeSet::from([constant(b)?])));
+            let read = |a, b| Some((names(a)?, only(b)?));
             read(left, right).or_else(|| read(right, left)).into_iter().collect()
         }
         "COMPARE_IN" => {

@@ -409,6 +409,19 @@ fn only_what_a_statement_selects_is_computed() {
         ("FROM procedure_samples", "procedure_samples", 4),
         ("FROM dwell_diff('b', 'b')", "procedure_samples", 2),
         ("FROM procedures p JOIN procedures q USING (image) WHERE p.image = 'jit:a'", "procedures", 2),
+        // In these a restriction would change the answer.
+        ("FROM procedures AS p(start, image) WHERE image = 16", "procedures", 2),
+        ("FROM procedures AS p(image, b, c, image_too) WHERE p.image = 'jit:a'", "procedures", 2),
+        (
+            "FROM samples s ASOF JOIN procedures p ON s.\"offset\" >= p.start WHERE p.image = 'jit:a'",
+            "procedures",
+            2,
+        ),
+        ("FROM samples s POSITIONAL JOIN procedures p WHERE p.image = 'jit:a'", "procedures", 2),
+        ("FROM procedures TABLESAMPLE 50% WHERE image = 'jit:a'", "procedures", 2),
+        ("FROM (SELECT name AS image FROM procedures) WHERE image = 'jit:a'", "procedures", 2),
+        ("FROM dwell_diff(b := 'a', a := 'b')", "procedure_samples", 4),
+        ("FROM images i WHERE EXISTS (FROM procedures WHERE image = i.image)", "procedures", 2),
     ] {
         assert_eq!(computed(statement, table), rows, "{statement}");
     }
