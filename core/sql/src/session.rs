@@ -23,6 +23,8 @@ pub const VIEWS: &str = include_str!("tables/views.sql");
 const NEED_SEGMENTS: &[&str] =
     &["samples", "images", "procedures", "applications", "instances", "lines", "dwell_"];
 
+/// Number of times a database is opened again because its files changed meanwhile.
+const ATTEMPTS: usize = 20;
 /// Names of tables, columns and macros.
 const NAMES: &str = "SELECT view_name FROM duckdb_views() WHERE NOT internal
     UNION SELECT column_name FROM duckdb_columns() WHERE NOT internal
@@ -93,6 +95,27 @@ impl Session {
         format: Format,
     ) -> Result<Session, SqlError> {
         let database = Database::open(&options.database)?;
+        for attempt in 1.. {
+            let generation = database.generation();
+            let session = Session::prepare(engine, &database, options.clone(), limits, text, format);
+            // A compaction may remove files between their listing and the moment when DuckDB looks at them.
+            let is_stale =
+                matches!(session, Err(SqlError::Statement(_))) && database.generation() != generation;
+            if !is_stale || attempt == ATTEMPTS {
+                return session;
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    fn prepare(
+        engine: &Engine,
+        database: &Database,
+        options: Options,
+        limits: &Limits,
+        text: Option<&str>,
+        format: Format,
+    ) -> Result<Session, SqlError> {
         let query = Query::open(options)?;
         let generation = query.generation();
         let read = database.epochs()?;
@@ -101,7 +124,7 @@ impl Session {
             NEED_SEGMENTS.iter().any(|word| text.contains(word))
         };
         let mut segments = match text.is_none_or(needs) {
-            true => Segments::of(&database, &read.epochs)?,
+            true => Segments::of(database, &read.epochs)?,
             false => Segments::default(),
         };
         let mut warnings: Vec<String> =

@@ -426,3 +426,44 @@ fn only_what_a_statement_selects_is_computed() {
         assert_eq!(computed(statement, table), rows, "{statement}");
     }
 }
+
+/// A compaction may remove files that a session has listed. Then the statement fails, and the session says that it is not current: the
+/// caller opens another one. No count is ever wrong.
+#[test]
+fn sessions_beside_a_compaction_count_right_or_fail() {
+    let Some(engine) = engine("sessions_beside_a_compaction_count_right_or_fail") else { return };
+    let scratch = Scratch::new();
+    let database = Database::open(scratch.database()).unwrap();
+    let writer = database.writer().unwrap();
+    let mut epoch = writer.begin(scratch.epoch("a")).unwrap();
+    let id = epoch.epoch().id.clone();
+    epoch.append(&counts("a"), &[record("a")]).unwrap();
+    let writing = std::thread::spawn(move || {
+        for number in 1..150 {
+            epoch.append(&counts("a"), &[record("a")]).unwrap();
+            if number % 3 == 0 {
+                writer.compact(&id).unwrap();
+            }
+        }
+    });
+    let (mut last, mut failed, mut read) = (0, 0, 0);
+    while !writing.is_finished() {
+        let session = scratch.open(&engine);
+        match run(&session, "SELECT sum(count)::BIGINT AS n FROM samples") {
+            Ok(text) => {
+                let n = serde_json::from_str::<serde_json::Value>(&text).unwrap()["n"].as_i64().unwrap();
+                assert!(n >= last && n % 3 == 0, "{n} after {last}");
+                (last, read) = (n, read + 1);
+            }
+            Err(SqlError::Statement(why)) => {
+                assert!(!session.is_current(), "{why}");
+                failed += 1;
+            }
+            Err(other) => panic!("{other}"),
+        }
+        assert!(session.warnings().is_empty(), "{:?}", session.warnings());
+    }
+    writing.join().unwrap();
+    assert!(read > 0, "{failed} failed");
+    assert_eq!(rows(&scratch.open(&engine), "SELECT sum(count)::BIGINT AS n FROM samples")[0]["n"], 450);
+}
