@@ -1,4 +1,5 @@
-//! `dwell sql` as users have it: docs/sql.md holds, each recipe runs, counts are those of `top`, and failures are one clear line.
+//! `dwell sql` as users have it: docs/sql.md holds, each recipe runs, counts are those of `top`, and failures are one
+//! clear line.
 
 mod support;
 

@@ -1,7 +1,8 @@
 //! Makes a database of ten million rows, for the figures in docs/benchmarks.md ("SQL").
 //!
-//! Enters: the folder of the new database. Leaves: three epochs of 24 segments with 138,300 rows each. The images are binaries of this machine
-//! that together have at most 240,000 procedures; samples fall on them by power laws, with a fixed seed.
+//! Enters: the folder of the new database. Leaves: three epochs of 24 segments with 138,300 rows each. The images are
+//! binaries of this machine that together have at most 240,000 procedures; samples fall on them by power laws, with a
+//! fixed seed.
 
 use std::{
     fs,

@@ -1,7 +1,7 @@
 //! Writes the tables as Parquet files, for people with another engine.
 //!
-//! Enters: a database. Leaves: a folder with a file for each table and `prelude.sql`, which makes the same tables and macros of them in
-//! another DuckDB. Nothing in the folder depends on this machine.
+//! Enters: a database. Leaves: a folder with a file for each table and `prelude.sql`, which makes the same tables and
+//! macros of them in another DuckDB. Nothing in the folder depends on this machine.
 
 use std::{
     fmt::Write,
@@ -21,8 +21,8 @@ use crate::{
 /// Name of the script.
 const PRELUDE: &str = "prelude.sql";
 
-/// Writes all tables into `folder`, which must be empty or missing. `started` gets an object that stops the export. Returns warnings about
-/// what was left out.
+/// Writes all tables into `folder`, which must be empty or missing. `started` gets an object that stops the export.
+/// Returns warnings about what was left out.
 pub fn export(
     engine: &Engine,
     options: Options,

@@ -1,7 +1,7 @@
 //! The outermost structure of SQL text: where statements end, and whether the last one has ended.
 //!
-//! Enters: text that a user typed. Leaves: its statements. Never here: what a statement means; DuckDB parses it. The rules for quotes
-//! and comments are those of DuckDB, which has them from PostgreSQL.
+//! Enters: text that a user typed. Leaves: its statements. Never here: what a statement means; DuckDB parses it. The
+//! rules for quotes and comments are those of DuckDB, which has them from PostgreSQL.
 
 /// The statements of a text.
 #[derive(Debug, PartialEq, Eq)]

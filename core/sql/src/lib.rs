@@ -1,10 +1,12 @@
 //! SQL over a database of profiles, by DuckDB.
 //!
-//! Enters: the folder of a database, the path of libduckdb, SQL text. Leaves: rows as text or Parquet. Never here: an analysis of its own,
-//! arguments, a terminal. The rows of samples are read by DuckDB from the segments; everything else comes from `dwell-query`.
+//! Enters: the folder of a database, the path of libduckdb, SQL text. Leaves: rows as text or Parquet. Never here: an
+//! analysis of its own, arguments, a terminal. The rows of samples are read by DuckDB from the segments; everything
+//! else comes from `dwell-query`.
 //!
-//! Data flow in one direction: `locate` finds the library, `duckdb` wraps it, `segments` and `tables` give it tables, `selected` reads off
-//! a statement what must be computed, `session` runs it and `output` writes its rows. `docs/sql.md` is the contract for users.
+//! Data flow in one direction: `locate` finds the library, `duckdb` wraps it, `segments` and `tables` give it tables,
+//! `selected` reads off a statement what must be computed, `session` runs it and `output` writes its rows.
+//! `docs/sql.md` is the contract for users.
 
 mod duckdb;
 mod error;

@@ -1,6 +1,7 @@
 //! Finds libduckdb.
 //!
-//! Enters: an environment variable, the path of the program, the current folder. Leaves: the path of a library. The file is not opened.
+//! Enters: an environment variable, the path of the program, the current folder. Leaves: the path of a library. The
+//! file is not opened.
 //!
 //! | place | why it is trusted |
 //! | --- | --- |
@@ -64,8 +65,8 @@ fn above(folder: &Path) -> Option<PathBuf> {
     folder.ancestors().map(|folder| folder.join(&package).join(FILE)).find(|file| file.is_file())
 }
 
-/// Returns whether nobody but this user and root can replace a file: it and all folders above it belong to one of them, and others may not
-/// write to them. In a folder like `/tmp` (sticky), others cannot rename what is ours.
+/// Returns whether nobody but this user and root can replace a file: it and all folders above it belong to one of them,
+/// and others may not write to them. In a folder like `/tmp` (sticky), others cannot rename what is ours.
 fn is_ours(file: &Path) -> bool {
     const STICKY: u32 = 0o1000;
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());

@@ -1,10 +1,11 @@
 //! The table `samples`: DuckDB's own Parquet reader over the segments that count.
 //!
-//! Enters: the database. Leaves: the SQL of a view, and the list of files that a statement may read. Never here: a glob. It would count
-//! superseded segments twice and read damaged ones.
+//! Enters: the database. Leaves: the SQL of a view, and the list of files that a statement may read. Never here: a
+//! glob. It would count superseded segments twice and read damaged ones.
 //!
-//! Files are named through the open folder of the database, `/proc/self/fd/N/epochs/ID/segment-….parquet`. Such a path has no quote and no
-//! `*`, whatever the folder is called: DuckDB would take `*`, `?` and `[` for a pattern, and has no way to escape them in a list.
+//! Files are named through the open folder of the database, `/proc/self/fd/N/epochs/ID/segment-….parquet`. Such a path
+//! has no quote and no `*`, whatever the folder is called: DuckDB would take `*`, `?` and `[` for a pattern, and has no
+//! way to escape them in a list.
 
 use std::{
     fs::File,
@@ -43,7 +44,8 @@ const DERIVED: [DerivedEvent; 7] = [
 ];
 
 impl Segments {
-    /// Finds the segments of the epochs, which are in the order of their start. Each file is read once to verify its checksum.
+    /// Finds the segments of the epochs, which are in the order of their start. Each file is read once to verify its
+    /// checksum.
     pub fn of(database: &Database, epochs: &[Epoch]) -> Result<Self, DatabaseError> {
         let mut found = Segments::default();
         let mut images = std::collections::BTreeMap::<ImageId, ImageRecord>::new();

@@ -1,18 +1,20 @@
 //! What a statement selects from the tables that Dwell computes, read off the statement's syntax tree.
 //!
-//! Enters: the tree as `json_serialize_sql` writes it. Leaves: for each table the epochs, images and procedures that its rows may belong
-//! to, so that nothing else is analysed; or the name of a function that a statement must not call. Never here: rows.
+//! Enters: the tree as `json_serialize_sql` writes it. Leaves: for each table the epochs, images and procedures that
+//! its rows may belong to, so that nothing else is analysed; or the name of a function that a statement must not call.
+//! Never here: rows.
 //!
-//! A selection is sound: it never leaves out a row that the statement needs. It is taken only from conditions of the form `column =
-//! constant` and `column IN (constants)` that a `WHERE` joins by `AND`. Rows that do not fulfil them are dropped by the statement itself,
-//! whatever the kinds of its joins, since such a condition is not true for NULL either. A table that is read several times is computed
-//! for all that any of these selects.
+//! A selection is sound: it never leaves out a row that the statement needs. It is taken only from conditions of the
+//! form `column = constant` and `column IN (constants)` that a `WHERE` joins by `AND`. Rows that do not fulfil them are
+//! dropped by the statement itself, whatever the kinds of its joins, since such a condition is not true for NULL
+//! either. A table that is read several times is computed for all that any of these selects.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// Functions that would hide other statements or settings in a query, or that end the process in the tested versions of DuckDB.
+/// Functions that would hide other statements or settings in a query, or that end the process in the tested versions of
+/// DuckDB.
 const FORBIDDEN: &[&str] = &[
     "query",
     "query_table",
@@ -52,8 +54,8 @@ pub struct Selection {
 pub struct Selected(BTreeMap<String, Vec<Selection>>);
 
 impl Selected {
-    /// Returns the restrictions of a table: a row may belong to any of them. A statement that reads a table without naming it is not
-    /// known, so it may read all of it.
+    /// Returns the restrictions of a table: a row may belong to any of them. A statement that reads a table without
+    /// naming it is not known, so it may read all of it.
     pub fn of(&self, table: &str) -> Vec<Selection> {
         self.0.get(table).cloned().unwrap_or_else(|| vec![Selection::default()])
     }
@@ -80,7 +82,8 @@ struct Source<'a> {
     is_alone: bool,
     /// The columns in common with other tables of the join.
     using: Vec<&'a str>,
-    /// Whether a row of another table may need rows that the statement drops later, or the columns have other names here.
+    /// Whether a row of another table may need rows that the statement drops later, or the columns have other names
+    /// here.
     is_needed_whole: bool,
 }
 

@@ -1,7 +1,8 @@
 //! A database of profiles that is open for queries.
 //!
-//! Enters: a folder and statements. Leaves: rows in a format, or an error. What a statement may do is limited twice: it must be a query,
-//! by DuckDB's own parser; and DuckDB may open no file but the segments, load no extension and change no setting.
+//! Enters: a folder and statements. Leaves: rows in a format, or an error. What a statement may do is limited twice: it
+//! must be a query, by DuckDB's own parser; and DuckDB may open no file but the segments, load no extension and change
+//! no setting.
 
 use std::{io::Write, path::PathBuf, sync::Arc};
 
@@ -73,7 +74,8 @@ impl Stopper {
 const RESULT_FILE: &str = "result.parquet";
 
 impl Session {
-    /// Opens a database. `text` is the only text that will be run, if that is known: tables that it does not name are not prepared.
+    /// Opens a database. `text` is the only text that will be run, if that is known: tables that it does not name are
+    /// not prepared.
     pub fn open(
         engine: &Engine,
         options: Options,

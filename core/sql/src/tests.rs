@@ -1,4 +1,5 @@
-//! Tests of whole sessions on databases that are made here, with hostile names. Skipped by name where there is no libduckdb.
+//! Tests of whole sessions on databases that are made here, with hostile names. Skipped by name where there is no
+//! libduckdb.
 
 use std::{fs, path::PathBuf};
 
@@ -427,8 +428,8 @@ fn only_what_a_statement_selects_is_computed() {
     }
 }
 
-/// A compaction may remove files that a session has listed. Then the statement fails, and the session says that it is not current: the
-/// caller opens another one. No count is ever wrong.
+/// A compaction may remove files that a session has listed. Then the statement fails, and the session says that it is
+/// not current: the caller opens another one. No count is ever wrong.
 #[test]
 fn sessions_beside_a_compaction_count_right_or_fail() {
     let Some(engine) = engine("sessions_beside_a_compaction_count_right_or_fail") else { return };

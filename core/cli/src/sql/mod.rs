@@ -1,8 +1,10 @@
 //! Runs `dwell sql`: a query from the arguments, a file or standard input, a prompt, or an export.
 //!
-//! Enters: validated arguments, text, signals. Leaves: rows on standard output, warnings on standard error. Never here: what a table is.
+//! Enters: validated arguments, text, signals. Leaves: rows on standard output, warnings on standard error. Never here:
+//! what a table is.
 //!
-//! A signal stops the query that runs, and ends the program with 128 plus its number. At the prompt, Ctrl-C returns to the prompt.
+//! A signal stops the query that runs, and ends the program with 128 plus its number. At the prompt, Ctrl-C returns to
+//! the prompt.
 
 mod prompt;
 

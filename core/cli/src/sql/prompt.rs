@@ -92,7 +92,8 @@ pub fn run(setup: &Setup) -> anyhow::Result<()> {
     }
 }
 
-/// Ends the program when SIGTERM comes, with the terminal as it was. While a line is edited, the terminal is in raw mode.
+/// Ends the program when SIGTERM comes, with the terminal as it was. While a line is edited, the terminal is in raw
+/// mode.
 fn end_on_request() -> anyhow::Result<()> {
     let stop = Stop::on_signals().context("sql: signals")?;
     let terminal = tcgetattr(io::stdin()).ok();

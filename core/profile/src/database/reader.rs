@@ -65,8 +65,8 @@ pub struct EpochRows {
 /// The segments of an epoch as files, for readers of Parquet other than this crate.
 #[derive(Debug)]
 pub struct SegmentFiles {
-    /// Paths of the segments that count, in their order, relative to the folder of the database. Each was read whole and its
-    /// checksum was correct. A compaction may remove a file afterwards.
+    /// Paths of the segments that count, in their order, relative to the folder of the database. Each was read whole
+    /// and its checksum was correct. A compaction may remove a file afterwards.
     pub files: Vec<PathBuf>,
     /// The images of the samples, by id. If segments differ, this is the newest record with the symbols of all.
     pub images: Vec<ImageRecord>,

@@ -171,11 +171,11 @@ fn in_image(
     })
 }
 
-/// Linkage names of an image's procedures by address. Reading a name takes longer than counting the samples that have it.
+/// Linkage names of an image's procedures by address. Reading a name takes longer than counting its samples.
 pub type NamesByAddress = FxHashMap<u64, Arc<str>>;
 
-/// Returns the linkage name and the samples of each sampled procedure of one image (an index), unsorted. The name is `None` for samples
-/// that no procedure covers. `known` has names of the same image, and gets those that were read.
+/// Returns the linkage name and the samples of each sampled procedure of one image (an index), unsorted. The name is
+/// `None` for samples that no procedure covers. `known` has names of the same image, and gets those that were read.
 pub fn sums(
     selection: &Selection,
     store: &ImageStore,

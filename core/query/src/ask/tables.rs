@@ -1,7 +1,8 @@
 //! Requests of `dwell sql`: rows of tables that need images or the analysis.
 //!
-//! Input: image records or an epoch, and what a statement selects. Output: rows of one image or one procedure at a time, so that a caller
-//! stops when it has enough. This module knows no SQL. Cost: that of `top` for names and lines, that of `annotate` for each listing.
+//! Input: image records or an epoch, and what a statement selects. Output: rows of one image or one procedure at a
+//! time, so that a caller stops when it has enough. This module knows no SQL. Cost: that of `top` for names and lines,
+//! that of `annotate` for each listing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -95,8 +96,8 @@ impl Query {
         Some(self.store.find(record).image.as_ref().ok()?.arch().name())
     }
 
-    /// Returns the procedures of an image by ascending offset, sampled or not. If the image is not on this machine, these are the
-    /// procedures that the profile names.
+    /// Returns the procedures of an image by ascending offset, sampled or not. If the image is not on this machine,
+    /// these are the procedures that the profile names.
     pub fn procedure_ranges(&self, record: &ImageRecord) -> Vec<ProcedureRange> {
         match &self.store.find(record).image {
             Ok(image) => ranges_of_image(image),
@@ -104,7 +105,8 @@ impl Query {
         }
     }
 
-    /// Returns the sampled offsets of an image that have a source line, ascending. The samples of all the epochs are merged.
+    /// Returns the sampled offsets of an image that have a source line, ascending. The samples of all the epochs are
+    /// merged.
     pub fn sampled_lines(
         &self,
         epochs: &[String],
@@ -130,8 +132,8 @@ impl Query {
         Ok(lines)
     }
 
-    /// Returns the samples of each procedure in one epoch, for the images that `wanted` accepts. Derived events are left out. The result
-    /// is not cached, since it is as large as the epoch.
+    /// Returns the samples of each procedure in one epoch, for the images that `wanted` accepts. Derived events are
+    /// left out. The result is not cached, since it is as large as the epoch.
     pub fn procedure_counts(
         &self,
         epoch: &str,
@@ -169,8 +171,8 @@ impl Query {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// Returns the procedures with samples in one epoch that `wanted` accepts by image, linkage name and demangled name, the most
-    /// sampled first.
+    /// Returns the procedures with samples in one epoch that `wanted` accepts by image, linkage name and demangled
+    /// name, the most sampled first.
     pub fn sampled_procedures(
         &self,
         epoch: &str,
@@ -185,8 +187,8 @@ impl Query {
         Ok(found.into_iter().map(|procedure| SampledProcedure { view: view.clone(), procedure }).collect())
     }
 
-    /// Returns the listings of sampled procedures without source texts, in their order. Those that have no instructions to list are
-    /// left out. The analysis is that of `annotate`; it runs on all processors and is not cached.
+    /// Returns the listings of sampled procedures without source texts, in their order. Those that have no instructions
+    /// to list are left out. The analysis is that of `annotate`; it runs on all processors and is not cached.
     pub fn listings_of_sampled(&self, sampled: &[SampledProcedure]) -> Vec<Listing> {
         in_parallel(sampled, |SampledProcedure { view, procedure }| {
             let places = || ProcedureCosts::of_places(&view.selection, procedure).map(Arc::new);

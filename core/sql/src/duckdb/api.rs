@@ -1,4 +1,5 @@
-//! The functions of DuckDB's C API that are used, as `duckdb.h` declares them. Names are those of the header without `duckdb_`.
+//! The functions of DuckDB's C API that are used, as `duckdb.h` declares them. Names are those of the header without
+//! `duckdb_`.
 
 use std::ffi::{c_char, c_void};
 

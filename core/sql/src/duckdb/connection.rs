@@ -24,8 +24,8 @@ pub(super) struct Open {
     pub(super) connection: Handle,
 }
 
-// SAFETY: DuckDB's databases and connections may be used from any thread; a connection serializes its statements with a lock, and
-// `duckdb_interrupt` may be called while a statement runs.
+// SAFETY: DuckDB's databases and connections may be used from any thread; a connection serializes its statements with a
+// lock, and `duckdb_interrupt` may be called while a statement runs.
 unsafe impl Send for Open {}
 // SAFETY: see above.
 unsafe impl Sync for Open {}
@@ -117,7 +117,8 @@ impl Connection {
         let sql = text(sql)?;
         let mut result = RawResult::empty();
         let api = self.open.api;
-        // SAFETY: the connection is open, the text lives during the call, and the API fills in the result, also on failure.
+        // SAFETY: the connection is open, the text lives during the call, and the API fills in the result, also on
+        // failure.
         unsafe {
             let state = (api.query)(self.open.connection, sql.as_ptr(), &mut result);
             let outcome =
@@ -132,7 +133,8 @@ impl Connection {
         let sql = text(sql)?;
         let api = self.open.api;
         let (mut statements, mut statement) = (null_mut(), null_mut());
-        // SAFETY: the connection is open, the text lives during the call, and the API fills in the handle, also on failure.
+        // SAFETY: the connection is open, the text lives during the call, and the API fills in the handle, also on
+        // failure.
         let count = unsafe { (api.extract_statements)(self.open.connection, sql.as_ptr(), &mut statements) };
         let prepared = match count {
             // SAFETY: the handle is valid until it is destroyed below.

@@ -51,8 +51,8 @@ pub enum LoadError {
     },
 }
 
-/// A loaded libduckdb. A process loads one and never unloads it: callbacks find its functions without being told, and threads of
-/// DuckDB may outlive the last connection for a moment.
+/// A loaded libduckdb. A process loads one and never unloads it: callbacks find its functions without being told, and
+/// threads of DuckDB may outlive the last connection for a moment.
 #[derive(Clone, Copy)]
 pub struct Engine {
     pub(super) api: &'static Api,
@@ -72,7 +72,8 @@ pub(super) fn loaded() -> &'static Api {
 impl Engine {
     /// Loads the library at `path` and checks its version.
     ///
-    /// The code of the library runs with the rights of this process, so the caller must have chosen a file that it trusts.
+    /// The code of the library runs with the rights of this process, so the caller must have chosen a file that it
+    /// trusts.
     pub fn load(path: &Path) -> Result<Engine, LoadError> {
         let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((first, engine)) = &*loaded {

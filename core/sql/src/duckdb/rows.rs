@@ -73,7 +73,8 @@ pub struct Rows {
     columns: Vec<(String, ColumnType)>,
 }
 
-// SAFETY: a result is used by one thread at a time, and may move between threads together with the connection that it shares.
+// SAFETY: a result is used by one thread at a time, and may move between threads together with the connection that it
+// shares.
 unsafe impl Send for Rows {}
 
 impl Drop for Rows {
@@ -102,7 +103,8 @@ impl Rows {
         sink: &mut dyn FnMut(&[Value<'_>]) -> Result<(), E>,
     ) -> Result<bool, E> {
         let api = self.open.api;
-        // SAFETY: the last chunk is ours and no value refers to it any more; the result is valid. The chunk that is returned is ours.
+        // SAFETY: the last chunk is ours and no value refers to it any more; the result is valid. The chunk that is
+        // returned is ours.
         unsafe {
             (api.destroy_data_chunk)(&mut self.chunk);
             self.chunk = (api.fetch_chunk)(self.result);
@@ -119,7 +121,8 @@ impl Rows {
             .iter()
             .enumerate()
             .map(|(at, (_, kind))| {
-                // SAFETY: the chunk has as many vectors as the result has columns. Both pointers live as long as the chunk.
+                // SAFETY: the chunk has as many vectors as the result has columns. Both pointers live as long as the
+                // chunk.
                 unsafe {
                     let vector = (api.data_chunk_get_vector)(self.chunk, at as u64);
                     Vector {
@@ -154,7 +157,8 @@ impl Vector {
     ///
     /// # Safety
     ///
-    /// The row must be one of the chunk, the chunk must be alive as long as the value, and `kind` must be the vector's type.
+    /// The row must be one of the chunk, the chunk must be alive as long as the value, and `kind` must be the vector's
+    /// type.
     unsafe fn value<'a>(&self, row: usize) -> Value<'a> {
         // SAFETY: the mask has a bit for each row.
         if !self.validity.is_null() && unsafe { *self.validity.add(row / 64) } >> (row % 64) & 1 == 0 {

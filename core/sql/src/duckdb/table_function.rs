@@ -51,7 +51,8 @@ pub trait RowSource: Send + Sync {
     /// Returns name and type of each column.
     fn columns(&self) -> &[(&'static str, Column)];
 
-    /// Begins a scan. `wanted` says for each column whether the statement reads it; the cells of others may be anything.
+    /// Begins a scan. `wanted` says for each column whether the statement reads it; the cells of others may be
+    /// anything.
     fn scan(&self, wanted: &[bool]) -> Result<CellRows, String>;
 }
 
@@ -72,8 +73,8 @@ impl Connection {
         let api = self.open.api;
         let name = CString::new(name).map_err(|_| "a zero byte in the name".to_owned())?;
         let registered = Box::new(Registered(source));
-        // SAFETY: the handle is valid until it is destroyed. DuckDB owns the source from `set_extra_info` on, and calls its destructor. The
-        // callbacks get the source back with the type that it has here.
+        // SAFETY: the handle is valid until it is destroyed. DuckDB owns the source from `set_extra_info` on, and calls
+        // its destructor. The callbacks get the source back with the type that it has here.
         let state = unsafe {
             let mut function = (api.create_table_function)();
             (api.table_function_set_name)(function, name.as_ptr());
@@ -104,8 +105,8 @@ unsafe extern "C" fn destroy<T>(data: Handle) {
 /// Declares the columns of a table.
 unsafe extern "C" fn bind(info: Handle) {
     let api = library::loaded();
-    // SAFETY: the handle is valid during the callback, its extra information is what `register` has set, and the names and types
-    // live during the calls.
+    // SAFETY: the handle is valid during the callback, its extra information is what `register` has set, and the names
+    // and types live during the calls.
     unsafe {
         let Registered(source) = &*(api.bind_get_extra_info)(info).cast::<Registered>();
         for (name, kind) in source.columns() {
@@ -154,7 +155,8 @@ unsafe extern "C" fn produce(info: Handle, chunk: Handle) {
         let mut count = 0;
         while count < room {
             let Some(row) = rows.next() else { break };
-            // SAFETY: the chunk has room for this row and a vector for each of the columns, of the types that `bind` declared.
+            // SAFETY: the chunk has room for this row and a vector for each of the columns, of the types that `bind`
+            // declared.
             unsafe { scan.store(api, chunk, count, &row?) };
             count += 1;
         }
@@ -174,12 +176,14 @@ impl Scan {
     ///
     /// # Safety
     ///
-    /// The chunk must have room for row `at`, and a vector for each of `columns` with the type that the source declares.
+    /// The chunk must have room for row `at`, and a vector for each of `columns` with the type that the source
+    /// declares.
     unsafe fn store(&self, api: &Api, chunk: Handle, at: usize, cells: &[Cell]) {
         for (index, column) in self.columns.iter().enumerate() {
             // A statement that reads no column gets a column whose index is beyond the table.
             let Some((cell, kind)) = cells.get(*column).zip(self.types.get(*column)) else { continue };
-            // SAFETY: the vector is valid during the callback, and element `at` of its data has the type that was declared.
+            // SAFETY: the vector is valid during the callback, and element `at` of its data has the type that was
+            // declared.
             unsafe {
                 let vector = (api.data_chunk_get_vector)(chunk, index as u64);
                 let data = (api.vector_get_data)(vector);

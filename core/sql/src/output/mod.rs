@@ -79,8 +79,8 @@ fn double(value: f64) -> String {
     format!("{value:?}")
 }
 
-/// Returns a text without control characters: `\n`, `\t` and the like, or their number in hexadecimal. Characters that change the
-/// direction of text are treated likewise, since they could make a row look like another one.
+/// Returns a text without control characters: `\n`, `\t` and the like, or their number in hexadecimal. Characters that
+/// change the direction of text are treated likewise, since they could make a row look like another one.
 fn without_controls(text: &str) -> std::borrow::Cow<'_, str> {
     let is_control = |c: char| {
         c.is_control()

@@ -1,4 +1,5 @@
-//! Tables of analysed procedures: `instructions`, `stalls`, `blocks`, `edges`. Each row is a part of what `dwell annotate` returns.
+//! Tables of analysed procedures: `instructions`, `stalls`, `blocks`, `edges`. Each row is a part of what `dwell
+//! annotate` returns.
 //!
 //! Cost: the analysis of each sampled procedure that the statement selects, a few at a time.
 

@@ -1,7 +1,7 @@
 //! The tables of `dwell sql`: their columns, and where their rows come from.
 //!
-//! Enters: epochs, image records and the answers of `dwell-query`. Leaves: rows. Never here: an analysis of its own, or SQL that is made
-//! from data.
+//! Enters: epochs, image records and the answers of `dwell-query`. Leaves: rows. Never here: an analysis of its own, or
+//! SQL that is made from data.
 //!
 //! `docs/sql.md` describes each column for users; a test compares it with this file and with what DuckDB reports.
 
@@ -139,7 +139,8 @@ pub fn register(connection: &Connection, context: &Arc<Context>) -> Result<(), S
 }
 
 impl Selection {
-    /// Returns whether rows of an image may be needed. A statement may name it by id; the macros accept its path and file name too.
+    /// Returns whether rows of an image may be needed. A statement may name it by id; the macros accept its path and
+    /// file name too.
     fn takes_image(&self, record: &ImageRecord) -> bool {
         let path = dwell_query::image_path(record);
         let is_named = |name: &String| {
@@ -157,7 +158,8 @@ impl Selection {
         self.procedures.as_ref().is_none_or(|names| names.iter().any(is_named))
     }
 
-    /// Returns whether rows of an epoch may be needed. A statement may name it by id; `dwell_epoch` accepts its name and `latest` too.
+    /// Returns whether rows of an epoch may be needed. A statement may name it by id; `dwell_epoch` accepts its name
+    /// and `latest` too.
     fn takes_epoch(&self, epoch: &Epoch, is_latest: bool) -> bool {
         let is_named = |wanted: &String| {
             epoch.id.0 == *wanted || epoch.name.as_ref() == Some(wanted) || (is_latest && wanted == "latest")

@@ -92,7 +92,8 @@ pub fn losses(context: &Arc<Context>, _: Vec<Selection>, _: Cancel, _: &[bool]) 
     Ok(rows(context.epochs.iter().flat_map(losses_of)))
 }
 
-/// Returns the losses of an epoch: those of each event, and their causes over all events where the collector recorded them.
+/// Returns the losses of an epoch: those of each event, and their causes over all events where the collector recorded
+/// them.
 fn losses_of(epoch: &Epoch) -> Vec<Vec<Cell>> {
     let row = |event: Option<&Event>, kind: &str, cause: Option<&str>, number: u64| {
         vec![
