@@ -200,38 +200,49 @@ impl Query {
 
 /// Returns the ranges of an image's symbols. A procedure that contains others is cut into the parts around them.
 fn ranges_of_image(image: &Image) -> Vec<ProcedureRange> {
-    let table = image.procedures();
-    let mut ranges: Vec<ProcedureRange> = Vec::new();
-    // The procedures that contain the current address, the innermost last: end and name.
-    let mut open: Vec<(u64, String)> = Vec::new();
-    let mut from = 0;
-    let mut push = |start: u64, end: u64, name: &str| {
-        let offset = image.offset_of(ImageAddress(start)).filter(|_| start < end);
-        if let Some(ImageOffset(offset)) = offset {
-            ranges.push(ProcedureRange { start: offset, end: offset + (end - start), name: name.to_owned() });
-        }
-    };
-    let mut close_until = |open: &mut Vec<(u64, String)>, from: &mut u64, until: u64| {
-        while let Some((end, name)) = open.last() {
-            let stop = (*end).min(until);
-            if *from < stop {
-                push(*from, stop, name);
-                *from = stop;
-            }
-            if *end > until {
-                break;
-            }
-            open.pop();
-        }
-    };
-    for procedure in table.iter() {
-        close_until(&mut open, &mut from, procedure.address.0);
-        from = procedure.address.0;
-        open.push((procedure.end().0, procedure.name().into_owned()));
+    let mut parts = Parts { image, open: Vec::new(), from: 0, ranges: Vec::new() };
+    for procedure in image.procedures().iter() {
+        parts.close_until(procedure.address.0);
+        parts.from = procedure.address.0;
+        parts.open.push((procedure.end().0, procedure.name().into_owned()));
     }
-    close_until(&mut open, &mut from, u64::MAX);
-    ranges.sort_by_key(|range| range.start);
-    ranges
+    parts.close_until(u64::MAX);
+    parts.ranges.sort_by_key(|range| range.start);
+    parts.ranges
+}
+
+/// Procedures while they are cut, by ascending address.
+struct Parts<'i> {
+    image: &'i Image,
+    /// End and name of the procedures that contain the address `from`; the last one is the innermost.
+    open: Vec<(u64, String)>,
+    /// Address up to which ranges are made.
+    from: u64,
+    ranges: Vec<ProcedureRange>,
+}
+
+impl Parts<'_> {
+    /// Makes the ranges up to an address, and drops the procedures that end before it.
+    fn close_until(&mut self, until: u64) {
+        while let Some((end, name)) = self.open.pop() {
+            let stop = end.min(until);
+            if self.from < stop {
+                self.push(self.from, stop, &name);
+                self.from = stop;
+            }
+            if end > until {
+                self.open.push((end, name));
+                return;
+            }
+        }
+    }
+
+    fn push(&mut self, start: u64, end: u64, name: &str) {
+        if let Some(ImageOffset(offset)) = self.image.offset_of(ImageAddress(start)) {
+            let end = offset.saturating_add(end - start);
+            self.ranges.push(ProcedureRange { start: offset, end, name: name.to_owned() });
+        }
+    }
 }
 
 /// Returns the ranges that the profile names: symbols first, and single places outside of them.
