@@ -6,6 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -355,4 +356,39 @@ fn a_missing_or_wrong_library_is_named() {
         .env_remove("DWELL_DUCKDB")
         .stdin(Stdio::null());
     fails(&Ended::from(alone.output().unwrap()), &["no usable DuckDB", "npm install @duckdb/node-bindings"]);
+}
+
+#[test]
+fn the_prompt_answers_completes_and_remembers() {
+    let Some(scratch) = recorded("the_prompt_answers_completes_and_remembers") else { return };
+    let state = scratch.path("state");
+    // script(1) runs the program in a terminal of its own.
+    let program = format!("{} sql", env!("CARGO_BIN_EXE_dwell"));
+    let mut command = Command::new("script");
+    command.args(["-qec", &program, "/dev/null"]).env("DWELL_DB", scratch.path("database"));
+    command.env("XDG_STATE_HOME", &state).env("TERM", "xterm").stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut keys = child.stdin.take().unwrap();
+    let mut press = |text: &str| {
+        keys.write_all(text.as_bytes()).unwrap();
+        std::thread::sleep(Duration::from_millis(700));
+    };
+    press("");
+    press("SELECT 40 +\r"); // A statement ends with a semicolon.
+    press("2 AS answer;\r");
+    press("SELECT count(*) > 0 AS found FROM proced\t_s\t;\r");
+    press("SELECT nothing;\r");
+    press("\x03"); // Ctrl-C drops the line.
+    press("\x04");
+    drop(keys);
+    let ended = Ended::from(child.wait_with_output().unwrap());
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let lines: Vec<&str> = ended.stdout.lines().map(str::trim).collect();
+    for line in ["answer", "42", "found", "true"] {
+        assert!(lines.contains(&line), "no '{line}' in {lines:#?}");
+    }
+    assert!(ended.stdout.contains("dwell: sql: Binder Error: Referenced column \"nothing\""), "{ended:?}");
+    let history = state.join("dwell/sql_history");
+    assert!(fs::read_to_string(&history).unwrap().contains("FROM procedure_samples;"));
+    assert_eq!(fs::metadata(&history).unwrap().permissions().mode() & 0o777, 0o600);
 }
