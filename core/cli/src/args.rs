@@ -11,10 +11,12 @@ use dwell_query::Normalize;
 mod callpaths;
 mod record;
 mod sql;
+mod stacks;
 mod top;
 pub use callpaths::{CallpathsArgs, Metric};
 pub use record::{CountArg, RecordArgs};
 pub use sql::{SqlArgs, SqlFormat};
+pub use stacks::{CallersArgs, FlameArgs};
 pub use top::{By, TopArgs};
 
 /// Where have all the cycles gone?
@@ -66,6 +68,12 @@ pub enum Verb {
     Epoch(EpochVerb),
     /// Show where the time goes: the functions, binaries, lines or processes with the most samples.
     Top(TopArgs),
+    /// Show who calls a function, by the call stacks of its samples.
+    Callers(CallersArgs),
+    /// Show what a function calls, by the call stacks of its samples.
+    Callees(CallersArgs),
+    /// Draw all call stacks as a flame graph.
+    Flame(FlameArgs),
     /// List the instructions of a function with samples, CPI, stalls and culprits.
     Annotate(AnnotateArgs),
     /// List a source file with the cost of each line.
@@ -169,6 +177,11 @@ pub struct DaemonArgs {
     /// Samples then arrive one by one, and threads are watched by breakpoints for moments, for 0.1 % of the CPU time.
     #[arg(long)]
     pub odometers: bool,
+    /// Record the call stack of this many samples per second of each CPU, for `callers`, `flame` and exports (x86-64, not
+    /// with the kernel module). 0 turns it off.
+    #[arg(long, value_name = "HZ", default_value_t = dwell_collect::DEFAULT_STACKS_HZ_OF_MACHINES,
+          value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub stacks: u32,
     /// Begin a new recording (epoch) after this time: 30m, 12h, 7d; `never`: only by `dwell epoch new` or SIGHUP.
     #[arg(long, value_name = "TIME", default_value = "1d", value_parser = duration)]
     pub rotate: Limit<Duration>,
@@ -475,6 +488,9 @@ pub struct ExportArgs {
     /// Only binaries (images) whose path or id contains this text.
     #[arg(long, value_name = "PART", value_parser = spelled())]
     pub image: Option<String>,
+    /// In `folded`, also write the samples without a call stack, under `[no stack]`.
+    #[arg(long)]
+    pub all_samples: bool,
     /// Write to this file [default: standard output].
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,

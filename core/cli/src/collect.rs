@@ -14,8 +14,8 @@ use std::{
 
 use anyhow::{Context, bail};
 use dwell_collect::{
-    BackendChoice, CollectError, CountWhen, DEFAULT_RATE, ODOMETERS_PERCENT, Progress, Rate, RecordOptions,
-    Recorded, Stop, Target,
+    BackendChoice, CollectError, CountWhen, DEFAULT_RATE_HZ, DEFAULT_STACKS_HZ,
+    DEFAULT_STACKS_HZ_OF_MACHINES, ODOMETERS_PERCENT, Progress, Rate, RecordOptions, Recorded, Stop, Target,
 };
 use dwell_profile::{
     BreakpointRecord, BurstsRecord, CountsRecord, Database, Epoch, EpochId, Event, EventRecord,
@@ -69,10 +69,13 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
     let code_counter =
         args.count.map(|when| EngineCounter::start().map(|counter| (counter, when))).transpose();
     let code_counter = code_counter.context("record: --count")?;
+    let stacks_hz =
+        args.stacks.unwrap_or(if args.all { DEFAULT_STACKS_HZ_OF_MACHINES } else { DEFAULT_STACKS_HZ });
     let options = RecordOptions {
         backend: backend(&args.sampling),
         events: events(&args.sampling),
-        rate: rate(&args.sampling).unwrap_or(DEFAULT_RATE),
+        rate: rate(&args.sampling).unwrap_or(Rate::Frequency(DEFAULT_RATE_HZ + stacks_hz)),
+        stacks_hz,
         name: args.sampling.name.clone(),
         by_process: by_process(&args.sampling),
         dimensions: args.sampling.dimensions.iter().copied().collect(),

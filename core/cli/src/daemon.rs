@@ -31,6 +31,7 @@ pub fn daemon(db: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
         dimensions: args.sampling.dimensions.iter().copied().collect(),
         flush_every: Duration::from_secs(args.flush_interval.into()),
         odometers_percent: if args.odometers { DAEMON_ODOMETERS_PERCENT } else { 0.0 },
+        stacks_hz: args.stacks,
         budget_percent: args.budget,
         rotate_every: args.rotate.0,
         rotate_on_rebuild: args.rotate_on_rebuild.clone(),

@@ -1,8 +1,8 @@
 //! Runs `dwell export`.
 
 use anyhow::Context;
-use dwell_exchange::{Format, export};
-use dwell_query::{Cancel, Query};
+use dwell_exchange::{Format, Stacked, export};
+use dwell_query::{Cancel, Query, QueryError, SampleFilter};
 
 use crate::args::{ExportArgs, ExportFormat};
 
@@ -18,7 +18,15 @@ pub fn run(query: &Query, args: &ExportArgs, json: bool) -> anyhow::Result<()> {
         ExportFormat::PerfScript => Format::PerfScript,
         ExportFormat::Otlp => Format::Otlp,
     };
-    let bytes = export(&places, format);
+    let stacks = match query.stacks(&args.epoch, &SampleFilter::default(), &Cancel::new()) {
+        Ok(stacks) => Some(stacks),
+        Err(QueryError::NoStacks { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    // The stacks of one binary's samples lead through others, so they are not written for one alone.
+    let stacks = stacks.filter(|_| args.image.is_none());
+    let stacked = stacks.as_ref().map(|stacks| Stacked { stacks, all_samples: args.all_samples });
+    let bytes = export(&places, stacked, format);
     let Some(path) = &args.output else {
         anyhow::ensure!(!json, "export: --json describes a file: name it with --output");
         return crate::print_raw(&bytes);

@@ -6,6 +6,7 @@
 
 mod annotate;
 mod args;
+mod callers;
 mod callpaths;
 mod cfg;
 mod code_counter;
@@ -35,12 +36,13 @@ use std::{
 
 use anyhow::Context;
 use args::{
-    AnnotateArgs, By, CfgArgs, Cli, ColorWhen, DiffArgs, GraphFormat, ListArgs, StatsArgs, SummaryArgs,
-    TopArgs, Verb,
+    AnnotateArgs, By, CallersArgs, CfgArgs, Cli, ColorWhen, DiffArgs, FlameArgs, GraphFormat, ListArgs,
+    StatsArgs, SummaryArgs, TopArgs, Verb,
 };
 use clap::{CommandFactory, Parser};
 use dwell_query::{
-    Cancel, Detail, DiffRequest, Options, Query, StatsRequest, SummaryRequest, TopBy, TopRequest,
+    CallersRequest, Cancel, Detail, DiffRequest, Direction, Options, Query, SampleFilter, StatsRequest,
+    SummaryRequest, TopBy, TopRequest,
 };
 use serde::Serialize;
 
@@ -88,6 +90,9 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Flush => daemon::flush(&db()?, cli.json),
         Verb::Epoch(verb) => epochs::run(&db()?, verb, cli.json),
         Verb::Top(args) => run_top(open(cli)?, &db()?, args, cli.json),
+        Verb::Callers(args) => run_callers(&open(cli)?, args, Direction::Callers, cli.json),
+        Verb::Callees(args) => run_callers(&open(cli)?, args, Direction::Callees, cli.json),
+        Verb::Flame(args) => run_flame(&open(cli)?, args, cli.json),
         Verb::Annotate(args) => run_annotate(&open(cli)?, args, cli.json),
         Verb::List(args) => run_list(&open(cli)?, args, cli.json),
         Verb::Cfg(args) => run_cfg(&open(cli)?, args, cli.json),
@@ -135,6 +140,21 @@ fn run_top(query: Query, database: &Path, args: &TopArgs, json: bool) -> anyhow:
         None => args.epoch.clone(),
     };
     let limit = (args.limit > 0).then_some(args.limit);
+    anyhow::ensure!(by == By::Caller || args.of.is_none(), "top: --of needs --by caller");
+    if args.inclusive {
+        let answer = query.inclusive(&epochs, &args.filter(), limit, &Cancel::new())?;
+        return if json {
+            print_json(&answer)
+        } else {
+            print(&callers::render_inclusive(&answer, text::width()))
+        };
+    }
+    if by == By::Caller {
+        let function = args.of.clone().context("top: --by caller needs the function: --of FUNCTION")?;
+        let (direction, filter) = (Direction::Callers, args.filter());
+        let request = CallersRequest { epochs, function, direction, depth: 1, share_min: 0.0, filter };
+        return print_callers(&query, &request, json);
+    }
     let request = TopRequest {
         by: top::by(by),
         limit,
@@ -155,6 +175,44 @@ fn run_top(query: Query, database: &Path, args: &TopArgs, json: bool) -> anyhow:
     let list = query.epochs()?;
     let merged: Vec<_> = list.epochs.iter().filter(|e| top.epochs.contains(&e.id)).collect();
     print(&top::render(&top, domains.as_deref(), &merged, by, text::width()))
+}
+
+fn run_callers(query: &Query, args: &CallersArgs, direction: Direction, json: bool) -> anyhow::Result<()> {
+    let request = CallersRequest {
+        epochs: args.epoch.clone(),
+        function: args.function.clone(),
+        direction,
+        depth: args.depth.into(),
+        share_min: args.min_share / 100.0,
+        filter: args.filter(),
+    };
+    print_callers(query, &request, json)
+}
+
+fn print_callers(query: &Query, request: &CallersRequest, json: bool) -> anyhow::Result<()> {
+    let answer = query.callers(request, &Cancel::new())?;
+    let title = if request.direction == Direction::Callers { "called from" } else { "calls" };
+    if json { print_json(&answer) } else { print(&callers::render(&answer, title, text::width())) }
+}
+
+fn run_flame(query: &Query, args: &FlameArgs, json: bool) -> anyhow::Result<()> {
+    let filter = SampleFilter { app: args.app.clone(), ..SampleFilter::default() };
+    let stacks = query.stacks(&args.epoch, &filter, &Cancel::new())?;
+    let svg = dwell_exchange::flame_graph(&stacks, args.inverted)?;
+    if args.output.as_os_str() == "-" {
+        anyhow::ensure!(!json, "flame: --json describes a file: name it with --output");
+        return print_raw(&svg);
+    }
+    std::fs::write(&args.output, &svg).with_context(|| format!("flame: {}", args.output.display()))?;
+    if json {
+        return print_json(&serde_json::json!({ "schema": 1, "epochs": stacks.epochs, "file": args.output,
+            "bytes": svg.len(), "samples": stacks.samples(), "notes": stacks.notes }));
+    }
+    print(&format!(
+        "{}: {} samples with a call stack\n",
+        args.output.display(),
+        text::grouped(stacks.samples())
+    ))
 }
 
 fn run_annotate(query: &Query, args: &AnnotateArgs, json: bool) -> anyhow::Result<()> {

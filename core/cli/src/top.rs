@@ -106,6 +106,7 @@ pub fn by(by: By) -> TopBy {
         By::Cpu => TopBy::Dimension(Dimension::Cpu),
         By::Cgroup => TopBy::Dimension(Dimension::Cgroup),
         By::Data => TopBy::Data,
+        By::Caller => unreachable!("callers are rows of call stacks"),
     }
 }
 
@@ -120,6 +121,7 @@ fn title(by: By) -> &'static str {
         By::Cpu => "CPU",
         By::Cgroup => "control group",
         By::Data => "data",
+        By::Caller => "caller",
     }
 }
 
@@ -145,6 +147,7 @@ fn name(row: &TopRow, by: By, width: usize) -> String {
             if instance > 0 { format!("{app} #{instance}") } else { app.to_owned() }
         }
         By::Thread | By::Cpu | By::Cgroup => dimension(row),
+        By::Caller => String::new(),
         By::Data => {
             let data = row.data.as_deref().unwrap_or_default();
             let room = (width * 2 / 3).clamp(20, 60);

@@ -15,6 +15,7 @@ mod batch;
 mod branch_directions;
 mod branch_stacks;
 mod bursts;
+mod call_stacks;
 mod counts;
 mod data;
 mod dimensions;
@@ -40,6 +41,7 @@ pub use batch::Batch;
 use branch_directions::BranchDirections;
 use branch_stacks::BranchStacks;
 use bursts::Bursts;
+use call_stacks::CallStacks;
 pub use counts::Tally;
 use counts::{SampleCounts, Slot};
 use data::DataReferences;
@@ -69,7 +71,7 @@ use crate::{
     host::Host,
     loss::LossCause,
     source::{
-        owned_record::{OwnedRecord, SideBandRecord},
+        owned_record::{OwnedRecord, RawCallStack, SideBandRecord},
         records::{Mode, Sample},
     },
 };
@@ -94,6 +96,8 @@ pub struct Collector<H> {
     pub counts: SampleCounts,
     /// Sums of branch stacks.
     pub stacks: BranchStacks,
+    /// Call stacks.
+    pub call_stacks: CallStacks,
     /// Samples that are dropped because counting disturbed them.
     pub disturbances: Disturbances,
     /// Code that was added to processes.
@@ -118,6 +122,7 @@ impl<H: Host> Collector<H> {
             gaps: false,
             counts: SampleCounts::new(events),
             stacks: BranchStacks::default(),
+            call_stacks: CallStacks::default(),
             disturbances: Disturbances::default(),
             moved: MovedCode::default(),
             feed: SampleFeed::default(),
@@ -138,6 +143,11 @@ impl<H: Host> Collector<H> {
     /// Starts to count what samples refer to.
     pub fn keep_data(&mut self) {
         self.data = Some(DataReferences::default());
+    }
+
+    /// Sets the rate at which stacks are sampled, which the epoch reports.
+    pub fn set_stacks_rate(&mut self, hz: u32) {
+        self.call_stacks.set_rate(hz);
     }
 
     /// Starts to pair samples in loops.
@@ -167,12 +177,9 @@ impl<H: Host> Collector<H> {
     pub fn apply(&mut self, time_ns: u64, item: OwnedRecord) {
         let now = Interval { since_ns: time_ns, until_ns: time_ns };
         match item {
-            OwnedRecord::Sample(event, mut sample) => {
-                if self.disturbances.drop_sample(&sample, time_ns) || !self.put_back(&mut sample) {
-                    self.loops.iter_mut().for_each(|loops| loops.interrupt(sample.tid));
-                } else {
-                    self.sample(event, &sample, now);
-                }
+            OwnedRecord::Sample(event, sample) => self.count_sample(time_ns, event, sample, None),
+            OwnedRecord::SampleWithStack(event, sample, stack) => {
+                self.count_sample(time_ns, event, sample, Some(&stack));
             }
             OwnedRecord::Registers(event, mut sample) => {
                 if self.put_back(&mut sample) {
@@ -199,6 +206,21 @@ impl<H: Host> Collector<H> {
                 }
             }
             OwnedRecord::Watched { pid, until_ns } => self.disturbances.watched = Some((pid, until_ns)),
+        }
+    }
+
+    /// Counts a sample, and its stack if it has one, unless counting executions disturbed it.
+    fn count_sample(
+        &mut self,
+        time_ns: u64,
+        event: EventIndex,
+        mut sample: Sample,
+        stack: Option<&RawCallStack>,
+    ) {
+        if self.disturbances.drop_sample(&sample, time_ns) || !self.put_back(&mut sample) {
+            self.loops.iter_mut().for_each(|loops| loops.interrupt(sample.tid));
+        } else {
+            self.sample(event, &sample, stack, Interval { since_ns: time_ns, until_ns: time_ns });
         }
     }
 
@@ -276,7 +298,13 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    fn sample(&mut self, event: EventIndex, sample: &Sample, interval: Interval) {
+    fn sample(
+        &mut self,
+        event: EventIndex,
+        sample: &Sample,
+        stack: Option<&RawCallStack>,
+        interval: Interval,
+    ) {
         let Sample { pid, tid, pc, .. } = *sample;
         let context = self.attribution.context((pid, tid, sample.cpu), interval);
         let place = match sample.mode {
@@ -285,6 +313,10 @@ impl<H: Host> Collector<H> {
             other => self.attribution.other_place(other, pc),
         };
         self.attribution.count(&mut self.counts, &context, event.into(), (place, pc), 1);
+        if let Some(stack) = stack {
+            let place = place.unwrap_or_else(|_| Spot::Image(self.attribution.unknown_image(), pc));
+            self.call_stacks.add(&mut self.attribution, event, (sample, place), stack, &context);
+        }
         self.feed_odometers(event, sample, &context);
         let (is_time, is_user) = (self.counts.is_time(event), sample.mode == Mode::User);
         if is_user {
@@ -441,6 +473,8 @@ impl<H: Host> Collector<H> {
         let counted = self.counts.take();
         let texts: Vec<Texts> = counted.slots().map(|slot| self.texts(slot)).collect();
         let mut offsets = self.offsets(&counted);
+        let (stacks, in_stacks) = self.call_stacks.take(&mut self.attribution, self.counts.events());
+        in_stacks.into_iter().for_each(|(image, more)| offsets.entry(image).or_default().extend(more));
         let Attribution { dimensions, apps, images, .. } = &mut self.attribution;
         dimensions.forget_values();
         let (mut executions, mut used) = self.odometers.take(apps, images);
@@ -456,7 +490,13 @@ impl<H: Host> Collector<H> {
         }
         let records = offsets.into_iter();
         let images = records.map(|(image, offsets)| self.attribution.record_with_symbols(image, offsets));
-        Batch { images: images.collect(), rows: Rows::new(counted, texts.into_iter()), evidence, executions }
+        Batch {
+            images: images.collect(),
+            rows: Rows::new(counted, texts.into_iter()),
+            evidence,
+            executions,
+            stacks,
+        }
     }
 
     fn texts(&mut self, slot: Slot) -> Texts {
@@ -504,6 +544,7 @@ impl<H: Host> Collector<H> {
         self.data.iter_mut().for_each(|data| *data = DataReferences::default());
         self.bursts.clear_code();
         self.stacks.clear_code();
+        self.call_stacks.clear_rules();
     }
 
     /// Begins a new epoch: totals start from zero and instances from 1.
@@ -513,6 +554,7 @@ impl<H: Host> Collector<H> {
         self.disturbances.begin_epoch();
         self.bursts.begin_epoch();
         self.stacks.begin_epoch();
+        self.call_stacks.begin_epoch();
         self.odometers.unplaced = 0;
         self.loops.iter_mut().for_each(|loops| *loops = LoopCounters::default());
     }
@@ -534,7 +576,7 @@ impl<H: Host> Collector<H> {
 
     /// Returns the number of counts in memory; some may be for the same key.
     pub fn entries(&self) -> usize {
-        self.counts.len() + self.attribution.generated.len()
+        self.counts.len() + self.attribution.generated.len() + self.call_stacks.len()
     }
 
     /// Returns the numbers of processes and images in memory.

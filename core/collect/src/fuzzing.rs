@@ -27,10 +27,13 @@ use crate::{
         kmod::chunks::{self, Chunk},
         merge::Merger,
         owned_record::OwnedRecord,
-        records::{parse_record_of, split_record},
+        records::{SampleFields, parse_record_of, split_record},
     },
     sys::bpf::Notice,
 };
+
+/// What the samples of events carry, by their id modulo 3.
+const FIELDS: [SampleFields; 3] = [SampleFields::None, SampleFields::Branches, SampleFields::CallStack];
 
 /// A machine about which only the records are known.
 struct NoHost;
@@ -88,11 +91,11 @@ pub fn records(mut stream: &[u8]) {
     while let Some(Ok((record, rest))) = split_record(stream) {
         assert!(rest.len() < stream.len(), "a record without bytes would repeat forever");
         stream = rest;
-        // The samples of some events carry branches.
-        if let Ok(record) = parse_record_of(record, |id| id % 2 == 0)
+        // The samples of some events carry branches or stacks.
+        if let Ok(record) = parse_record_of(record, |id| FIELDS[(id % 3) as usize])
             && let Some(item) = OwnedRecord::from_body(Some(EventIndex(0)), record.body)
         {
-            samples += u64::from(matches!(item, OwnedRecord::Sample(..)));
+            samples += u64::from(matches!(item, OwnedRecord::Sample(..) | OwnedRecord::SampleWithStack(..)));
             merger.push(record.time_ns, item);
         }
     }
@@ -110,7 +113,7 @@ pub fn branch_stacks(pid: Pid, mut ring: &[u8]) -> Vec<ExecutionEvidence> {
     collector.discover([pid]);
     while let Some(Ok((record, rest))) = split_record(ring) {
         ring = rest;
-        if let Ok(record) = parse_record_of(record, |_| true)
+        if let Ok(record) = parse_record_of(record, |_| SampleFields::Branches)
             && let Some(item) = OwnedRecord::from_body(Some(EventIndex(0)), record.body)
         {
             collector.apply(record.time_ns, item);

@@ -38,6 +38,13 @@ impl Registers {
         self.0[position(number)] = value;
     }
 
+    /// Returns the registers by which a stack is unwound on x86-64: pc, stack pointer and rbp.
+    pub fn frame(&self) -> Option<(u64, u64, u64)> {
+        const RBP: usize = 6;
+        const RSP: usize = 7;
+        cfg!(target_arch = "x86_64").then(|| (self.0[PC], self.0[RSP], self.0[RBP]))
+    }
+
     /// Returns the address of the user's instruction that entered the kernel, for a sample there: it faulted, made a system call
     /// or was interrupted. On x86-64 `syscall` leaves the address of its successor in rcx and the flags in r11, by which it is
     /// recognized; on AArch64 the result for a system call is the address of its successor.

@@ -3,7 +3,7 @@
 use dwell_attribution::FileTag;
 use dwell_collect::{
     REGISTER_COUNT,
-    records::{Body, Mode, Record, RecordError, parse_record, parse_record_of, split_record},
+    records::{Body, Mode, Record, RecordError, SampleFields, parse_record, parse_record_of, split_record},
 };
 use dwell_profile::{Pid, Tid};
 
@@ -133,7 +133,7 @@ fn stack(claimed: u64, entries: &[[u64; 3]]) -> Vec<u8> {
 #[test]
 fn branches_are_those_that_were_executed() {
     let branches = |bytes: &[u8]| -> Result<Vec<(u64, u64)>, RecordError> {
-        let record = parse_record_of(bytes, |id| id == 5)?;
+        let record = parse_record_of(bytes, |_| SampleFields::Branches)?;
         assert_eq!((record.time_ns, record.event_id), (77, 5));
         let Body::Branches(stack) = record.body else { panic!("{record:?}") };
         assert_eq!(stack.pid, Pid(17));
@@ -149,7 +149,51 @@ fn branches_are_those_that_were_executed() {
     let bare = record(9, 2, &[5, 0x4000, pair(17, 34), 77], &[]);
     assert_eq!(branches(&bare), Err(RecordError::Short { kind: 9, given: 40 }));
     // Samples of another event are parsed without branches.
-    assert!(matches!(parse_record_of(&bare, |id| id == 6).unwrap().body, Body::Sample(_)));
+    assert!(matches!(parse_record_of(&bare, |_| SampleFields::None).unwrap().body, Body::Sample(_)));
+}
+
+/// Returns a sample with a call stack: the call chain, registers unless `abi` is 0, and 16 bytes of stack, `filled` of them.
+fn with_stack(chain: &[u64], abi: u64, filled: u64) -> Vec<u8> {
+    let mut body = vec![5, 0x4000, pair(17, 34), 77, chain.len() as u64];
+    body.extend(chain);
+    body.push(abi);
+    body.extend((100..).take(if abi == 0 { 0 } else { REGISTER_COUNT }));
+    body.extend([16, 0x1111, 0x2222, filled]);
+    record(9, 1, &body, &[])
+}
+
+#[test]
+fn call_stacks_are_parsed() {
+    const KERNEL: u64 = -128_i64 as u64;
+    const USER: u64 = -512_i64 as u64;
+    let parse = |bytes: &[u8]| match parse_record_of(bytes, |_| SampleFields::CallStack)?.body {
+        Body::SampleWithStack(sample, stack) => Ok((
+            sample.registers.is_some(),
+            stack.kernel().collect::<Vec<_>>(),
+            stack.frame_pointers().collect::<Vec<_>>(),
+            stack.user.len(),
+            stack.is_cut,
+        )),
+        other => panic!("{other:?}"),
+    };
+    let chain = [KERNEL, 0xffff_0001, 0xffff_0002, USER, 0x4000, 0x4010];
+    let both = (vec![0xffff_0001, 0xffff_0002], vec![0x4000, 0x4010]);
+    assert_eq!(parse(&with_stack(&chain, 2, 16)), Ok((true, both.0.clone(), both.1, 16, true)));
+    assert_eq!(parse(&with_stack(&chain[..3], 0, 8)), Ok((false, both.0, vec![], 8, false)));
+    assert_eq!(parse(&with_stack(&[], 2, 0)), Ok((true, vec![], vec![], 0, false)));
+    // More bytes are filled than there are; the record ends too early; the chain is longer than the record.
+    let mut hostile = vec![with_stack(&chain, 2, 17), with_stack(&chain, 2, u64::MAX)];
+    let mut cut = with_stack(&chain, 2, 16);
+    cut.truncate(cut.len() - 8);
+    let length = (cut.len() as u16).to_ne_bytes();
+    cut[6..8].copy_from_slice(&length);
+    hostile.push(cut);
+    let mut long = with_stack(&chain, 2, 16);
+    long[40..48].copy_from_slice(&(u64::MAX / 8 + 2).to_ne_bytes());
+    hostile.push(long);
+    for bytes in hostile {
+        assert!(matches!(parse(&bytes), Err(RecordError::CallStack { .. })), "{bytes:x?}");
+    }
 }
 
 #[test]
@@ -189,8 +233,15 @@ fn hostile_bytes_never_panic() {
         }
         let mut rest = &bytes[..];
         while let Some(Ok((one, tail))) = split_record(rest) {
-            if let Ok(Record { body: Body::Branches(stack), .. }) = parse_record_of(one, |_| true) {
+            if let Ok(Record { body: Body::Branches(stack), .. }) =
+                parse_record_of(one, |_| SampleFields::Branches)
+            {
                 assert!(stack.taken().count() <= one.len() / 24);
+            }
+            if let Ok(Record { body: Body::SampleWithStack(_, stack), .. }) =
+                parse_record_of(one, |_| SampleFields::CallStack)
+            {
+                assert!(stack.kernel().count() + stack.user.len() <= one.len());
             }
             let _ = parse_record(one);
             rest = tail;

@@ -16,6 +16,9 @@ pub enum ExchangeError {
         /// The error of the operating system.
         source: std::io::Error,
     },
+    /// The flame graph could not be drawn.
+    #[error("cannot draw the flame graph: {0}")]
+    Draw(String),
     /// The file is malformed.
     #[error("{}: not a perf.data file that Dwell can read: {why}", path.display())]
     BadPerfData {

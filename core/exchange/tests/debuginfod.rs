@@ -44,7 +44,7 @@ impl Scene {
         let image = Image::open(path("spin")).unwrap();
         let build_id = image.build_id().unwrap().to_string();
         let profile = path("profile");
-        fs::write(&profile, export(&places(&image, &path("spin")), Format::Pprof)).unwrap();
+        fs::write(&profile, export(&places(&image, &path("spin")), None, Format::Pprof)).unwrap();
         drop(image);
         fs::remove_file(path("spin")).unwrap();
         Scene { build_id, profile, folder }

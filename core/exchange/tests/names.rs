@@ -61,7 +61,7 @@ impl Scene {
     }
 
     fn exported(&self, format: Format) -> Vec<u8> {
-        export(&self.query().places(&[], &None, &Cancel::new()).unwrap(), format)
+        export(&self.query().places(&[], &None, &Cancel::new()).unwrap(), None, format)
     }
 }
 

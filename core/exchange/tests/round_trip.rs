@@ -128,7 +128,7 @@ fn exports_can_be_imported() {
         let inlined = places.procedures[0].instructions.iter().any(|i| i.frames.len() > 1);
         assert!(inlined, "the test has an inlined call");
         for format in [Format::Pprof, Format::PerfScript] {
-            let (found, imported) = scene.imported(&export(&places, format));
+            let (found, imported) = scene.imported(&export(&places, None, format));
             assert_eq!(found, exported(&places), "{format:?} {linking:?}: {:?}", imported.notes);
         }
     }
@@ -151,7 +151,7 @@ fn missing_offsets_of_mappings_are_inferred_from_samples() {
         // Exported mappings begin at the page of the first sample. If the code is moved by that distance, they have no
         // offset.
         let places = scene.places(&moved, |address| page(moved(address)));
-        let (found, imported) = scene.imported(&export(&places, Format::Pprof));
+        let (found, imported) = scene.imported(&export(&places, None, Format::Pprof));
         assert_eq!(found, wanted, "{way}: {:?}", imported.notes);
         assert!(
             imported.notes.iter().any(|n| n.contains("lacks the offset of its mapping")),

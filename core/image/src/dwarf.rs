@@ -39,7 +39,7 @@ use crate::elf::Elf;
 use crate::elf_file::ElfFile;
 use crate::lru_cache::LruCache;
 use crate::{BuildId, ImageAddress};
-pub(crate) use sections::{Reader, Sections};
+pub(crate) use sections::{Reader, Sections, uncompressed};
 use units::AbbreviationsCache;
 
 /// One call in the chain of inlined calls at an address.

@@ -131,6 +131,11 @@ impl Elf {
         Some(ImageAddress(segment.address.wrapping_add(offset.0 - segment.offset)))
     }
 
+    /// Returns the address of the code at an offset; `None` if no executable segment contains it.
+    pub(crate) fn address_of_code(&self, offset: ImageOffset) -> Option<ImageAddress> {
+        self.address_of(offset).filter(|address| self.is_code(address.0))
+    }
+
     /// Returns the address of the page at `offset`, which an executable segment is mapped from: the first page of a segment may also
     /// be the last one of another segment, at another address.
     pub(crate) fn address_of_code_page(&self, offset: ImageOffset) -> Option<ImageAddress> {

@@ -29,6 +29,7 @@ mod relocations;
 mod symbols;
 mod unwind;
 mod unwind_rows;
+mod unwind_rules;
 
 pub use data_symbols::DataPlace;
 pub use debug_files::{DebugSearch, DebugState};
@@ -45,3 +46,4 @@ pub use procedure::{Procedure, ProcedureTable};
 pub use procedure_offsets::ProcedureOffsets;
 pub use registers::{Arch, Register, RegisterSet, aarch64, riscv, x86};
 pub use unwind_rows::{Caller, CallerRbp, UnwindRow};
+pub use unwind_rules::UnwindRules;

@@ -103,6 +103,23 @@ impl Unwind {
         (address.wrapping_sub(start) < size).then_some((start, size))
     }
 
+    /// Returns the index of the entries around `address`, and the address of the entry that may contain it; `None` if only
+    /// ranges were read.
+    pub(crate) fn entry_at(&self, address: u64) -> Option<(&Entries, Option<u64>)> {
+        let Unwind::Index { table, base, entries } = self else { return None };
+        let before = partition(table, *base, address).checked_sub(1);
+        let entry = before.and_then(|at| row(table, at)).map(|row| base.wrapping_add_signed(row.1.into()));
+        Some((entries, entry))
+    }
+
+    /// Returns the number of bytes of memory.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match self {
+            Unwind::Index { table, .. } => table.len() + WINDOW_BYTES as usize,
+            Unwind::Ranges(ranges) => size_of_val(&ranges[..]),
+        }
+    }
+
     /// Returns the start of the next range after `address`, or the highest address if there is none.
     pub(crate) fn next_after(&self, address: u64) -> u64 {
         match self {
@@ -117,6 +134,9 @@ impl Unwind {
         }
     }
 }
+
+/// An entry of `.eh_frame`.
+pub(crate) type Entry<'a> = gimli::FrameDescriptionEntry<EndianSlice<'a, LittleEndian>>;
 
 /// Entries of `.eh_frame`, read on request, since all of them take megabytes.
 pub(crate) struct Entries {
@@ -159,6 +179,32 @@ impl Entries {
 
     /// Returns the size of the code that the entry at an address covers.
     fn size_of(&self, entry: u64) -> Option<u64> {
+        let (both, second) = self.with_common(entry)?;
+        let frames = EhFrame::from(EndianSlice::new(&both, LittleEndian));
+        let bases = BaseAddresses::default().set_eh_frame(0).set_text(0).set_got(0);
+        let fde = frames.fde_from_offset(&bases, gimli::EhFrameOffset(second), EhFrame::cie_from_offset);
+        fde.ok().map(|fde| fde.len())
+    }
+
+    /// Passes the entry at an address to `read`: the only code range of a section of two entries, at their real addresses
+    /// except for what the common entry refers to.
+    pub(crate) fn with_entry<T>(
+        &self,
+        entry: u64,
+        bases: &BaseAddresses,
+        read: impl FnOnce(&EhFrame<EndianSlice<LittleEndian>>, &BaseAddresses, &Entry<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let (both, second) = self.with_common(entry)?;
+        let frames = EhFrame::from(EndianSlice::new(&both, LittleEndian));
+        // Pointers in the entry are relative to where it really is.
+        let bases = bases.clone().set_eh_frame(entry.wrapping_sub(second as u64));
+        let fde = frames.fde_from_offset(&bases, gimli::EhFrameOffset(second), EhFrame::cie_from_offset);
+        read(&frames, &bases, &fde.ok()?)
+    }
+
+    /// Returns a section of only two entries, the common one and the one at an address, which refers to it, and where the second
+    /// one begins.
+    fn with_common(&self, entry: u64) -> Option<(Vec<u8>, usize)> {
         let at = entry.checked_sub(self.address)?;
         let read = &mut *self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let own = self.entry(read, at)?.to_vec();
@@ -170,15 +216,11 @@ impl Entries {
             }
             read.common.insert(common_at, common);
         }
-        // This is a section of only two entries, the second of which refers to the first.
         let mut both = read.common[&common_at].to_vec();
         let second = both.len();
         both.extend(own);
         both[second + 4..second + 8].copy_from_slice(&u32::try_from(second + 4).ok()?.to_le_bytes());
-        let frames = EhFrame::from(EndianSlice::new(&both, LittleEndian));
-        let bases = BaseAddresses::default().set_eh_frame(0).set_text(0).set_got(0);
-        let fde = frames.fde_from_offset(&bases, gimli::EhFrameOffset(second), EhFrame::cie_from_offset);
-        fde.ok().map(|fde| fde.len())
+        Some((both, second))
     }
 
     /// Returns the bytes of the entry at an offset in the section, including its length.

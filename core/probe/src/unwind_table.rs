@@ -85,7 +85,8 @@ impl UnwindTable {
 
 fn rule(row: &UnwindRow) -> Rule {
     let (kind, offset) = match row.caller {
-        Caller::Unknown => (0, 0),
+        // Calls are in no such code: a stub jumps, and assembly that saves its stack pointer calls nothing.
+        Caller::Unknown | Caller::StoredAtStackPointer { .. } | Caller::LinkageStub(_) => (0, 0),
         Caller::StackPointer(offset) => (1, offset),
         Caller::FramePointer(offset) => (2, offset),
         Caller::StoredAtFramePointer(offset) => (3, offset),

@@ -65,6 +65,7 @@ fn epoch(n: i64) -> Epoch {
         bursts: None,
         breakpoints: None,
         counts: None,
+        call_stacks: None,
         collector: None,
     }
 }

@@ -182,6 +182,7 @@ fn epoch(day: u64) -> Epoch {
         bursts: None,
         breakpoints: None,
         counts: None,
+        call_stacks: None,
         collector: None,
     }
 }

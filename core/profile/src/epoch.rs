@@ -9,7 +9,9 @@ use std::{
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::{BreakpointRecord, BurstsRecord, CollectorRecord, CountsRecord, Event, Pid, Unit};
+use crate::{
+    BreakpointRecord, BurstsRecord, CallStacksRecord, CollectorRecord, CountsRecord, Event, Pid, Unit,
+};
 
 /// An epoch's id: its start in UTC and a random tail, `20261121T110131Z-5f3a9c`. Ids sort by start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -67,6 +69,9 @@ pub struct Epoch {
     /// What counting executions by words in memory and by registers did and cost; `None` if it was off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counts: Option<CountsRecord>,
+    /// The call stacks that were recorded; `None` if they were off.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub call_stacks: Option<CallStacksRecord>,
     /// What a continuous collection did and cost; `None` for epochs of one run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub collector: Option<CollectorRecord>,

@@ -8,6 +8,7 @@
 
 mod address;
 mod branches;
+mod call_stacks;
 mod collector;
 mod counted_event;
 mod database;
@@ -28,6 +29,9 @@ mod source;
 
 pub use address::{ImageAddress, ImageOffset};
 pub use branches::{BranchEntry, BranchSums, stacks_note};
+pub use call_stacks::{
+    CallNode, CallParent, CallStacksRecord, CallTree, StackEnd, StackRoot, StoredCallTree,
+};
 pub use collector::{CollectorRecord, TableRecord};
 pub use counted_event::{CountedEvent, DerivedEvent};
 #[doc(hidden)]

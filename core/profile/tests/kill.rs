@@ -41,6 +41,7 @@ fn epoch() -> Epoch {
         bursts: None,
         breakpoints: None,
         counts: None,
+        call_stacks: None,
         collector: None,
     }
 }

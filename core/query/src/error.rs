@@ -58,6 +58,22 @@ pub enum QueryError {
         /// Id of the epoch.
         epoch: String,
     },
+    /// The request is for call stacks, but the epochs recorded none.
+    #[error("recording {epoch}: no call stacks were recorded: record with '--stacks 500'")]
+    NoStacks {
+        /// Id of the epoch.
+        epoch: String,
+    },
+    /// No call stack contains a function of that name.
+    #[error(
+        "function '{name}': in no call stack of recording {epoch}: 'dwell top --inclusive' lists those that are"
+    )]
+    NoFunctionInStacks {
+        /// Name of the function, as the request spells it.
+        name: String,
+        /// Id of the epoch.
+        epoch: String,
+    },
     /// No sample matches the filter of the request.
     #[error(
         "recording {epoch}: no samples of {filter}: 'dwell top --by app' (thread, cpu, cgroup) shows which exist"
@@ -129,6 +145,8 @@ impl QueryError {
             QueryError::NoTime { .. } => "no-time",
             QueryError::NoDimension { .. } => "no-dimension",
             QueryError::NoData { .. } => "no-data",
+            QueryError::NoStacks { .. } => "no-stacks",
+            QueryError::NoFunctionInStacks { .. } => "no-function-in-stacks",
             QueryError::NothingTaken { .. } => "nothing-taken",
             QueryError::NoImage { .. } => "no-image",
             QueryError::NothingToCompare { .. } => "nothing-to-compare",

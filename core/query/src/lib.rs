@@ -19,6 +19,7 @@ mod query;
 
 pub use analyse::procedures::NO_SYMBOL;
 pub use ask::{
+    callers::{CallersRequest, Direction},
     diff::DiffRequest,
     stats::{Normalize, StatsRequest},
     summary::SummaryRequest,

@@ -140,3 +140,25 @@ pub fn literal(text: &str) -> String {
 pub fn identifier(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\"\""))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_derived_event_is_left_out() {
+        for derived in DERIVED {
+            assert!(derived.event().is_derived());
+            // A new variant fails to compile here: add it to the list.
+            match derived {
+                DerivedEvent::Data
+                | DerivedEvent::DataPage
+                | DerivedEvent::KernelTime
+                | DerivedEvent::BranchTaken
+                | DerivedEvent::BranchNotTaken
+                | DerivedEvent::AheadTaken
+                | DerivedEvent::AheadNotTaken => {}
+            }
+        }
+    }
+}

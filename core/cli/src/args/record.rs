@@ -47,6 +47,10 @@ pub struct RecordArgs {
     #[arg(long, value_name = "HZ", default_value_t = DEFAULT_BRANCH_STACKS_HZ,
           value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub branch_stacks: u32,
+    /// Record the call stack of this many samples per second: of each thread, or of each CPU with --all. 0 turns it off. For
+    /// `callers`, `flame` and exports (x86-64). [default: 500; 19 with --all]
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub stacks: Option<u32>,
     /// Keep which data the sampled instructions access, for `top --by data`: symbols, mappings, stack, heap (x86-64;
     /// needs the registers of samples).
     #[arg(long)]

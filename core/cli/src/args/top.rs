@@ -12,6 +12,12 @@ pub struct TopArgs {
     /// What each row shows [default: procedure].
     #[arg(long, value_name = "WHAT")]
     pub by: Option<By>,
+    /// Count each sample at all functions of its call stack, not only at the innermost one.
+    #[arg(long, conflicts_with_all = ["by", "tui", "image", "kernel", "user", "cpi"])]
+    pub inclusive: bool,
+    /// With `--by caller`: the function whose callers are shown, `NAME` or `BINARY:NAME`.
+    #[arg(long, value_name = "FUNCTION", requires = "by", value_parser = super::spelled())]
+    pub of: Option<String>,
     /// Interactive view on the terminal. It refreshes while the recording grows; keys open an image, a procedure and
     /// its listing.
     #[arg(long, conflicts_with = "json")]
@@ -82,6 +88,8 @@ pub enum By {
     Thread,
     Cpu,
     Cgroup,
+    /// The callers of a function (`--of`). The recording must have call stacks (`record --stacks`).
+    Caller,
     /// The data that sampled instructions access. The recording must have kept it (`record --data`).
     Data,
 }

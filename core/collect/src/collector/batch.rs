@@ -1,6 +1,6 @@
 //! What the collector hands out to be stored.
 
-use dwell_profile::{ExecutionCount, ExecutionEvidence, ImageRecord};
+use dwell_profile::{ExecutionCount, ExecutionEvidence, ImageRecord, StoredCallTree};
 
 use super::rows::Rows;
 
@@ -15,4 +15,6 @@ pub struct Batch {
     pub evidence: Vec<ExecutionEvidence>,
     /// Execution counts.
     pub executions: Vec<ExecutionCount>,
+    /// Call stacks.
+    pub stacks: StoredCallTree,
 }

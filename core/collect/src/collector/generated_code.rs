@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Instant};
 
-use dwell_attribution::{CodeId, ExecutionId};
+use dwell_attribution::{CodeId, ExecutionId, ImageIndex};
 use dwell_profile::CountedEvent;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -17,6 +17,8 @@ pub(super) struct GeneratedCode {
     pub(super) next_look: Option<Instant>,
     /// Samples in the epoch whose names are uncertain.
     pub(super) uncertain: u64,
+    /// Places of frames of call stacks, since they were last taken.
+    pub(super) frames: FxHashMap<(CodeId, u64, ExecutionId), (ImageIndex, u64)>,
 }
 
 /// The generated code of one address space.
@@ -37,7 +39,8 @@ pub(super) struct Waiting {
     pub(super) address: u64,
     pub(super) execution: ExecutionId,
     pub(super) dimensions: ValuesIndex,
-    pub(super) event: CountedEvent,
+    /// What is counted at the address. `None`: nothing is; it is a frame of a call stack, whose place is wanted.
+    pub(super) event: Option<CountedEvent>,
 }
 
 impl GeneratedCode {

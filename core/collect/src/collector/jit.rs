@@ -9,6 +9,7 @@
 //! another name between two lookups, samples of that time are counted as uncertain, without a name.
 
 use std::{
+    collections::hash_map::Entry,
     path::Path,
     time::{Duration, Instant},
 };
@@ -93,13 +94,21 @@ impl<H: Host> Attribution<H> {
         count: u64,
     ) {
         let SampleContext { execution, dimensions, .. } = *context;
-        let waiting = Waiting { address, execution, dimensions, event };
-        let of_code = self.generated.codes.entry(code).or_default();
-        let known = of_code.waiting.entry(waiting).or_insert(0);
-        self.generated.waiting += usize::from(*known == 0);
-        *known += count;
+        self.wait_for_name(code, Waiting { address, execution, dimensions, event: Some(event) }, count);
         if self.generated.waiting >= WAITING_MAX {
             self.name_all_code(counts);
+        }
+    }
+
+    /// Makes an address wait for its name.
+    pub(super) fn wait_for_name(&mut self, code: CodeId, waiting: Waiting, count: u64) {
+        let of_code = self.generated.codes.entry(code).or_default();
+        match of_code.waiting.entry(waiting) {
+            Entry::Occupied(mut known) => *known.get_mut() += count,
+            Entry::Vacant(new) => {
+                new.insert(count);
+                self.generated.waiting += 1;
+            }
         }
     }
 
@@ -226,7 +235,7 @@ impl<H: Host> Attribution<H> {
             CodeName::Unknown => None,
             CodeName::Ambiguous => {
                 self.generated.uncertain +=
-                    if matches!(sample.event, CountedEvent::Sampled(_)) { count } else { 0 };
+                    if matches!(sample.event, Some(CountedEvent::Sampled(_))) { count } else { 0 };
                 Some(JitLayout::place_uncertain(address))
             }
         };
@@ -241,8 +250,12 @@ impl<H: Host> Attribution<H> {
         });
         let new = layout.take_new();
         self.add_symbols(image, new);
+        let Some(event) = sample.event else {
+            self.generated.frames.insert((id, address, sample.execution), (image, offset));
+            return;
+        };
         let execution = self.apps.counted_as(sample.execution);
-        let slot = Slot { image, execution, dimensions: sample.dimensions, event: sample.event };
+        let slot = Slot { image, execution, dimensions: sample.dimensions, event };
         counts.add(slot, offset, count);
     }
 

@@ -3,7 +3,7 @@
 use dwell_attribution::{CodeId, ImageIndex};
 
 /// Place of a sample in user code, as far as it is known when the sample is taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Spot {
     /// An offset in an image.
     Image(ImageIndex, u64),

@@ -20,7 +20,8 @@ use dwell_attribution::{
     program_headers::{self, CodeLayout, ProgramHeaders},
     read_kernel,
 };
-use dwell_profile::{BuildId, ImageId, ImageSymbol, Pid, Tid};
+use dwell_image::UnwindRules;
+use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord, ImageSymbol, Pid, Tid};
 use rustc_hash::FxHashMap;
 use rustix::{io::Errno, process::test_kill_process};
 
@@ -278,6 +279,19 @@ impl Host for LinuxHost {
             return 0;
         }
         open.file.read_at(bytes, offset).unwrap_or(0)
+    }
+
+    fn unwind_rules(&mut self, image: &ImageRecord) -> Option<UnwindRules> {
+        if image.kind == ImageKind::Vdso {
+            return UnwindRules::parse(read_vdso()?).ok();
+        }
+        let open = self.files.get(&image.id).and_then(|open| open.file.try_clone().ok());
+        let again = || {
+            Found::open(&image.path)
+                .filter(|found| found.build_id.as_ref().map(ImageId::of_build) == Some(image.id.clone()))
+        };
+        let file = open.or_else(|| again().map(|found| found.file))?;
+        UnwindRules::read(file).ok()
     }
 
     fn kernel_place(&mut self, address: u64, interval: Interval) -> Option<KernelPlace> {

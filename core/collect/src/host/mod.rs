@@ -12,7 +12,8 @@ pub mod procfs;
 use std::path::Path;
 
 use dwell_attribution::{CodeId, FileVersion, ImageFiles, Interval, KernelPlace, MappedRange, Target};
-use dwell_profile::{ImageId, ImageSymbol, Pid, Tid};
+use dwell_image::UnwindRules;
+use dwell_profile::{ImageId, ImageRecord, ImageSymbol, Pid, Tid};
 
 use crate::host::code_names::{CodeName, NamesWindow};
 
@@ -120,6 +121,12 @@ pub trait Host: ImageFiles {
 
     /// Reads code of an identified file at a file offset. Returns how many bytes were read.
     fn code(&mut self, image: &ImageId, offset: u64, bytes: &mut [u8]) -> usize;
+
+    /// Reads how callers are found in an image; `None` if its file cannot be read.
+    fn unwind_rules(&mut self, image: &ImageRecord) -> Option<UnwindRules> {
+        let _ = image;
+        None
+    }
 
     /// Returns the place of a kernel address in an interval of the last minutes.
     fn kernel_place(&mut self, address: u64, interval: Interval) -> Option<KernelPlace>;

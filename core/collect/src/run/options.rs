@@ -34,7 +34,13 @@ impl Target {
 }
 
 /// Default rate. With a timer it costs below 1% (an interrupt alone takes 2.5 µs on a 2-core VM).
-pub const DEFAULT_RATE: Rate = Rate::Frequency(1000);
+pub const DEFAULT_RATE_HZ: u32 = 1000;
+
+/// Number of samples with a call stack per second and thread of a command or process. They come on top of
+/// [`DEFAULT_RATE_HZ`], so that a thread that was just created is not sampled later than without them.
+pub const DEFAULT_STACKS_HZ: u32 = 500;
+/// Number of samples with a call stack per second and CPU of a machine, as Parca's agent takes.
+pub const DEFAULT_STACKS_HZ_OF_MACHINES: u32 = 19;
 
 /// Branch stacks per second of a busy CPU. In a minute they contain some 450,000 branches, as many as 560 path bursts, which
 /// suffice for good frequencies (docs/measured.md). The cost of one was never measured, for lack of hardware: the kernel
@@ -85,6 +91,8 @@ pub struct RecordOptions {
     /// Branch stacks (LBR, BRBE) per second of a busy CPU, where hardware events are sampled through rings and the processor
     /// supports them; 0: none.
     pub branch_stacks_hz: u32,
+    /// Number of samples per second of a thread, or of a CPU if the whole machine is sampled, that carry a call stack; 0: none.
+    pub stacks_hz: u32,
     /// Counts executions in the code of the target, if it is to be changed for that.
     pub code_counter: Option<(Box<dyn CodeCounter>, CountWhen)>,
 }
@@ -96,7 +104,7 @@ impl RecordOptions {
             target,
             backend: BackendChoice::Auto,
             events: Vec::new(),
-            rate: DEFAULT_RATE,
+            rate: Rate::Frequency(DEFAULT_RATE_HZ),
             name: None,
             duration: None,
             flush_every: Duration::from_secs(10),
@@ -109,6 +117,7 @@ impl RecordOptions {
             odometers_percent: 0.0,
             breakpoints_stand_in: false,
             branch_stacks_hz: DEFAULT_BRANCH_STACKS_HZ,
+            stacks_hz: 0,
             code_counter: None,
         }
     }
@@ -137,6 +146,8 @@ pub struct DaemonOptions {
     /// Percent of the CPU time that counting executions by words in memory may cost, and 0.6 times that by registers of
     /// loops; 0: neither.
     pub odometers_percent: f64,
+    /// Number of samples per second of a CPU that carry a call stack; 0: none.
+    pub stacks_hz: u32,
     /// Percent of each CPU that sampling may cost. If it costs more, the rate is lowered. 0: no limit.
     pub budget_percent: f64,
     /// Length of the window over which the cost is measured before it is judged.
@@ -170,6 +181,7 @@ impl Default for DaemonOptions {
             by_process: Vec::new(),
             dimensions: DimensionSet::NONE,
             odometers_percent: 0.0,
+            stacks_hz: DEFAULT_STACKS_HZ_OF_MACHINES,
             budget_percent: 1.0,
             budget_window: Duration::from_secs(10),
             rotate_every: Some(Duration::from_secs(86_400)),

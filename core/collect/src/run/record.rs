@@ -54,6 +54,7 @@ pub fn record(
         data: options.data,
         counting,
         branch_stacks_hz: options.branch_stacks_hz,
+        stacks_hz: options.stacks_hz,
         keep_images_bytes: None,
         entries_max: ENTRIES_MAX,
         unstored_max: UNSTORED_MAX,

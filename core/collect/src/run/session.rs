@@ -14,6 +14,7 @@ use dwell_profile::{
 };
 use jiff::Timestamp;
 
+mod call_stacks;
 mod counting;
 mod epochs;
 mod keep;
@@ -22,7 +23,7 @@ mod notes;
 pub use counting::Counting;
 pub use epochs::{InKernel, Next};
 use keep::Keeping;
-use notes::{Notes, Subject};
+use notes::{Notes, Subject, branch_stacks_note};
 
 use crate::{
     CollectError,
@@ -89,6 +90,8 @@ pub struct Setup {
     pub counting: Counting,
     /// Branch stacks per second of a busy CPU; 0: none.
     pub branch_stacks_hz: u32,
+    /// Number of samples per second of a thread or CPU that carry a call stack; 0: none.
+    pub stacks_hz: u32,
     /// Sampled images are copied into the database, up to this many bytes. `None`: only images that no path leads to are
     /// copied.
     pub keep_images_bytes: Option<u64>,
@@ -144,6 +147,7 @@ impl Session {
             one_by_one: setup.counting.needs_single_samples(),
             dimensions: setup.dimensions,
             branch_stacks_hz: setup.branch_stacks_hz,
+            stacks_hz: setup.stacks_hz,
             clock_hz: clock.median_hz(),
         };
         let mut opened = open_source(&request, tasks)?;
@@ -160,6 +164,9 @@ impl Session {
             Some(text) if source.features().branch_stacks => notes.set(Subject::BranchStacks, text),
             text => text.into_iter().for_each(|text| notes.add(text)),
         }
+        if setup.stacks_hz > 0 && !source.features().call_stacks {
+            notes.add(call_stacks::refused(source.backend()));
+        }
         let (backend, aggregates) = (source.backend(), source.tables().is_some());
         let epoch = new_epoch(setup.scope, setup.name, backend, &configs, notes.texts());
         let events = configs.iter().map(|p| p.event.clone()).collect();
@@ -168,6 +175,7 @@ impl Session {
             collector.call_hidden_processes();
         }
         collector.keep_dimensions(setup.dimensions);
+        collector.set_stacks_rate(setup.stacks_hz);
         if setup.data {
             collector.keep_data();
         }
@@ -408,6 +416,7 @@ impl Session {
         self.store.epoch.bursts = self.bursts_record();
         self.store.epoch.breakpoints = self.breakpoint_record();
         self.store.epoch.counts = self.counts_record();
+        self.store.epoch.call_stacks = self.call_stacks_record();
         if self.notes.has(Subject::BranchStacks) {
             let (stacks, branches) = self.collector.stacks.counted();
             self.set_note(Subject::BranchStacks, stacks_note(stacks, branches));
@@ -543,16 +552,6 @@ fn add_notes(opened: &mut OpenedSource, host: &LinuxHost, branches: bool, is_who
     }
 }
 
-/// Returns the note about branch stacks where a processor may support them.
-fn branch_stacks_note(opened: &OpenedSource, hz: u32) -> Option<String> {
-    if opened.source.features().branch_stacks {
-        return Some(format!("branch stacks (LBR, BRBE) are recorded, about {hz} per second of a busy CPU"));
-    }
-    let is_asked = hz > 0 && opened.source.backend() == Backend::Perf;
-    (is_asked && opened.configs.iter().any(EventConfig::is_hardware))
-        .then(|| "no branch stacks: this machine has none (LBR, BRBE)".to_owned())
-}
-
 fn new_epoch(
     scope: Scope,
     name: Option<String>,
@@ -585,6 +584,7 @@ fn new_epoch(
         bursts: None,
         breakpoints: None,
         counts: None,
+        call_stacks: None,
         collector: None,
     }
 }

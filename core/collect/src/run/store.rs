@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use dwell_profile::{
     Counts, DatabaseError, Epoch, EpochWriter, Event, EventRecord, ExecutionCount, ExecutionEvidence,
-    ImageId, ImageRecord, Writer,
+    ImageId, ImageRecord, StoredCallTree, Writer,
 };
 use jiff::Timestamp;
 
@@ -23,6 +23,8 @@ use crate::{
 const EVIDENCE_MAX: usize = 1 << 12;
 /// Maximum number of execution counts that are kept while the database refuses them.
 const EXECUTIONS_MAX: usize = 1 << 16;
+/// Maximum number of frames of call stacks that are kept while the database refuses them, beyond one batch.
+const STACK_FRAMES_MAX: usize = 1 << 18;
 
 /// An epoch on disk, and the counts that are not there yet.
 pub struct Store {
@@ -33,6 +35,7 @@ pub struct Store {
     images: BTreeMap<ImageId, ImageRecord>,
     evidence: Vec<ExecutionEvidence>,
     executions: Vec<ExecutionCount>,
+    stacks: StoredCallTree,
     /// Images of the written segments, without their symbols, until the caller takes them.
     written: BTreeMap<ImageId, ImageRecord>,
     unstored_max: usize,
@@ -59,6 +62,7 @@ impl Store {
             images: BTreeMap::new(),
             evidence: Vec::new(),
             executions: Vec::new(),
+            stacks: StoredCallTree::default(),
             written: BTreeMap::new(),
             unstored_max,
             began_boot_ns: Clocks::now().boot_ns,
@@ -75,6 +79,7 @@ impl Store {
         self.evidence.truncate(EVIDENCE_MAX);
         self.executions.extend(batch.executions);
         self.executions.truncate(EXECUTIONS_MAX);
+        self.add_stacks(batch.stacks);
         let stored = self.append(&batch.rows);
         self.failures += u64::from(stored.is_err());
         stored
@@ -88,6 +93,15 @@ impl Store {
             } else {
                 *self.counts.entry(key).or_default() += count;
             }
+        }
+    }
+
+    /// Adds call stacks to those that were refused before, up to the bound.
+    fn add_stacks(&mut self, stacks: StoredCallTree) {
+        if self.stacks.is_empty() {
+            self.stacks = stacks;
+        } else if self.stacks.nodes().len() < STACK_FRAMES_MAX {
+            self.stacks.absorb(&stacks, stacks.roots(), stacks.nodes().iter().map(|n| n.frame.clone()));
         }
     }
 
@@ -116,6 +130,8 @@ impl Store {
         self.evidence.clear();
         self.writer.append_execution_counts(&self.executions)?;
         self.executions.clear();
+        self.writer.append_stacks(&self.stacks)?;
+        self.stacks = StoredCallTree::default();
         Ok(())
     }
 
@@ -234,6 +250,7 @@ pub(crate) mod tests {
             bursts: None,
             breakpoints: None,
             counts: None,
+            call_stacks: None,
             collector: None,
         }
     }

@@ -28,6 +28,8 @@ pub struct SourceRequest<'a> {
     pub dimensions: DimensionSet,
     /// Branch stacks per second of a busy CPU, beside hardware events from rings; 0: none.
     pub branch_stacks_hz: u32,
+    /// Number of samples per second of a thread or CPU that carry a call stack; 0: none.
+    pub stacks_hz: u32,
     /// The measured core clock in Hz.
     pub clock_hz: Option<f64>,
 }
@@ -136,6 +138,10 @@ fn configs(
         if backend != Backend::Kmod {
             config.precise = PerfEvent::precise_at_best(config.counter, config.period);
         }
+    }
+    // The kernel module opens its own events, which have no stacks.
+    if let Some(first) = configs.first_mut().filter(|_| backend != Backend::Kmod) {
+        *first = first.clone().with_stacks(request.stacks_hz);
     }
     Ok(configs)
 }
@@ -285,6 +291,7 @@ mod tests {
                 one_by_one: false,
                 dimensions: DimensionSet::NONE,
                 branch_stacks_hz: 0,
+                stacks_hz: 0,
                 clock_hz: Some(3e9),
             };
             let configs = configs(Backend::Perf, &[Event::CYCLES, Event::INSTRUCTIONS], &request).unwrap();

@@ -22,6 +22,8 @@ pub struct EventConfig {
     pub rate_hz: f64,
     /// The requested precision of a sample's instruction: `precise_ip`.
     pub precise: u8,
+    /// Share of its samples that carry a call stack, from 0 to 1.
+    pub stacks: f64,
 }
 
 impl EventConfig {
@@ -59,7 +61,7 @@ impl EventConfig {
         } else {
             per_second / period as f64
         };
-        Ok(EventConfig { event, counter, unit: known.unit, period, rate_hz, precise: 0 })
+        Ok(EventConfig { event, counter, unit: known.unit, period, rate_hz, precise: 0, stacks: 0.0 })
     }
 
     /// Returns the configuration of an event that never occurs. It carries the records that come with any event.
@@ -67,7 +69,7 @@ impl EventConfig {
         let config = u64::from(abi::PERF_COUNT_SW_DUMMY);
         let counter = Counter { kind: abi::PERF_TYPE_SOFTWARE, config };
         let event = Event::named("side-band");
-        EventConfig { event, counter, unit: Unit::Events, period: 1, rate_hz: 0.0, precise: 0 }
+        EventConfig { event, counter, unit: Unit::Events, period: 1, rate_hz: 0.0, precise: 0, stacks: 0.0 }
     }
 
     /// Returns whether the event is a counter of the processor.
@@ -94,6 +96,27 @@ impl EventConfig {
             rate_hz: self.rate_hz / times as f64,
             ..self
         }
+    }
+
+    /// Returns this configuration with `hz` samples per second that carry a call stack, or all of them if there are fewer.
+    ///
+    /// Such samples come from an event of their own, beside that of the others, and both together have the event's rate. The rate
+    /// of stacks is changed by 1.3 % so that it is no simple fraction of the other one. Otherwise two events that start at
+    /// the same time, as those of a command do, would take each second sample at the same moment.
+    pub fn with_stacks(self, hz: u32) -> Self {
+        /// Makes the two periods drift against each other by a few microseconds in each period.
+        const INCOMMENSURATE: f64 = 1.0133;
+        /// With a shorter period, nothing can be shared out: each occurrence is sampled.
+        const PERIOD_MIN: u64 = 16;
+        let share = f64::from(hz) * INCOMMENSURATE / self.rate_hz.max(1e-3);
+        let stacks = if hz > 0 && self.period < PERIOD_MIN { 1.0 } else { share.min(1.0) };
+        EventConfig { stacks, ..self }
+    }
+
+    /// Returns this configuration for the part of the event's samples that has this share of them.
+    pub fn part(self, share: f64) -> Self {
+        let period = (self.period as f64 / share).round().max(1.0) as u64;
+        EventConfig { period, rate_hz: self.rate_hz * share, ..self }
     }
 
     /// Returns the number of samples per second of a busy CPU, at most, that another period would give.

@@ -112,6 +112,8 @@ pub struct Features {
     pub registers: bool,
     /// Branch stacks come beside the samples.
     pub branch_stacks: bool,
+    /// Some samples carry call stacks.
+    pub call_stacks: bool,
     /// Number of threads that were created while the events of running processes were opened one thread after the other,
     /// in every attempt. They are sampled only if their parent's event was already open.
     pub escaped: usize,

@@ -16,6 +16,8 @@ use crate::{
 pub enum OwnedRecord {
     /// A sample of the event with this index.
     Sample(EventIndex, Sample),
+    /// A sample of the event with this index, with its call stack.
+    SampleWithStack(EventIndex, Sample, Box<RawCallStack>),
     /// The registers of a sample of this event. The sample itself was counted in the kernel, so this item is not counted; it
     /// only shows which way a branch went.
     Registers(EventIndex, Sample),
@@ -36,6 +38,19 @@ pub enum OwnedRecord {
     BreakpointCounts(Box<RawBreakpointCounts>),
     /// The exits of a loop were watched while a thread was in the loop.
     Exits(Box<RawExits>),
+}
+
+/// The call stack of a sample, not unwound yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RawCallStack {
+    /// The kernel's calls: the sampled address, then return addresses outwards. Empty for a sample in user mode.
+    pub kernel: Box<[u64]>,
+    /// What the kernel found in user mode by following frame pointers: the sampled address, then return addresses.
+    pub frame_pointers: Box<[u64]>,
+    /// The user's stack from the stack pointer on.
+    pub user: Box<[u8]>,
+    /// Whether the stack may go on behind these bytes.
+    pub is_cut: bool,
 }
 
 /// Branches that a thread took.
@@ -196,6 +211,15 @@ impl OwnedRecord {
     pub fn from_body(event: Option<EventIndex>, body: Body<'_>) -> Option<OwnedRecord> {
         let side = match body {
             Body::Sample(sample) => return Some(OwnedRecord::Sample(event?, sample)),
+            Body::SampleWithStack(sample, stack) => {
+                let raw = RawCallStack {
+                    kernel: stack.kernel().collect(),
+                    frame_pointers: stack.frame_pointers().collect(),
+                    user: stack.user.into(),
+                    is_cut: stack.is_cut,
+                };
+                return Some(OwnedRecord::SampleWithStack(event?, sample, Box::new(raw)));
+            }
             Body::Branches(stack) => {
                 let raw = RawStack { pid: stack.pid, branches: stack.taken().collect() };
                 return Some(OwnedRecord::Branches(Box::new(raw)));

@@ -1,7 +1,7 @@
 //! The backend of perf's ring buffers: one record for each sample.
 //!
 //! Enters: what to sample. Leaves: each CPU's records, handed to a [`Merger`]. Every CPU has one ring, into which all
-//! events on it write; side-band records (mappings, executions, forks, exits) come with the first event of each task
+//! events on it write, except for samples with call stacks, which have a ring of their own so that they never push out others; side-band records (mappings, executions, forks, exits) come with the first event of each task
 //! or CPU. Inherited events cannot share a ring across CPUs, so a task gets one event for each CPU.
 
 use std::{
@@ -12,7 +12,7 @@ use std::{
 };
 
 use dwell_profile::{CpuId, EventIndex, Tid};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::{Backend, Features, ROUND_MIN, Source, SourceTally, Tasks, cpus::online_cpus};
@@ -24,7 +24,7 @@ use crate::{
         merge::Merger,
         owned_record::{OwnedRecord, SideBandRecord},
         period::{PERIODS_BETWEEN, RandomPeriod},
-        records::{Body, parse_record_of, split_record},
+        records::{Body, SampleFields, parse_record_of, split_record},
     },
     sys::{
         clock::now_ns,
@@ -67,8 +67,9 @@ pub struct PerfSource {
     cpus: Vec<CpuRing>,
     samplers: Vec<Sampler>,
     by_id: FxHashMap<u64, usize>,
-    /// Ids of events whose samples carry branches, including those of CPUs that went: their records may still be in a ring.
-    with_branches: FxHashSet<u64>,
+    /// Ids of events whose samples have fields beside registers, including those of CPUs that went: their records may still
+    /// be in a ring.
+    sample_fields: FxHashMap<u64, SampleFields>,
     openings: Vec<Opening>,
     attach: Option<Attach>,
     granted: Granted,
@@ -76,6 +77,8 @@ pub struct PerfSource {
     escaped: usize,
     /// Bytes of each ring.
     ring_bytes: usize,
+    /// The size of stacks and of their rings; `None` if no stacks are sampled.
+    stacks: Option<StackSizes>,
     enabled: bool,
     /// Whether the events of the side band have [`QUIET_PERIOD`].
     quiet: bool,
@@ -125,15 +128,43 @@ enum Role {
     SideBand,
     /// Its samples carry branches, and are not counted.
     BranchStacks,
+    /// Its samples carry call stacks, and are counted as those of the event with this index.
+    CallStacks(EventIndex),
 }
 
 impl Role {
     fn sampled(self) -> Option<EventIndex> {
         match self {
-            Role::Sampled(index) => Some(index),
+            Role::Sampled(index) | Role::CallStacks(index) => Some(index),
             Role::SideBand | Role::BranchStacks => None,
         }
     }
+
+    /// Returns the ring that its records are written to.
+    fn ring(self) -> RingKind {
+        match self {
+            Role::CallStacks(_) => RingKind::Stacks,
+            Role::Sampled(_) | Role::SideBand | Role::BranchStacks => RingKind::Records,
+        }
+    }
+}
+
+/// One of the rings of a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RingKind {
+    /// Small records.
+    Records,
+    /// Samples with call stacks.
+    Stacks,
+}
+
+/// The size of stacks and of the rings that carry them, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct StackSizes {
+    /// Bytes that are copied of a stack.
+    stack: u32,
+    /// Bytes of a ring.
+    ring: usize,
 }
 
 /// The way in which an event is opened on each CPU.
@@ -141,11 +172,14 @@ struct Opening {
     role: Role,
     config: EventConfig,
     attributes: Attributes,
+    /// Share of its event's samples that it takes.
+    share: f64,
 }
 
 struct CpuRing {
     cpu: CpuId,
     ring: Ring,
+    kind: RingKind,
     /// Index of the sampler that owns it.
     owner: usize,
     /// Whether the owner's task has ended, so that polling would return at once.
@@ -160,6 +194,8 @@ struct Sampler {
     role: Role,
     period: RandomPeriod,
     mean: u64,
+    /// Share of its event's samples that it takes.
+    share: f64,
     /// Samples since the period was last written, including those of tasks that inherited the event.
     samples_since: u64,
     rewritten_ns: u64,
@@ -213,6 +249,7 @@ impl PerfSource {
         let mut source = PerfSource::empty(tasks, registers, open::ring_bytes(configs, branch_stacks));
         let cpus = online_cpus()?;
         source.open_all(&indexed, tasks, ids, &cpus)?;
+        source.open_call_stacks(configs, tasks, ids, &cpus);
         if let Some(config) = branch_stacks {
             source.open_branch_stacks(config, tasks, ids, &cpus);
         }
@@ -231,6 +268,7 @@ impl PerfSource {
         let mut source = PerfSource::empty(&Tasks::All, false, open::ring_bytes(&[], None));
         source.attach = Some(attach);
         source.open_all(&indexed, &Tasks::All, &[None], cpus)?;
+        source.open_call_stacks(configs, &Tasks::All, &[None], cpus);
         Ok(source)
     }
 
@@ -239,12 +277,13 @@ impl PerfSource {
             cpus: Vec::new(),
             samplers: Vec::new(),
             by_id: FxHashMap::default(),
-            with_branches: FxHashSet::default(),
+            sample_fields: FxHashMap::default(),
             openings: Vec::new(),
             attach: None,
             granted: Granted { user_only: false, registers, counts_lost: true },
             escaped: 0,
             ring_bytes,
+            stacks: None,
             enabled: false,
             quiet: false,
             must_query_lost: false,
@@ -311,42 +350,47 @@ impl PerfSource {
                 return;
             };
             bytes = rest;
-            match parse_record_of(record, |id| self.with_branches.contains(&id)) {
-                Ok(record) => {
-                    // Children have their own events under the same id. A CPU that went has none any more.
-                    let at = self.by_id.get(&record.event_id).copied().unwrap_or(0);
-                    let event = match self.samplers.get_mut(at) {
-                        Some(sampler) => {
-                            let is_sample = matches!(record.body, Body::Sample(_) | Body::Branches(_));
-                            sampler.samples_since += u64::from(is_sample);
-                            sampler.role.sampled()
-                        }
-                        None => Some(EventIndex(0)),
-                    };
-                    if matches!(record.body, Body::Fork { .. }) && self.cpu_watch.is_none() {
-                        self.seen.born += 1;
-                    }
-                    if let (Body::Sample(_), Some(event)) = (&record.body, event) {
-                        *self.seen.by_cpu.entry((event, cpu)).or_default() += 1;
-                    }
-                    if matches!(record.body, Body::Lost(_)) && self.granted.counts_lost {
-                        self.must_query_lost = true; // The events know how many each of them lost.
-                        continue;
-                    }
-                    if self.threads
-                        && let Some(item) = OwnedRecord::of_thread(&record.body)
-                    {
-                        merger.push(record.time_ns, item);
-                    }
-                    if let Some(mut item) = OwnedRecord::from_body(event, record.body) {
-                        if let OwnedRecord::Sample(_, sample) = &mut item {
-                            sample.cpu = Some(cpu); // Each CPU has its ring.
-                        }
-                        merger.push(record.time_ns, item);
-                    }
-                }
-                Err(_) => self.seen.malformed += 1,
+            self.parse_one(cpu, record, merger);
+        }
+    }
+
+    fn parse_one(&mut self, cpu: CpuId, bytes: &[u8], merger: &mut Merger<OwnedRecord>) {
+        let fields_of = |id| self.sample_fields.get(&id).copied().unwrap_or_default();
+        let Ok(record) = parse_record_of(bytes, fields_of) else {
+            self.seen.malformed += 1;
+            return;
+        };
+        // Children have their own events under the same id. A CPU that went has none any more.
+        let at = self.by_id.get(&record.event_id).copied().unwrap_or(0);
+        let is_counted = matches!(record.body, Body::Sample(_) | Body::SampleWithStack(..));
+        let event = match self.samplers.get_mut(at) {
+            Some(sampler) => {
+                let is_sample = is_counted || matches!(record.body, Body::Branches(_));
+                sampler.samples_since += u64::from(is_sample);
+                sampler.role.sampled()
             }
+            None => Some(EventIndex(0)),
+        };
+        if matches!(record.body, Body::Fork { .. }) && self.cpu_watch.is_none() {
+            self.seen.born += 1;
+        }
+        if let Some(event) = event.filter(|_| is_counted) {
+            *self.seen.by_cpu.entry((event, cpu)).or_default() += 1;
+        }
+        if matches!(record.body, Body::Lost(_)) && self.granted.counts_lost {
+            self.must_query_lost = true; // The events know how many each of them lost.
+            return;
+        }
+        if self.threads
+            && let Some(item) = OwnedRecord::of_thread(&record.body)
+        {
+            merger.push(record.time_ns, item);
+        }
+        if let Some(mut item) = OwnedRecord::from_body(event, record.body) {
+            if let OwnedRecord::Sample(_, sample) | OwnedRecord::SampleWithStack(_, sample, _) = &mut item {
+                sample.cpu = Some(cpu); // Each CPU has its rings.
+            }
+            merger.push(record.time_ns, item);
         }
     }
 }
@@ -362,7 +406,8 @@ impl Source for PerfSource {
             registers: self.granted.registers,
             branch_stacks: self.openings.iter().any(|o| o.role == Role::BranchStacks),
             escaped: self.escaped,
-            shared_bytes: self.ring_bytes * self.cpus.len(),
+            call_stacks: self.stacks.is_some(),
+            shared_bytes: self.cpus.iter().map(|c| self.bytes_of(c.kind)).sum(),
         }
     }
 
@@ -415,14 +460,22 @@ impl Source for PerfSource {
 
     fn drain(&mut self, merger: &mut Merger<OwnedRecord>) -> u64 {
         let before_ns = now_ns();
-        for at in 0..self.cpus.len() {
-            let mut bytes = std::mem::take(&mut self.scratch);
-            bytes.clear();
-            self.cpus[at].ring.drain(&mut bytes);
-            self.parse(self.cpus[at].cpu, &bytes, merger);
-            self.scratch = bytes;
+        let mut cpus = std::mem::take(&mut self.cpus);
+        let mut bytes = std::mem::take(&mut self.scratch);
+        for CpuRing { cpu, ring, kind, .. } in &mut cpus {
+            match kind {
+                RingKind::Records => {
+                    bytes.clear();
+                    ring.drain(&mut bytes);
+                    self.parse(*cpu, &bytes, merger);
+                }
+                RingKind::Stacks => {
+                    ring.each_record(&mut bytes, |record| self.parse_one(*cpu, record, merger));
+                }
+            }
         }
-        self.cpus.retain(|c| !c.gone);
+        cpus.retain(|c| !c.gone);
+        (self.cpus, self.scratch) = (cpus, bytes);
         if std::mem::take(&mut self.must_query_lost) {
             self.ask();
         }
@@ -452,16 +505,14 @@ impl Source for PerfSource {
     fn set_periods(&mut self, periods: &[u64]) {
         for opening in &mut self.openings {
             let period = opening.role.sampled().and_then(|index| periods.get(index.index()));
-            opening.config.period = period.copied().unwrap_or(opening.config.period);
+            opening.config.period =
+                period.map_or(opening.config.period, |period| of_share(*period, opening.share));
         }
         let now = now_ns();
         for sampler in &mut self.samplers {
             let Some(index) = sampler.role.sampled() else { continue };
             let Some(period) = periods.get(index.index()) else { continue };
-            let passed = sampler.periods_passed(now);
-            sampler.mean = *period;
-            sampler.period.set_mean(*period);
-            sampler.rewrite(passed, now);
+            sampler.set_mean(*period, now);
         }
     }
 
@@ -479,6 +530,14 @@ impl Source for PerfSource {
 }
 
 impl Sampler {
+    /// Sets the mean period of its event, of whose samples it takes its share.
+    fn set_mean(&mut self, period: u64, now_ns: u64) {
+        let passed = self.periods_passed(now_ns);
+        self.mean = of_share(period, self.share);
+        self.period.set_mean(self.mean);
+        self.rewrite(passed, now_ns);
+    }
+
     /// Draws and writes a new period. If that fails (on a busy machine the round may be late) the current period remains,
     /// which is harmless.
     fn rewrite(&mut self, passed: f64, now_ns: u64) {
@@ -498,9 +557,14 @@ impl Sampler {
     }
 }
 
-/// Returns the configurations as sampled events, in their order.
+/// Returns the configurations as sampled events, in their order. Samples with stacks are not among them.
 fn sampled(configs: &[EventConfig]) -> impl Iterator<Item = (Role, EventConfig)> {
     (0..).zip(configs).map(|(index, config)| (Role::Sampled(EventIndex(index)), config.clone()))
+}
+
+/// Returns the period of an event that takes a share of the samples that another one with `period` would take.
+fn of_share(period: u64, share: f64) -> u64 {
+    ((period as f64 / share).round() as u64).max(1)
 }
 
 /// Returns the interval between rewrites of periods after this much time.

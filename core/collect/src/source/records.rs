@@ -1,13 +1,13 @@
 //! Parser of the kernel's perf records: from the bytes of a ring buffer to validated values.
 //!
 //! Enters: the bytes of one `perf_event_header` and its body, as `perf_event_open(2)` lays them out for the sample type that
-//! `sys::event` requests (IDENTIFIER | TIME; for samples that are written to the ring IP | TID, sometimes REGS_USER, and
-//! BRANCH_STACK for the event of branch stacks; `sample_id_all`), or for events without any sample type. Leaves:
-//! [`Record`]s. Never here: a panic, whatever the bytes are; state.
+//! `sys::event` requests (IDENTIFIER | TIME; for samples that are written to the ring IP | TID, sometimes REGS_USER,
+//! BRANCH_STACK for the event of branch stacks, and CALLCHAIN and STACK_USER for that of call stacks; `sample_id_all`), or for
+//! events without any sample type. Leaves: [`Record`]s. Never here: a panic, whatever the bytes are; state.
 //!
 //! The length of a sample shows whether it carries registers, so no other record needs to be known. Whether it carries
-//! branches depends on the event, which the caller knows: a sample with an empty branch stack looks like one without
-//! registers.
+//! branches or a stack depends on the event, which the caller knows: a sample with an empty branch stack looks like one
+//! without registers.
 
 use dwell_attribution::FileTag;
 use dwell_profile::{BranchEntry, CpuId, Pid, Tid};
@@ -40,6 +40,8 @@ pub struct Record<'a> {
 pub enum Body<'a> {
     /// An instruction was sampled.
     Sample(Sample),
+    /// An instruction was sampled, with its call stack.
+    SampleWithStack(Sample, CallStack<'a>),
     /// The last taken branches of a thread.
     Branches(BranchStack<'a>),
     /// Executable memory was mapped.
@@ -101,6 +103,50 @@ pub struct Sample {
     /// The user-mode registers, where they were sampled and the task had any. They are boxed because records are moved when
     /// they are sorted.
     pub registers: Option<Box<Registers>>,
+}
+
+/// The call stack of a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallStack<'a> {
+    /// The kernel's call chain as it was written.
+    chain: &'a [u8],
+    /// The user's stack from the stack pointer on.
+    pub user: &'a [u8],
+    /// Whether as many bytes of the user's stack were copied as were requested, so it may go on.
+    pub is_cut: bool,
+}
+
+impl CallStack<'_> {
+    /// Iterates over the addresses of the kernel's call chain: the sampled one, then return addresses. Empty in user mode.
+    pub fn kernel(&self) -> impl Iterator<Item = u64> + '_ {
+        self.chain_in(abi::PERF_CONTEXT_KERNEL)
+    }
+
+    /// Iterates over the addresses that the kernel found in user mode by following frame pointers: the user's pc, then what
+    /// it took for return addresses.
+    pub fn frame_pointers(&self) -> impl Iterator<Item = u64> + '_ {
+        self.chain_in(abi::PERF_CONTEXT_USER)
+    }
+
+    /// Iterates over the addresses behind a marker of the call chain, up to the next one.
+    fn chain_in(&self, context: u64) -> impl Iterator<Item = u64> + '_ {
+        /// Values from this on are no addresses (`PERF_CONTEXT_MAX`). They say which stack follows.
+        const CONTEXTS: u64 = -4095_i64 as u64;
+        let words = self.chain.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
+        words.skip_while(move |word| *word != context).skip(1).take_while(|word| *word < CONTEXTS)
+    }
+}
+
+/// The optional fields of an event's samples, beside registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SampleFields {
+    /// None.
+    #[default]
+    None,
+    /// The last branches, and no registers.
+    Branches,
+    /// The call chain in the kernel, and a copy of the user's stack.
+    CallStack,
 }
 
 /// The last branches that were taken before a sample.
@@ -184,6 +230,12 @@ pub enum RecordError {
         /// Number of bytes after the fixed fields.
         bytes: usize,
     },
+    /// The call stack of a sample does not fill it exactly.
+    #[error("a sample carries {bytes} bytes of registers and stack, which do not fit each other")]
+    CallStack {
+        /// Number of bytes after the fixed fields.
+        bytes: usize,
+    },
     /// The branches of a sample do not fill it exactly.
     #[error("a sample carries {bytes} bytes of branches, but says that there are {claimed} branches")]
     Branches {
@@ -209,14 +261,13 @@ pub fn split_record(stream: &[u8]) -> Option<Split<'_>> {
 
 /// Parses one whole record, header included, of an event whose samples carry no branches.
 pub fn parse_record(bytes: &[u8]) -> Result<Record<'_>, RecordError> {
-    parse_record_of(bytes, |_| false)
+    parse_record_of(bytes, |_| SampleFields::None)
 }
 
-/// Parses one whole record, header included. Samples of events for whose id `has_branches` returns true carry branches and
-/// no registers.
+/// Parses one whole record, header included. `fields_of` returns which fields the samples of the event with this id have.
 pub fn parse_record_of(
     bytes: &[u8],
-    has_branches: impl FnOnce(u64) -> bool,
+    fields_of: impl FnOnce(u64) -> SampleFields,
 ) -> Result<Record<'_>, RecordError> {
     let (record, rest) = split_record(bytes).unwrap_or(Err(RecordError::Size { given: 0, claimed: 0 }))?;
     if !rest.is_empty() {
@@ -228,7 +279,7 @@ pub fn parse_record_of(
     fields.u16();
     let short = RecordError::Short { kind, given: record.len() };
     match kind {
-        abi::PERF_RECORD_SAMPLE => return parse_sample(fields, misc, short, has_branches),
+        abi::PERF_RECORD_SAMPLE => return parse_sample(fields, misc, short, fields_of),
         abi::PERF_RECORD_THROTTLE | abi::PERF_RECORD_UNTHROTTLE => {
             let (time_ns, event_id) = fields.u64().zip(fields.u64()).ok_or(short)?;
             let is_begin = kind == abi::PERF_RECORD_THROTTLE;
@@ -253,11 +304,12 @@ fn parse_sample(
     mut fields: Fields<'_>,
     misc: u16,
     short: RecordError,
-    has_branches: impl FnOnce(u64) -> bool,
+    fields_of: impl FnOnce(u64) -> SampleFields,
 ) -> Result<Record<'_>, RecordError> {
     let mut fixed = || Some((fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?, fields.u64()?));
     let (event_id, pc, pid, tid, time_ns) = fixed().ok_or(short)?;
-    if has_branches(event_id) {
+    let kind = fields_of(event_id);
+    if kind == SampleFields::Branches {
         let claimed = fields.u64().ok_or(short)?;
         let stack = BranchStack { pid: Pid(pid), entries: fields.0 };
         let bytes = usize::try_from(claimed).ok().and_then(|n| n.checked_mul(BranchEntry::BYTES));
@@ -268,10 +320,38 @@ fn parse_sample(
             _ => Err(RecordError::Branches { bytes: fields.0.len(), claimed }),
         };
     }
-    let registers = parse_registers(fields)?;
-    let sample =
-        Sample { mode: Mode::from_misc(misc), pc, pid: Pid(pid), tid: Tid(tid), cpu: None, registers };
-    Ok(Record { time_ns, event_id, body: Body::Sample(sample) })
+    let sample = |registers| Sample {
+        mode: Mode::from_misc(misc),
+        pc,
+        pid: Pid(pid),
+        tid: Tid(tid),
+        cpu: None,
+        registers,
+    };
+    let body = if kind == SampleFields::CallStack {
+        let bad = RecordError::CallStack { bytes: fields.0.len() };
+        let (registers, stack) = parse_call_stack(fields).ok_or(bad)?;
+        Body::SampleWithStack(sample(registers), stack)
+    } else {
+        Body::Sample(sample(parse_registers(fields)?))
+    };
+    Ok(Record { time_ns, event_id, body })
+}
+
+/// Parses the call chain, the registers and the copy of the stack, which fill the rest of a sample.
+fn parse_call_stack(mut fields: Fields<'_>) -> Option<(Option<Box<Registers>>, CallStack<'_>)> {
+    let chain_bytes = usize::try_from(fields.u64()?).ok()?.checked_mul(8)?;
+    let chain = fields.take(chain_bytes)?;
+    let abi = Fields(fields.0).u64()?;
+    let registers_bytes = if abi == 0 { 8 } else { 8 + 8 * REGISTER_COUNT };
+    let registers = parse_registers(Fields(fields.take(registers_bytes)?)).ok()?;
+    let size = usize::try_from(fields.u64()?).ok()?;
+    let bytes = fields.take(size)?;
+    // The kernel reserves the requested size and says how much of it was filled; without a stack it says nothing.
+    let filled = if size == 0 { 0 } else { usize::try_from(fields.u64()?).ok()? };
+    let is_whole = fields.0.is_empty();
+    let user = bytes.get(..filled).filter(|_| is_whole)?;
+    Some((registers, CallStack { chain, user, is_cut: filled == size }))
 }
 
 fn parse_registers(mut fields: Fields<'_>) -> Result<Option<Box<Registers>>, RecordError> {

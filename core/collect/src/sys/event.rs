@@ -69,6 +69,8 @@ pub struct Attributes {
     pub registers: bool,
     /// Sample the last branches that user code took.
     pub branch_stacks: bool,
+    /// Sample this many bytes of the user's stack, and the calls in the kernel; 0: neither. A multiple of 8.
+    pub call_stack_bytes: u32,
     /// Number of bytes in the ring that wake the reader.
     pub watermark_bytes: u32,
 }
@@ -208,6 +210,7 @@ impl Attributes {
             precise: 0,
             registers: false,
             branch_stacks: false,
+            call_stack_bytes: 0,
             watermark_bytes: 1 << 20,
         }
     }
@@ -262,6 +265,10 @@ impl Attributes {
         if self.registers && REGISTER_MASK != 0 {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_REGS_USER);
             attr.sample_regs_user = REGISTER_MASK;
+        }
+        if self.call_stack_bytes > 0 {
+            attr.sample_type |= u64::from(abi::PERF_SAMPLE_CALLCHAIN | abi::PERF_SAMPLE_STACK_USER);
+            attr.sample_stack_user = self.call_stack_bytes;
         }
         if self.branch_stacks {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_BRANCH_STACK);

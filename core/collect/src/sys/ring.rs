@@ -57,12 +57,45 @@ impl Ring {
         self.tail().store(head, Ordering::Release);
     }
 
+    /// Passes all whole records that the kernel has written since the last call to `each`, oldest first, and returns their
+    /// room to the kernel. A record is copied into `scratch` only if it wraps around the end of the ring, so parts that
+    /// nobody looks at cost nothing.
+    pub fn each_record(&mut self, scratch: &mut Vec<u8>, mut each: impl FnMut(&[u8])) {
+        /// Bytes of `perf_event_header`, which never wraps since records are aligned to 8 bytes.
+        const HEADER_BYTES: usize = 8;
+        // Barriers A and B are those of `drain`.
+        let head = self.head().load(Ordering::Acquire);
+        let mut at = self.tail().load(Ordering::Relaxed);
+        while head.wrapping_sub(at) >= HEADER_BYTES as u64 {
+            let start = at as usize & (self.data_bytes - 1) & !(HEADER_BYTES - 1);
+            let header = self.bytes(start, HEADER_BYTES);
+            let length = usize::from(u16::from_ne_bytes([header[6], header[7]]));
+            if length < HEADER_BYTES || length as u64 > head.wrapping_sub(at) || length > self.data_bytes {
+                break; // The rest cannot be told apart.
+            }
+            let first = length.min(self.data_bytes - start);
+            if first == length {
+                each(self.bytes(start, length));
+            } else {
+                scratch.clear();
+                self.copy(start, first, scratch);
+                self.copy(0, length - first, scratch);
+                each(scratch);
+            }
+            at = at.wrapping_add(length as u64);
+        }
+        self.tail().store(head, Ordering::Release);
+    }
+
     fn copy(&self, start: usize, length: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(self.bytes(start, length));
+    }
+
+    fn bytes(&self, start: usize, length: usize) -> &[u8] {
         assert!(start + length <= self.data_bytes);
         // SAFETY: the range lies in the data pages (asserted), which stay mapped as long as `self`; between barriers
         // A and B the kernel does not write there.
-        let bytes = unsafe { std::slice::from_raw_parts(self.base.add(page_size() + start), length) };
-        out.extend_from_slice(bytes);
+        unsafe { std::slice::from_raw_parts(self.base.add(page_size() + start), length) }
     }
 
     fn head(&self) -> &AtomicU64 {

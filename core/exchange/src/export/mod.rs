@@ -1,18 +1,21 @@
 //! Exports profiles in the formats of other tools.
 //!
-//! Enters: samples by instruction ([`Places`]). Leaves: bytes that another tool reads. Never here: files, epochs,
-//! analysis. Dwell samples instructions, not call stacks, so a stack consists of an image, a procedure and the
-//! functions inlined into it.
+//! Enters: samples by instruction ([`Places`]), and call stacks ([`Stacks`]) where they were recorded. Leaves: bytes that
+//! another tool reads. Never here: files, epochs, analysis. Without call stacks, a stack consists of an image, a procedure and
+//! the functions inlined into it.
 
 mod callgrind;
 mod firefox;
+mod flame;
 mod folded;
 mod otlp;
 mod perf_script;
 mod pprof;
 mod speedscope;
 
-use dwell_query::answer::{InstructionPlace, Places, ProcedurePlaces};
+pub use flame::flame_graph;
+
+use dwell_query::answer::{InstructionPlace, Places, ProcedurePlaces, Stacks};
 
 /// The format of another tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,8 +38,26 @@ pub enum Format {
     Otlp,
 }
 
-/// Returns the profile in this format.
-pub fn export(places: &Places, format: Format) -> Vec<u8> {
+/// The call stacks of a profile that is exported.
+#[derive(Clone, Copy, Debug)]
+pub struct Stacked<'a> {
+    /// The stacks.
+    pub stacks: &'a Stacks,
+    /// Whether samples without a stack are exported too.
+    pub all_samples: bool,
+}
+
+/// Returns the profile in this format, with call stacks where the format has them and they were recorded.
+pub fn export(places: &Places, stacked: Option<Stacked<'_>>, format: Format) -> Vec<u8> {
+    if let (Some(Stacked { stacks, all_samples }), Format::Folded) = (stacked, format) {
+        return folded::write_stacks(places, stacks, all_samples).into_bytes();
+    }
+    if let (Some(Stacked { stacks, .. }), Format::Speedscope) = (stacked, format) {
+        return speedscope::write_stacks(places, stacks).into_bytes();
+    }
+    if let (Some(Stacked { stacks, .. }), Format::Pprof) = (stacked, format) {
+        return pprof::write_stacks(places, stacks);
+    }
     match format {
         Format::Pprof => pprof::write(places),
         Format::Folded => folded::write(places).into_bytes(),

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use dwell_query::answer::{InstructionPlace, PlaceEvent, Places, ProcedurePlaces};
+use dwell_query::answer::{InstructionPlace, PlaceEvent, Places, ProcedurePlaces, StackNode, Stacks};
 use prost::Message;
 
 use crate::pprof::{Function, Line, Location, Mapping, Profile, Sample, Strings, ValueType};
@@ -38,7 +38,85 @@ pub fn write(places: &Places) -> Vec<u8> {
     builder.profile.encode_to_vec()
 }
 
+/// A frame and the functions inlined into it, outermost first: number of the function, address and line of each.
+type FrameKey = Vec<(u32, u64, Option<u32>)>;
+
+/// Returns the samples that have a call stack: a location for each frame, with the calls inlined there.
+pub fn write_stacks(places: &Places, stacks: &Stacks) -> Vec<u8> {
+    let event = PlaceEvent { name: stacks.event.name.clone(), ..stacks.event.clone() };
+    let bare = Places { events: vec![event], procedures: Vec::new(), ..places.clone() };
+    let mut builder = Builder {
+        places: &bare,
+        knows_executions: false,
+        profile: Profile::default(),
+        strings: Strings::default(),
+        functions: BTreeMap::new(),
+        mappings: BTreeMap::new(),
+    };
+    builder.string("");
+    builder.types();
+    let mut mappings: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut locations: BTreeMap<FrameKey, u64> = BTreeMap::new();
+    for (at, node) in (0..).zip(&stacks.nodes).filter(|(_, node)| node.samples > 0) {
+        let mut location_id = Vec::new();
+        let path = stacks.path(at);
+        // Each group is a frame with the functions inlined into it, outermost first.
+        for group in path.chunk_by(|_, next| stacks.nodes[*next as usize].inlined).rev() {
+            location_id.push(builder.stack_location(stacks, group, &mut mappings, &mut locations));
+        }
+        let cost = node.samples.saturating_mul(stacks.event.period).min(i64::MAX as u64) as i64;
+        builder.profile.sample.push(Sample { location_id, value: vec![node.samples as i64, cost] });
+    }
+    builder.profile.encode_to_vec()
+}
+
 impl<'a> Builder<'a> {
+    /// Returns the number of the location of a frame and the functions inlined into it, outermost first.
+    fn stack_location<'s>(
+        &mut self,
+        stacks: &'s Stacks,
+        group: &[u32],
+        mappings: &mut BTreeMap<&'s str, u64>,
+        locations: &mut BTreeMap<FrameKey, u64>,
+    ) -> u64 {
+        let nodes: Vec<&StackNode> = group.iter().map(|at| &stacks.nodes[*at as usize]).collect();
+        let line = |node: &StackNode| node.line.as_ref().map(|(_, line)| *line);
+        let key = nodes.iter().map(|node| (node.function, node.address, line(node))).collect();
+        let next = locations.len() as u64 + 1;
+        let id = *locations.entry(key).or_insert(next);
+        if id < next {
+            return id;
+        }
+        let function = &stacks.functions[nodes[0].function as usize];
+        let (known, address) = (mappings.len() as u64 + 1, nodes[0].address);
+        let mapping_id = *mappings.entry(&function.path).or_insert(known);
+        if mapping_id == known {
+            let filename = self.string(&function.path);
+            self.profile.mapping.push(Mapping {
+                id: mapping_id,
+                filename,
+                memory_start: address & !0xfff,
+                has_functions: true,
+                has_filenames: true,
+                has_line_numbers: true,
+                has_inline_frames: true,
+                ..Mapping::default()
+            });
+        }
+        let mapping = &mut self.profile.mapping[mapping_id as usize - 1];
+        mapping.memory_start = mapping.memory_start.min(address & !0xfff);
+        mapping.memory_limit = mapping.memory_limit.max((address | 0xfff).saturating_add(1));
+        let mut lines = Vec::new();
+        for node in nodes.iter().rev() {
+            let name = &stacks.functions[node.function as usize].name;
+            let file = node.line.as_ref().map(|(file, _)| &**file);
+            let function_id = self.function(name, name, file, 0);
+            lines.push(Line { function_id, line: line(node).unwrap_or(0).into() });
+        }
+        self.profile.location.push(Location { id, mapping_id, address, line: lines });
+        id
+    }
+
     fn string(&mut self, text: &str) -> i64 {
         self.strings.number(&mut self.profile.string_table, text)
     }

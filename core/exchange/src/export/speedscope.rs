@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use dwell_query::answer::{InstructionPlace, Places, ProcedurePlaces};
+use dwell_query::answer::{InstructionPlace, Places, ProcedurePlaces, Stacks};
 use serde_json::{Value, json};
 
 use super::file_name;
@@ -47,6 +47,32 @@ impl Frames {
     }
 }
 
+/// Returns the samples that have a call stack.
+pub fn write_stacks(places: &Places, stacks: &Stacks) -> String {
+    let mut frames = Frames::default();
+    let (unit, each) =
+        if stacks.event.unit == "ns" { ("nanoseconds", stacks.event.period) } else { ("none", 1) };
+    let mut sums: BTreeMap<Vec<usize>, u64> = BTreeMap::new();
+    for (at, node) in (0..).zip(&stacks.nodes).filter(|(_, node)| node.samples > 0) {
+        let frame = |frame: u32| {
+            let (file, function) = (&stacks.nodes[frame as usize].line, stacks.function(frame));
+            frames.index(&function.name, file.as_ref().map(|(file, _)| &**file), None)
+        };
+        let stack: Vec<usize> = stacks.path(at).into_iter().map(frame).collect();
+        *sums.entry(stack).or_default() += node.samples * each;
+    }
+    let profile = json!({
+        "type": "sampled",
+        "name": stacks.event.name,
+        "unit": unit,
+        "startValue": 0,
+        "endValue": sums.values().sum::<u64>(),
+        "samples": sums.keys().collect::<Vec<_>>(),
+        "weights": sums.values().collect::<Vec<_>>(),
+    });
+    file(places, frames, vec![profile])
+}
+
 pub fn write(places: &Places) -> String {
     let mut frames = Frames::default();
     let mut stacks: BTreeMap<Vec<usize>, Vec<u64>> = BTreeMap::new();
@@ -72,6 +98,10 @@ pub fn write(places: &Places) -> String {
         })
     };
     let profiles: Vec<Value> = places.events.iter().enumerate().map(profile).collect();
+    file(places, frames, profiles)
+}
+
+fn file(places: &Places, frames: Frames, profiles: Vec<Value>) -> String {
     let file = json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "name": places.epochs.join("+"),

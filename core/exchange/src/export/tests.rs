@@ -61,7 +61,7 @@ fn places() -> Places {
 }
 
 fn text(format: Format) -> String {
-    String::from_utf8(export(&places(), format)).unwrap()
+    String::from_utf8(export(&places(), None, format)).unwrap()
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn speedscope_has_every_sample_in_its_schema() {
 fn read(program: &str, arguments: &[&str], format: Format) -> Option<String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profile");
-    std::fs::write(&file, export(&places(), format)).unwrap();
+    std::fs::write(&file, export(&places(), None, format)).unwrap();
     match Command::new(program).args(arguments).arg(&file).env("PPROF_TMPDIR", folder.path()).output() {
         Ok(ended) => {
             let complaints = String::from_utf8_lossy(&ended.stderr);
@@ -152,7 +152,7 @@ fn perf_script() {
 
 #[test]
 fn otlp_decodes_by_the_published_schema_and_every_index_is_in_its_table() {
-    let data = <ProfilesData as prost::Message>::decode(&export(&places(), Format::Otlp)[..]).unwrap();
+    let data = <ProfilesData as prost::Message>::decode(&export(&places(), None, Format::Otlp)[..]).unwrap();
     let d = data.dictionary.unwrap();
     let profiles = &data.resource_profiles[0].scope_profiles[0].profiles;
     let name = |i: i32| d.string_table[i as usize].as_str();
@@ -238,7 +238,7 @@ fn the_opentelemetry_collector_reads_it() {
     let folder = tempfile::tempdir().unwrap();
     let Some(program) = collector(folder.path()) else { return };
     let [sent, onward] = ["sent", "onward"].map(|name| folder.path().join(name));
-    std::fs::write(&sent, export(&places(), Format::Otlp)).unwrap();
+    std::fs::write(&sent, export(&places(), None, Format::Otlp)).unwrap();
     let ended = Command::new(program).args([&sent, &onward]).output().unwrap();
     assert!(ended.status.success() && ended.stderr.is_empty(), "{}", String::from_utf8_lossy(&ended.stderr));
     expect![[r#"
@@ -266,7 +266,7 @@ fn the_opentelemetry_collector_reads_it() {
 fn inferno_folds_perf_script_to_our_folded_stacks() {
     use inferno::collapse::{Collapse, perf::Folder};
     let mut folded = Vec::new();
-    Folder::default().collapse(&export(&places(), Format::PerfScript)[..], &mut folded).unwrap();
+    Folder::default().collapse(&export(&places(), None, Format::PerfScript)[..], &mut folded).unwrap();
     let folded = String::from_utf8(folded).unwrap();
     assert_eq!(folded.replace("000000\n", "\n"), text(Format::Folded));
 }

@@ -123,6 +123,7 @@ impl ImportedProfile {
             bursts: None,
             breakpoints: None,
             counts: None,
+            call_stacks: None,
             collector: None,
         }
     }

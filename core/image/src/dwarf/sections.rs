@@ -136,6 +136,14 @@ fn content(section: &Section, bytes: &[u8]) -> Option<Bytes> {
     }
 }
 
+/// Returns the bytes of a section, given as they are in the file; `None` if they are compressed and damaged.
+pub(crate) fn uncompressed<'a>(section: &Section, content: &'a [u8]) -> Option<Cow<'a, [u8]>> {
+    match section.compressed {
+        true => decompress(elf_compressed(content)?).map(Cow::Owned),
+        false => Some(Cow::Borrowed(content)),
+    }
+}
+
 /// Parses an ELF compression header (gABI, "Section Compression") and the data after it.
 fn elf_compressed(content: &[u8]) -> Option<CompressedData<'_>> {
     let format = match raw::CompressionType(le32(content, 0)?) {

@@ -71,6 +71,9 @@ impl Writer {
                 continue;
             }
             if !group.full {
+                if ended {
+                    self.compact_stacks(id)?;
+                }
                 let (before, gone) = (list.live.len(), unmerged - ranges.len());
                 return Ok(Compacted { before, after: before - gone, warnings });
             }

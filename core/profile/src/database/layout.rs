@@ -179,7 +179,8 @@ impl SegmentList {
 fn is_expected(name: &str) -> bool {
     name.starts_with('.')
         || matches!(name, EPOCH_FILE | SOURCES_FILE | EPOCH_LOCK_FILE)
-        || [Beside::Evidence, Beside::Counts].iter().any(|kind| kind.number(name).is_some())
+        || Beside::ALL.iter().any(|kind| kind.number(name).is_some())
+        || Beside::Stacks.range(name).is_some()
 }
 
 /// A kind of file that is stored beside the segments. Such files are numbered from 1, and never merged or replaced.
@@ -189,9 +190,14 @@ pub(crate) enum Beside {
     Evidence,
     /// Files of execution counts.
     Counts,
+    /// Files of call stacks.
+    Stacks,
 }
 
 impl Beside {
+    /// All kinds.
+    pub(crate) const ALL: [Beside; 3] = [Beside::Evidence, Beside::Counts, Beside::Stacks];
+
     /// Returns the name of the file with this number.
     pub(crate) fn file_name(self, number: u64) -> String {
         format!("{}{number:06}.parquet", self.prefix())
@@ -203,10 +209,22 @@ impl Beside {
         (number >= 1 && self.file_name(number) == name).then_some(number)
     }
 
+    /// Returns the name of a file that was merged from several.
+    pub(crate) fn file_name_of(self, range: SegmentRange) -> String {
+        format!("{}{range}.parquet", self.prefix())
+    }
+
+    /// Returns the range of a file of this kind; `None` for any other name.
+    pub(crate) fn range(self, name: &str) -> Option<SegmentRange> {
+        let range = SegmentRange::parse(name.strip_prefix(self.prefix())?.strip_suffix(".parquet")?)?;
+        (self.file_name_of(range) == name).then_some(range)
+    }
+
     fn prefix(self) -> &'static str {
         match self {
             Beside::Evidence => "paths-",
             Beside::Counts => "counts-",
+            Beside::Stacks => "stacks-",
         }
     }
 }

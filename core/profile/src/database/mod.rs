@@ -13,6 +13,7 @@ mod manage;
 mod reader;
 mod select;
 mod sources;
+mod stack_files;
 #[cfg(test)]
 mod tests;
 mod writer;

@@ -136,6 +136,7 @@ impl Database {
         let sources = self.read_sources(id, &mut warnings)?;
         let evidence = self.read_all_evidence(id, &mut warnings)?;
         let execution_counts = self.read_all_execution_counts(id, &mut warnings)?;
+        self.check_stack_files(id, &mut warnings)?;
         let (counts, images) = merge(segments);
         Ok(EpochProfile { epoch, images, counts, sources, evidence, execution_counts, warnings })
     }
@@ -151,6 +152,7 @@ impl Database {
         let sources = self.read_sources(id, &mut warnings)?;
         let evidence = self.read_all_evidence(id, &mut warnings)?;
         let execution_counts = self.read_all_execution_counts(id, &mut warnings)?;
+        self.check_stack_files(id, &mut warnings)?;
         let mut images = std::collections::BTreeMap::new();
         for (path, segment) in &segments {
             match segment.images() {

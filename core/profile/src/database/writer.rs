@@ -13,7 +13,7 @@ use jiff::Timestamp;
 
 use crate::{
     Counts, DatabaseError, DimensionSet, Epoch, EpochId, ExecutionCount, ExecutionEvidence, ImageRecord,
-    SampleRun,
+    SampleRun, StoredCallTree,
     error::IoContext,
     segment::{self, SegmentError},
 };
@@ -100,7 +100,15 @@ impl Writer {
         let temporary = self.inner.temporary();
         let made = self.inner.make_epoch(&temporary, &folder, &epoch);
         let open = made.inspect_err(|_| drop(database.remove_tree(&temporary, true)))?;
-        Ok(EpochWriter { writer: self.inner.clone(), open, folder, epoch, evidence: (0, 0), counts: 0 })
+        Ok(EpochWriter {
+            writer: self.inner.clone(),
+            open,
+            folder,
+            epoch,
+            evidence: (0, 0),
+            counts: 0,
+            stacks: 0,
+        })
     }
 }
 
@@ -199,6 +207,8 @@ pub struct EpochWriter {
     evidence: (u64, u32),
     /// Number of the last durable file of execution counts.
     counts: u64,
+    /// Number of the last durable file of call stacks.
+    stacks: u64,
 }
 
 impl EpochWriter {
@@ -275,6 +285,18 @@ impl EpochWriter {
         let number = self.counts + 1;
         self.put_beside(Beside::Counts, number, |id, range| segment::encode_counts(id, range, counts))?;
         self.counts = number;
+        Ok(())
+    }
+
+    /// Stores call stacks as one file, which is durable when this returns. Without stacks nothing is written. On an error
+    /// nothing is stored, as with [`EpochWriter::append`].
+    pub fn append_stacks(&mut self, tree: &StoredCallTree) -> Result<(), DatabaseError> {
+        if tree.is_empty() {
+            return Ok(());
+        }
+        let number = self.stacks + 1;
+        self.put_beside(Beside::Stacks, number, |id, range| segment::encode_stacks(id, range, tree))?;
+        self.stacks = number;
         Ok(())
     }
 

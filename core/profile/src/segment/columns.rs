@@ -22,6 +22,8 @@ pub(super) const CGROUP: &str = "cgroup";
 pub(super) const CPU: &str = "cpu";
 /// Value in the CPU column that means that the CPU is not known.
 pub(super) const NO_CPU: u32 = u32::MAX;
+pub(super) const PARENT: &str = "parent";
+pub(super) const END: &str = "end";
 pub(super) const BURST: &str = "burst";
 pub(super) const KIND: &str = "kind";
 pub(super) const TO_IMAGE: &str = "to_image";
@@ -87,18 +89,36 @@ pub(super) static COUNTS_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
     Arc::new(Type::group_type_builder("counts").with_fields(columns).build().expect("a fixed schema"))
 });
 
+/// The columns of call stacks.
+pub(super) static STACKS_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
+    let columns = vec![
+        unsigned(PARENT, 32),
+        text(IMAGE),
+        unsigned(OFFSET, 64),
+        unsigned(COUNT, 64),
+        text(EVENT),
+        text(APP),
+        unsigned(INSTANCE, 32),
+        text(END),
+    ];
+    Arc::new(Type::group_type_builder("stacks").with_fields(columns).build().expect("a fixed schema"))
+});
+
 /// The encodings of the columns. Texts, counts and instances use a dictionary and run lengths; offsets are stored as
 /// differences, since they ascend within an image's application. All columns are compressed by zstd, whose slower
 /// levels do not shrink them further.
 pub(super) static PROPERTIES: LazyLock<WriterPropertiesPtr> = LazyLock::new(|| {
     let zstd = Compression::ZSTD(ZstdLevel::try_new(1).expect("a valid level"));
-    let offset = ColumnPath::from(OFFSET);
+    let (offset, parent) = (ColumnPath::from(OFFSET), ColumnPath::from(PARENT));
     let properties = WriterProperties::builder()
         .set_created_by(format!("dwell {}", env!("CARGO_PKG_VERSION")))
         .set_compression(zstd)
         .set_dictionary_enabled(true)
         .set_column_dictionary_enabled(offset.clone(), false)
         .set_column_encoding(offset, Encoding::DELTA_BINARY_PACKED)
+        // The rows of callers ascend as long as stacks get deeper.
+        .set_column_dictionary_enabled(parent.clone(), false)
+        .set_column_encoding(parent, Encoding::DELTA_BINARY_PACKED)
         // One minimum and maximum for each column is enough to skip a segment, and only the footer contains them.
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_offset_index_disabled(true);

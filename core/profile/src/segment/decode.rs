@@ -112,6 +112,14 @@ pub(crate) struct BesideFile<T> {
     pub(crate) contents: T,
 }
 
+impl<T> BesideFile<T> {
+    /// Converts the contents.
+    pub(super) fn map<U>(self, convert: impl FnOnce(T) -> U) -> BesideFile<U> {
+        let BesideFile { epoch, range, version, contents } = self;
+        BesideFile { epoch, range, version, contents: convert(contents) }
+    }
+}
+
 /// Reads a file that lies beside the segments by passing its row groups and `contents` to `read`. `schema` returns the
 /// columns that a version of the file must have. Hostile bytes return an error and never panic.
 pub(super) fn read_beside<T>(

@@ -4,6 +4,7 @@
 //! never panics, and [`MAX_SEGMENT_BYTES`] and [`MAX_SEGMENT_ROWS`] bound its memory.
 
 mod base64;
+mod call_stacks;
 mod columns;
 mod counts;
 mod decode;
@@ -23,6 +24,7 @@ mod stream;
 mod tests;
 mod thrift;
 
+pub(crate) use call_stacks::{check_stacks, encode_stacks, read_stacks};
 pub(crate) use counts::{encode_counts, read_counts};
 pub(crate) use decode::{BesideFile, read_owned};
 pub use decode::{read_segment, read_segment_unverified};
@@ -35,7 +37,7 @@ pub(crate) use stream::{each_run, encode_runs};
 
 use crate::{EpochId, ImageRecord, SampleKey, database::SegmentRange};
 
-/// The version of segments and of execution counts that this crate writes, and the newest that it reads.
+/// The version of segments, of execution counts and of call stacks that this crate writes, and the newest that it reads.
 pub const SEGMENT_VERSION: u32 = 1;
 /// Size of the largest file that is read, in bytes.
 pub const MAX_SEGMENT_BYTES: u64 = 256 << 20;
@@ -50,6 +52,7 @@ const MAX_TEXT_BYTES: usize = 4096;
 pub fn fuzz_beside(bytes: &[u8]) {
     let _ = read_evidence(bytes, false);
     let _ = read_counts(bytes, false);
+    let _ = read_stacks(bytes, false);
 }
 
 /// The contents of a segment.

@@ -402,7 +402,8 @@ pub fn begin_of(record: &ImageRecord, offset: ImageOffset) -> Option<(Arc<str>, 
     procedure.file.clone().zip(procedure.begin.or(procedure.line))
 }
 
-fn symbol_at(symbols: &[ImageSymbol], offset: u64) -> Option<&ImageSymbol> {
+/// Returns the symbol of a profile around an offset.
+pub fn symbol_at(symbols: &[ImageSymbol], offset: u64) -> Option<&ImageSymbol> {
     let after = symbols.partition_point(|s| s.offset.0 <= offset);
     symbols[..after].last().filter(|s| offset - s.offset.0 < s.size_bytes.max(1))
 }

@@ -8,6 +8,7 @@ mod lines;
 mod listing;
 mod places;
 mod source_file;
+mod stacks;
 mod stats;
 mod summary;
 mod top;
@@ -31,6 +32,10 @@ pub use listing::{
 pub use places::{InstructionPlace, PlaceEvent, PlaceFrame, Places, ProcedurePlaces};
 pub use source_file::{
     FileCosts, LineCost, LineCulprit, LineTie, ProcedureCost, Program, SourceState, StaleLine,
+};
+pub use stacks::{
+    CallSite, Callers, CallersRow, INCOMPLETE, Inclusive, InclusiveRow, IncompleteStacks, StackFunction,
+    StackNode, Stacks,
 };
 pub use stats::{Stats, StatsComparison, StatsRow, StatsSet};
 pub use summary::{Summary, SummaryPart, SummaryRange, SummaryScope};

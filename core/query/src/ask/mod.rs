@@ -1,5 +1,6 @@
 //! Requests. Each file contains the parameters of one request and the `impl Query` that answers it.
 
+pub mod callers;
 pub mod diff;
 pub mod epochs;
 pub mod feedback;
@@ -9,6 +10,7 @@ pub mod listing;
 pub mod places;
 pub mod rebuilt;
 pub mod source_file;
+pub mod stacks;
 pub mod stats;
 pub mod summary;
 pub mod tables;

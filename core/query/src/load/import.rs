@@ -175,6 +175,7 @@ fn epoch(request: &ImportRequest, model: &MachineModel, arch: &str, samples: u64
         bursts: None,
         breakpoints: None,
         counts: None,
+        call_stacks: None,
         collector: None,
     }
 }

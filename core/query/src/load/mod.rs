@@ -3,6 +3,7 @@
 //! Input: a database, files. Output: plain data. This module knows neither the analysis nor the answers.
 
 pub mod breakpoint_counts;
+pub mod call_stacks;
 pub mod containers;
 pub mod execution_counts;
 pub mod filter;

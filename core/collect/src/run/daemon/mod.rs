@@ -509,6 +509,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
         data: false, // This would read mappings more often than the budget permits.
         counting: Counting::of_daemon(options.odometers_percent),
         branch_stacks_hz: 0,
+        stacks_hz: options.stacks_hz,
         keep_images_bytes: options.keep_images_bytes,
         entries_max: options.entries_max,
         unstored_max: options.unstored_max,

@@ -4,7 +4,10 @@
 //! because tasks were created, that the kernel withholds, or that have no certain name. Leaves: the texts.
 
 use super::Session;
-use crate::run::options::Progress;
+use crate::{
+    run::options::Progress,
+    source::{Backend, choose::OpenedSource, events::EventConfig},
+};
 
 /// Share of samples missing because of created tasks above which a note is added.
 const MISSING_SHARE_MIN: f64 = 0.01;
@@ -71,7 +74,9 @@ impl Session {
     /// be corrected for, because the instructions that they would have named are not known.
     pub(super) fn note_new_tasks(&mut self) {
         let born = self.source_tally().born - self.at_epoch.born;
-        let missing = born * self.configs.len() as u64 / 2; // On average, half a period of each event is missing.
+        // On average, half a period of each event is missing. Samples with stacks come from an event of their own.
+        let split = self.configs.iter().filter(|config| (0.001..0.999).contains(&config.stacks)).count();
+        let missing = born * (self.configs.len() + split) as u64 / 2;
         let share = missing as f64 / (missing + self.samples()).max(1) as f64;
         if share >= MISSING_SHARE_MIN || self.notes.has(Subject::NewTasks) {
             self.set_note(Subject::NewTasks, new_tasks_note(born, missing, share));
@@ -111,4 +116,14 @@ fn new_tasks_note(tasks: u64, missing: u64, share: f64) -> String {
          `record -a` to avoid this.",
         100.0 * share
     )
+}
+
+/// Returns the note about branch stacks where a processor may support them.
+pub(super) fn branch_stacks_note(opened: &OpenedSource, hz: u32) -> Option<String> {
+    if opened.source.features().branch_stacks {
+        return Some(format!("branch stacks (LBR, BRBE) are recorded, about {hz} per second of a busy CPU"));
+    }
+    let is_asked = hz > 0 && opened.source.backend() == Backend::Perf;
+    (is_asked && opened.configs.iter().any(EventConfig::is_hardware))
+        .then(|| "no branch stacks: this machine has none (LBR, BRBE)".to_owned())
 }

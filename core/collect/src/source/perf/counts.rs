@@ -5,7 +5,7 @@
 
 use dwell_profile::{CpuId, EventIndex};
 
-use super::{PerfSource, Role};
+use super::{Opening, PerfSource, RingKind, Role};
 use crate::sys::event_times::EventTimes;
 
 impl PerfSource {
@@ -34,7 +34,11 @@ impl PerfSource {
     /// Returns how long each sampled event has counted.
     pub(super) fn query_times(&mut self) -> Vec<EventTimes> {
         self.ask();
-        self.openings.iter().filter_map(|o| o.role.sampled()).map(|index| self.times_of(index)).collect()
+        let index = |opening: &Opening| match opening.role {
+            Role::Sampled(index) => Some(index),
+            _ => None,
+        };
+        self.openings.iter().filter_map(index).map(|index| self.times_of(index)).collect()
     }
 
     /// Returns the times of an event. A task has one event for each CPU, and all of them are enabled while the task runs on
@@ -44,7 +48,8 @@ impl PerfSource {
         let mut sum = self.times_of_gone.get(&role).copied().unwrap_or_default();
         self.samplers.iter().filter(|s| s.role == role).for_each(|s| sum += s.times);
         if self.cpu_watch.is_none() {
-            sum.enabled_ns /= self.cpus.len().max(1) as u64;
+            let cpus = self.cpus.iter().filter(|c| c.kind == RingKind::Records).count();
+            sum.enabled_ns /= cpus.max(1) as u64;
         }
         sum
     }

@@ -2,6 +2,7 @@
 //!
 //! Enters: the list of online CPUs. Leaves: events opened and closed to follow it. Never here: records.
 
+use std::collections::BTreeSet;
 use std::os::fd::AsFd;
 
 use dwell_profile::CpuId;
@@ -41,11 +42,9 @@ impl PerfSource {
     pub(super) fn look_for_cpus(&mut self, warn: &mut dyn FnMut(String)) {
         let Some(Ok(online)) = self.cpu_watch.as_ref().map(|watch| (watch.list)()) else { return };
         self.look_for_revoked(&online, warn);
-        for at in 0..self.cpus.len() {
-            if !self.cpus[at].gone && !online.contains(&self.cpus[at].cpu) {
-                self.forget_cpu(at);
-            }
-        }
+        let went = self.cpus.iter().filter(|c| !c.gone && !online.contains(&c.cpu)).map(|c| c.cpu);
+        let went: BTreeSet<CpuId> = went.collect();
+        went.into_iter().for_each(|cpu| self.forget_cpu(cpu));
         for cpu in online {
             if self.cpus.iter().any(|c| c.cpu == cpu && !c.gone) {
                 continue;
@@ -80,17 +79,14 @@ impl PerfSource {
         cpus.dedup();
         for cpu in cpus {
             warn(format!("the kernel revoked events on CPU {cpu}; they are opened again"));
-            if let Some(at) = self.cpus.iter().position(|c| c.cpu == cpu && !c.gone) {
-                self.forget_cpu(at);
-            }
+            self.forget_cpu(cpu);
         }
     }
 
-    /// Closes a CPU's events; its ring stays until it has been drained.
-    pub(super) fn forget_cpu(&mut self, at: usize) {
+    /// Closes a CPU's events; its rings stay until they have been drained.
+    pub(super) fn forget_cpu(&mut self, cpu: CpuId) {
         self.ask();
-        self.cpus[at].gone = true;
-        let cpu = self.cpus[at].cpu;
+        self.cpus.iter_mut().filter(|c| c.cpu == cpu).for_each(|c| c.gone = true);
         self.keep_times(cpu);
         self.retain_samplers(|s| s.cpu != cpu);
     }

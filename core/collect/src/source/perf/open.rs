@@ -4,14 +4,14 @@
 
 use std::{collections::BTreeSet, io};
 
-use dwell_profile::{CpuId, Pid, Tid};
+use dwell_profile::{CpuId, EventIndex, Pid, Tid};
 use perf_event_open_sys::bindings as abi;
 use rustix::{
     io::Errno,
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
-use super::{CpuRing, Opening, PerfSource, Role, Sampler};
+use super::{CpuRing, Opening, PerfSource, RingKind, Role, Sampler, StackSizes, of_share};
 use crate::{
     CollectError,
     host::live_processes::{threads_of, tree_of},
@@ -20,6 +20,7 @@ use crate::{
         Tasks,
         events::{EventConfig, known_names},
         period::RandomPeriod,
+        records::SampleFields,
     },
     sys::{
         clock::now_ns,
@@ -54,7 +55,7 @@ impl PerfSource {
         for (at, (role, config)) in configs.iter().enumerate() {
             let wanted = self.attributes(config, tasks, at == 0);
             let attributes = self.negotiate(wanted, tasks, config, ids.first().copied().flatten(), cpus)?;
-            let opening = Opening { role: *role, config: config.clone(), attributes };
+            let opening = Opening { role: *role, config: config.clone(), attributes, share: 1.0 };
             for (task, cpu) in ids.iter().flat_map(|task| cpus.iter().map(|cpu| (*task, *cpu))) {
                 self.open_one(&opening, task, cpu)?;
             }
@@ -90,13 +91,77 @@ impl PerfSource {
             ..self.attributes(config, tasks, false)
         };
         allow_files(self.samplers.len() + ids.len() * cpus.len() + 64);
-        let opening = Opening { role: Role::BranchStacks, config: config.clone(), attributes };
+        let opening = Opening { role: Role::BranchStacks, config: config.clone(), attributes, share: 1.0 };
         let mut places = ids.iter().flat_map(|task| cpus.iter().map(|cpu| (*task, *cpu)));
         let opened = places.try_for_each(|(task, cpu)| self.open_one(&opening, task, cpu));
         if opened.is_ok() && self.samplers.iter().any(|s| s.role == Role::BranchStacks) {
             self.openings.push(opening);
         } else {
             self.retain_samplers(|s| s.role != Role::BranchStacks);
+        }
+    }
+
+    /// Opens an event beside the first one that is to carry call stacks, and hands over the share of its samples that have
+    /// one. If the kernel refuses or there is not enough memory that may be locked, everything goes on without stacks.
+    pub(super) fn open_call_stacks(
+        &mut self,
+        configs: &[EventConfig],
+        tasks: &Tasks,
+        ids: &[Option<Tid>],
+        cpus: &[CpuId],
+    ) {
+        let with_stacks = (0..).zip(configs).find(|(_, config)| config.stacks > 0.0);
+        let Some((index, config)) = with_stacks.map(|(at, config)| (EventIndex(at), config)) else { return };
+        let part = config.clone().part(config.stacks);
+        for sizes in stack_sizes(&part) {
+            self.stacks = Some(sizes);
+            let attributes = Attributes {
+                registers: true,
+                call_stack_bytes: sizes.stack,
+                for_program: false,
+                lost: self.granted.counts_lost,
+                watermark_bytes: (sizes.ring / 2) as u32,
+                ..self.attributes(&part, tasks, false)
+            };
+            allow_files(self.samplers.len() + ids.len() * cpus.len() + 64);
+            let role = Role::CallStacks(index);
+            let opening = Opening { role, config: part.clone(), attributes, share: config.stacks };
+            let mut places = ids.iter().flat_map(|task| cpus.iter().map(|cpu| (*task, *cpu)));
+            let opened = places.try_for_each(|(task, cpu)| self.open_one(&opening, task, cpu));
+            if opened.is_ok() && self.samplers.iter().any(|s| s.role == role) {
+                self.openings.push(opening);
+                self.leave_to_stacks(index, 1.0 - config.stacks);
+                return;
+            }
+            self.cpus.retain(|c| c.kind != RingKind::Stacks);
+            self.retain_samplers(|s| s.role != role);
+        }
+        self.stacks = None;
+    }
+
+    /// Leaves all but a share of an event's samples to the event that carries stacks.
+    fn leave_to_stacks(&mut self, index: EventIndex, share: f64) {
+        let role = Role::Sampled(index);
+        // An event that never occurs still carries the side band.
+        let share = share.max(1e-9);
+        for opening in self.openings.iter_mut().filter(|opening| opening.role == role) {
+            opening.config.period = of_share(opening.config.period, share);
+            opening.share = share;
+        }
+        for sampler in self.samplers.iter_mut().filter(|s| s.role == role) {
+            sampler.share = share;
+            sampler.mean = of_share(sampler.mean, share);
+            sampler.period.set_mean(sampler.mean);
+            // It has not counted yet. If this fails, the event gives more samples than its share until the next rewrite.
+            let _ = sampler.event.set_period(sampler.period.first());
+        }
+    }
+
+    /// Returns the bytes of a ring.
+    pub(super) fn bytes_of(&self, kind: RingKind) -> usize {
+        match kind {
+            RingKind::Records => self.ring_bytes,
+            RingKind::Stacks => self.stacks.map_or(0, |sizes| sizes.ring),
         }
     }
 
@@ -135,6 +200,7 @@ impl PerfSource {
             precise: config.precise,
             registers: self.granted.registers && config.samples_registers(),
             branch_stacks: false,
+            call_stack_bytes: 0,
             watermark_bytes: (self.ring_bytes / 2) as u32,
         }
     }
@@ -201,22 +267,30 @@ impl PerfSource {
             Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::SRCH | Errno::NODEV)) => return Ok(()),
             Err(e) => return Err(failed(e)),
         };
-        match self.cpus.iter().find(|c| c.cpu == cpu && !c.gone) {
+        let kind = opening.role.ring();
+        match self.cpus.iter().find(|c| c.cpu == cpu && c.kind == kind && !c.gone) {
             Some(ring) => event.set_output(&self.samplers[ring.owner].event).map_err(failed)?,
             // An event that may be closed early owns no ring. Without sampled events, branch stacks are not wanted either.
             None if opening.role == Role::BranchStacks => return Ok(()),
             None => {
-                let ring = self.map_ring(&event)?;
-                self.cpus.push(CpuRing { cpu, ring, owner: at, hung_up: false, gone: false });
+                let ring = match (kind, self.stacks) {
+                    (RingKind::Stacks, Some(StackSizes { ring: bytes, .. })) => {
+                        Ring::map(&event, bytes).map_err(|source| CollectError::Ring { bytes, source })?
+                    }
+                    _ => self.map_ring(&event)?,
+                };
+                self.cpus.push(CpuRing { cpu, ring, kind, owner: at, hung_up: false, gone: false });
             }
         }
-        if let (Some(attach), Some(index)) = (&mut self.attach, opening.role.sampled()) {
+        if let (Some(attach), Role::Sampled(index)) = (&mut self.attach, opening.role) {
             attach(&event, index, cpu)?;
         }
         let id = event.id().map_err(failed)?;
         self.by_id.insert(id, at);
-        if opening.role == Role::BranchStacks {
-            self.with_branches.insert(id);
+        match opening.role {
+            Role::BranchStacks => _ = self.sample_fields.insert(id, SampleFields::Branches),
+            Role::CallStacks(_) => _ = self.sample_fields.insert(id, SampleFields::CallStack),
+            Role::Sampled(_) | Role::SideBand => {}
         }
         let (mean, rewritten_ns) = (config.period, now_ns());
         self.samplers.push(Sampler {
@@ -225,6 +299,7 @@ impl PerfSource {
             role: opening.role,
             period,
             mean,
+            share: opening.share,
             samples_since: 0,
             lost: 0,
             times: EventTimes::default(),
@@ -286,6 +361,21 @@ pub(super) fn ring_bytes(configs: &[EventConfig], branch_stacks: Option<&EventCo
     let samples = configs.iter().map(|p| p.rate_hz).sum::<f64>() * SAMPLE_BYTES;
     let bytes = (samples + branch_stacks.map_or(0.0, |p| p.rate_hz * STACK_BYTES)) * RING_SECONDS;
     (bytes as usize).next_power_of_two().clamp(RING_BYTES_MIN, RING_BYTES_MAX)
+}
+
+/// Returns the sizes to try for samples with stacks, the best first. Most stacks are shorter than the smallest size, which perf
+/// uses; each costs only as many bytes as it has. A ring holds an eighth of a second, since a reader that is woken when it is
+/// half full gets a processor soon.
+fn stack_sizes(config: &EventConfig) -> impl Iterator<Item = StackSizes> {
+    const RING_SECONDS: f64 = 0.125;
+    /// The kernel takes less than 64 KiB, in words, and less still if the record would not fit its 16-bit size.
+    const STACK_BYTES_MAX: u32 = (64 << 10) - 8;
+    let sizes = [(STACK_BYTES_MAX, 2 << 20), (16 << 10, 512 << 10), (8 << 10, 128 << 10)];
+    let rate_hz = config.rate_hz;
+    sizes.into_iter().map(move |(stack, ring_min)| {
+        let wanted = (rate_hz * f64::from(stack) * RING_SECONDS) as usize;
+        StackSizes { stack, ring: wanted.next_power_of_two().clamp(ring_min, RING_BYTES_MAX) }
+    })
 }
 
 /// Returns the seed of an event's random periods, different for each event and each run.

@@ -189,7 +189,7 @@ fn a_timer_runs_all_the_time() {
     let times = source.times();
     assert!(times.len() == 1 && times[0].enabled_ns >= 20_000_000, "{times:?}");
     assert_eq!(share(&times), Some(1.0));
-    source.forget_cpu(0);
+    source.forget_cpu(source.cpus[0].cpu);
     assert!(source.times()[0].enabled_ns >= times[0].enabled_ns);
 }
 
@@ -313,7 +313,7 @@ fn records_of_the_branch_stack_event_are_stacks() {
         (1, [((EventIndex(0), CpuId(0)), 1)].into())
     );
     // Records that are still in the ring of a CPU that went.
-    source.forget_cpu(0);
+    source.forget_cpu(source.cpus[0].cpu);
     source.parse(CpuId(0), &record(&[stacks, 0x4000, 7 | 7 << 32, 5, 0]), &mut merger);
     merger.take_until(u64::MAX, |timed| assert!(matches!(timed.item, OwnedRecord::Branches(_))));
     assert_eq!(source.tally().by_cpu, [((EventIndex(0), CpuId(0)), 1)].into());

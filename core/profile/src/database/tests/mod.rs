@@ -6,6 +6,7 @@ mod crash;
 mod listing;
 mod model;
 mod sim;
+mod stacks;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -49,6 +50,7 @@ pub(super) fn epoch_at(second: i64) -> Epoch {
         bursts: None,
         breakpoints: None,
         counts: None,
+        call_stacks: None,
         collector: None,
     }
 }

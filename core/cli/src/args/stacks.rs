@@ -1,0 +1,53 @@
+//! Arguments of the verbs that show call stacks: `callers`, `callees`, `flame`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use dwell_query::SampleFilter;
+
+#[derive(Debug, Args)]
+pub struct CallersArgs {
+    /// The function: `NAME` or `BINARY:NAME`.
+    #[arg(value_parser = super::spelled())]
+    pub function: String,
+    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
+    #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
+    pub epoch: Vec<String>,
+    /// Only samples of this application (the name of its executable).
+    #[arg(long, value_name = "NAME", value_parser = super::spelled())]
+    pub app: Option<String>,
+    /// Number of levels that are shown.
+    #[arg(long, value_name = "LEVELS", default_value_t = 6, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub depth: u16,
+    /// Omit rows with a smaller share of the function's samples.
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent)]
+    pub min_share: f64,
+}
+
+impl CallersArgs {
+    /// Returns the filter that selects samples by application.
+    pub fn filter(&self) -> SampleFilter {
+        SampleFilter { app: self.app.clone(), ..SampleFilter::default() }
+    }
+}
+
+#[derive(Debug, Args)]
+pub struct FlameArgs {
+    /// Write the graph to this SVG file; `-`: standard output.
+    #[arg(short, long, value_name = "FILE")]
+    pub output: PathBuf,
+    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
+    #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
+    pub epoch: Vec<String>,
+    /// Only samples of this application (the name of its executable).
+    #[arg(long, value_name = "NAME", value_parser = super::spelled())]
+    pub app: Option<String>,
+    /// Begin with the innermost functions, each with its callers below it.
+    #[arg(long)]
+    pub inverted: bool,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let percent: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
+    if (0.0..=100.0).contains(&percent) { Ok(percent) } else { Err("expected 0 to 100".to_owned()) }
+}

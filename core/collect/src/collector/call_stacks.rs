@@ -1,0 +1,293 @@
+//! Call stacks of samples: unwinds them when their sample is counted, and adds up equal ones.
+//!
+//! Enters: samples with a copy of their stack, in order of time. Leaves: a tree of frames each time it is taken. Never here: how
+//! a caller is found ([`crate::stacks`]), the copies, which are dropped at once.
+
+use dwell_attribution::{ExecutionId, ImageIndex};
+use dwell_profile::{
+    CallStacksRecord, CallTree, CodePlace, Event, EventIndex, ImageKind, ImageOffset, Pid, StackEnd,
+    StackRoot, StoredCallTree,
+};
+use rustc_hash::FxHashMap;
+
+use super::{
+    attribution::{Attribution, SampleContext},
+    branch_directions::read_code,
+    dimensions::ValuesIndex,
+    generated_code::Waiting,
+    spot::Spot,
+};
+use crate::{
+    host::Host,
+    registers::Registers,
+    source::{
+        owned_record::RawCallStack,
+        records::{Mode, Sample},
+    },
+    stacks::{
+        rules::Rules,
+        walk::{Code, CodeOfProcess, Frame, StackCopy, continue_by_chain, walk},
+    },
+};
+
+/// What all samples under one root have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Root {
+    event: EventIndex,
+    execution: ExecutionId,
+    end: StackEnd,
+}
+
+/// Call stacks since they were last taken.
+#[derive(Default)]
+pub struct CallStacks {
+    tree: CallTree<Root, Spot>,
+    rules: Rules,
+    /// Addresses of one stack, innermost first.
+    addresses: Vec<u64>,
+    /// Addresses that were looked up for it, in this order.
+    spots: Vec<(u64, Option<Spot>)>,
+    /// The same frames by place, outermost first.
+    frames: Vec<Spot>,
+    record: CallStacksRecord,
+}
+
+impl CallStacks {
+    /// Sets the rate that records of the epoch report.
+    pub(super) fn set_rate(&mut self, hz: u32) {
+        self.record.hz = hz;
+    }
+
+    /// Adds the stack of a sample, whose innermost frame is `place`.
+    pub(super) fn add<H: Host>(
+        &mut self,
+        attribution: &mut Attribution<H>,
+        event: EventIndex,
+        (sample, place): (&Sample, Spot),
+        stack: &RawCallStack,
+        context: &SampleContext,
+    ) {
+        let CallStacks { addresses, spots, frames, rules, .. } = self;
+        addresses.clear();
+        frames.clear();
+        let execution = context.execution;
+        let mut end = StackEnd::Root;
+        if let Some(registers) = &sample.registers {
+            let mut code = ProcessCode { attribution, rules, spots, pid: sample.pid, execution };
+            code.spots.clear();
+            end = code.walk(sample, registers, stack, addresses);
+            // Each frame was looked up in this order, and some addresses that turned out to be none.
+            let mut looked_up = spots.iter();
+            let spot =
+                |address: &u64| looked_up.find(|(known, _)| known == address).and_then(|(_, spot)| *spot);
+            frames.extend(addresses.iter().filter_map(spot));
+            frames.reverse();
+            if sample.mode == Mode::User && addresses.len() == frames.len() {
+                frames.pop(); // The innermost frame is the sample's own place.
+            }
+        } else if sample.mode == Mode::User {
+            end = StackEnd::NoRegisters;
+        }
+        if sample.mode != Mode::User {
+            // The kernel's chain begins with the sampled instruction.
+            for address in stack.kernel.iter().skip(1).rev() {
+                let caller = attribution.kernel_place(address.wrapping_sub(1), context.interval);
+                frames.extend(caller.ok());
+            }
+        }
+        frames.push(place);
+        for frame in frames.iter() {
+            if let Spot::Code(code, address) = *frame {
+                let waiting = Waiting { address, execution, dimensions: ValuesIndex::NONE, event: None };
+                attribution.wait_for_name(code, waiting, 0);
+            }
+        }
+        self.record.samples += 1;
+        if !end.is_complete() {
+            *self.record.incomplete.entry(end.name().to_owned()).or_default() += 1;
+        }
+        let execution = attribution.apps.counted_as(execution);
+        self.tree.add(Root { event, execution, end }, self.frames.iter().copied(), 1);
+    }
+
+    /// Returns the number of frames in memory.
+    pub(super) fn len(&self) -> usize {
+        self.tree.nodes().len()
+    }
+
+    /// Returns the stacks since the last call, and the offsets of their images that need symbols. All names of generated code
+    /// must have been looked up.
+    pub(super) fn take<H: Host>(
+        &mut self,
+        attribution: &mut Attribution<H>,
+        events: &[Event],
+    ) -> (StoredCallTree, FxHashMap<ImageIndex, Vec<u64>>) {
+        let taken = std::mem::take(&mut self.tree);
+        let named = std::mem::take(&mut attribution.generated.frames);
+        let root = |root: &Root, attribution: &mut Attribution<H>| {
+            let of = attribution.apps.resolve(root.execution);
+            StackRoot {
+                event: events[root.event.index()].clone(),
+                app: of.app,
+                instance: of.instance,
+                end: root.end,
+            }
+        };
+        let roots: Vec<StackRoot> = taken.roots().iter().map(|r| root(r, attribution)).collect();
+        let of_nodes = taken.roots_of_nodes();
+        let executions: Vec<ExecutionId> = taken.roots().iter().map(|root| root.execution).collect();
+        let mut used: FxHashMap<ImageIndex, Vec<u64>> = FxHashMap::default();
+        let mut places: Vec<CodePlace> = Vec::with_capacity(taken.nodes().len());
+        for (node, root) in taken.nodes().iter().zip(of_nodes) {
+            let (image, offset) = match node.frame {
+                Spot::Image(image, offset) => (image, offset),
+                Spot::Code(code, address) => {
+                    let execution = executions[root as usize];
+                    let known = named.get(&(code, address, execution)).copied();
+                    known.unwrap_or_else(|| attribution.jit_place(address, execution))
+                }
+            };
+            let (offsets, record) = (used.entry(image).or_default(), attribution.images.record(image));
+            if matches!(record.kind, ImageKind::Kernel | ImageKind::Module) {
+                offsets.push(offset);
+            }
+            places.push(CodePlace { image: record.id.clone(), offset: ImageOffset(offset) });
+        }
+        let mut stored = StoredCallTree::default();
+        stored.absorb(&taken, &roots, places);
+        (stored, used)
+    }
+
+    /// Returns the numbers of the epoch's stacks.
+    pub fn record(&self) -> &CallStacksRecord {
+        &self.record
+    }
+
+    /// Begins a new epoch.
+    pub(super) fn begin_epoch(&mut self) {
+        self.record = CallStacksRecord { hz: self.record.hz, ..CallStacksRecord::default() };
+    }
+
+    /// Forgets rules, because images were renumbered.
+    pub(super) fn clear_rules(&mut self) {
+        self.rules.clear();
+    }
+}
+
+/// The code of the sampled process.
+struct ProcessCode<'a, H> {
+    attribution: &'a mut Attribution<H>,
+    rules: &'a mut Rules,
+    spots: &'a mut Vec<(u64, Option<Spot>)>,
+    pid: Pid,
+    execution: ExecutionId,
+}
+
+impl<H: Host> ProcessCode<'_, H> {
+    fn walk(
+        &mut self,
+        sample: &Sample,
+        registers: &Registers,
+        stack: &RawCallStack,
+        addresses: &mut Vec<u64>,
+    ) -> StackEnd {
+        let Some((pc, sp, rbp)) = registers.frame() else { return StackEnd::NoRegisters };
+        // In user mode the sample's own pc holds: it may have been put back from moved code.
+        let (pc, first) =
+            if sample.mode == Mode::User { (sample.pc, sample.pc) } else { (pc, registers.entered_from()) };
+        let copy = StackCopy { start: sp, bytes: &stack.user, is_cut: stack.is_cut };
+        let end = walk(first, Frame { pc, sp, rbp }, copy, self, addresses);
+        let outermost = addresses.last().copied().unwrap_or_default();
+        if !end.is_complete()
+            && self.keeps_frame_pointers(outermost)
+            && continue_by_chain(&stack.frame_pointers, self, addresses)
+        {
+            return StackEnd::Root;
+        }
+        end
+    }
+
+    /// Returns whether all code of an image keeps frame pointers.
+    fn keeps_frame_pointers(&mut self, address: u64) -> bool {
+        let Some(Spot::Image(image, _)) = self.spot(address) else { return false };
+        self.rules.keeps_frame_pointers(image)
+    }
+
+    fn spot(&mut self, address: u64) -> Option<Spot> {
+        self.attribution.mapped_place(self.pid, address, self.execution)
+    }
+}
+
+impl<H: Host> CodeOfProcess for ProcessCode<'_, H> {
+    fn code(&mut self, address: u64) -> Code {
+        let spot = self.spot(address);
+        self.spots.push((address, spot));
+        match spot {
+            None => Code::None,
+            Some(Spot::Code(..)) => Code::WithoutRule(StackEnd::NoUnwindInformation),
+            Some(Spot::Image(image, offset)) => {
+                let Attribution { images, host, .. } = &mut *self.attribution;
+                self.rules.find(image, offset, || host.unwind_rules(images.record(image)))
+            }
+        }
+    }
+
+    fn is_call_before(&mut self, address: u64) -> bool {
+        /// The longest call: a prefix, the opcode, ModRM, SIB and four bytes of displacement.
+        const CALL_BYTES: u64 = 8;
+        let Some(Spot::Image(image, offset)) = self.spot(address) else { return true };
+        let Some(start) = offset.checked_sub(CALL_BYTES) else { return false };
+        let mut bytes = [0; CALL_BYTES as usize];
+        let Attribution { images, host, .. } = &mut *self.attribution;
+        let length = read_code(images, host, image, start, &mut bytes);
+        length < bytes.len() || ends_with_call(&bytes)
+    }
+}
+
+/// Returns whether the last bytes may be a call of x86-64: `e8` and four bytes, or `ff` with a ModRM byte whose register field
+/// is 2 and as many further bytes as it demands.
+fn ends_with_call(bytes: &[u8]) -> bool {
+    let from_end = |back: usize| bytes.len().checked_sub(back).map(|at| bytes[at]);
+    let indirect = |length: usize| {
+        let (Some(0xff), Some(modrm)) = (from_end(length), from_end(length - 1)) else { return false };
+        let (mode, register, base) = (modrm >> 6, modrm >> 3 & 7, modrm & 7);
+        let sib = usize::from(mode != 3 && base == 4);
+        let displacement = match mode {
+            0 if base == 5 => 4,
+            0 if sib == 1 && from_end(length - 2).is_some_and(|sib| sib & 7 == 5) => 4,
+            1 => 1,
+            2 => 4,
+            _ => 0,
+        };
+        register == 2 && length == 2 + sib + displacement
+    };
+    from_end(5) == Some(0xe8) || (2..=7).any(indirect)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_recognized_from_their_end() {
+        let calls: [&[u8]; 7] = [
+            &[0xe8, 1, 2, 3, 4],
+            &[0xff, 0xd0],                         // call rax
+            &[0x41, 0xff, 0xd2],                   // call r10
+            &[0xff, 0x15, 1, 2, 3, 4],             // call [rip + …]
+            &[0xff, 0x50, 0x18],                   // call [rax + 24]
+            &[0xff, 0x14, 0xc5, 1, 2, 3, 4],       // call [rax * 8 + …]
+            &[0x42, 0xff, 0x94, 0x30, 1, 2, 3, 4], // call [rax + r14 + …]
+        ];
+        for call in calls {
+            let mut code = vec![0x90; 8];
+            code.extend(call);
+            assert!(ends_with_call(&code[code.len() - 8..]), "{call:x?}");
+        }
+        for code in
+            [&[0x90_u8; 8][..], &[0, 0, 0, 0, 0, 0, 0xff, 0xe0], &[0, 0, 0, 0, 0xff, 0x50, 0x18, 0x90]]
+        {
+            assert!(!ends_with_call(code), "{code:x?}");
+        }
+    }
+}

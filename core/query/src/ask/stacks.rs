@@ -1,0 +1,272 @@
+//! Call stacks by name.
+//!
+//! Input: epochs. Output: a tree of named frames, with inlined calls. Cost: one look-up for each distinct place.
+
+use std::collections::BTreeMap;
+
+use dwell_image::{Image, without_parameters};
+use dwell_profile::{CallParent, CodePlace, ImageId, ImageKind, ImageRecord, StoredCallTree, path_to_text};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    Cancel, Query, QueryError, SampleFilter,
+    analyse::procedures::{image_name, symbol_at},
+    answer::{INCOMPLETE, PlaceEvent, StackFunction, StackNode, Stacks},
+    load::call_stacks,
+    query::View,
+};
+
+/// A source file and a line in it, where they are known.
+type SourceLine = Option<(String, u32)>;
+
+/// A frame at a place, by name. A place with inlined calls has several, outermost first.
+#[derive(Clone)]
+struct NamedFrame {
+    function: u32,
+    inlined: bool,
+    line: SourceLine,
+}
+
+/// A place in an image, by name.
+#[derive(Clone)]
+struct NamedPlace {
+    address: u64,
+    frames: Vec<NamedFrame>,
+}
+
+/// Names of places, each looked up once.
+struct Names<'q> {
+    query: &'q Query,
+    records: FxHashMap<&'q ImageId, &'q ImageRecord>,
+    places: FxHashMap<CodePlace, NamedPlace>,
+    functions: Vec<StackFunction>,
+    numbers: FxHashMap<StackFunction, u32>,
+}
+
+impl Query {
+    /// Returns the call stacks of the primary event, of the samples that `filter` takes.
+    pub fn stacks(
+        &self,
+        epochs: &[String],
+        filter: &SampleFilter,
+        cancel: &Cancel,
+    ) -> Result<Stacks, QueryError> {
+        let view = self.view_of(epochs, filter)?;
+        let selection = &view.selection;
+        let none = || QueryError::NoStacks { epoch: selection.name() };
+        let event = selection.primary().ok_or_else(none)?;
+        let tree = call_stacks::read(&self.database, &selection.epochs, event, filter)?;
+        if tree.is_empty() {
+            return Err(none());
+        }
+        let record = selection.epochs.iter().rev().find_map(|e| e.events.get(event));
+        let mut stacks = Stacks {
+            epochs: selection.epochs.iter().map(|e| e.id.to_string()).collect(),
+            event: PlaceEvent {
+                name: event.name().to_owned(),
+                period: record.map_or(1, |r| r.period),
+                unit: record.map_or("events", |r| r.unit.name()).to_owned(),
+            },
+            all_samples: selection.primary_total(),
+            apps: Vec::new(),
+            functions: Vec::new(),
+            nodes: Vec::new(),
+            incomplete: BTreeMap::new(),
+            notes: selection.notes.clone(),
+        };
+        let mut names = Names::new(self, &view);
+        names.add(&tree, &mut stacks, cancel)?;
+        stacks.functions = names.functions;
+        Ok(stacks)
+    }
+}
+
+impl<'q> Names<'q> {
+    fn new(query: &'q Query, view: &'q View) -> Self {
+        let records = view.selection.images.iter().map(|image| (&image.record.id, &image.record));
+        Names {
+            query,
+            records: records.collect(),
+            places: FxHashMap::default(),
+            functions: Vec::new(),
+            numbers: FxHashMap::default(),
+        }
+    }
+
+    /// Adds all stacks of a tree by name. Frames of one function at one address under one caller become one.
+    fn add(&mut self, tree: &StoredCallTree, stacks: &mut Stacks, cancel: &Cancel) -> Result<(), QueryError> {
+        let mut known: FxHashMap<(Option<u32>, u32, u32, u64, bool), u32> = FxHashMap::default();
+        let mut apps: FxHashMap<&str, u32> = FxHashMap::default();
+        let roots = tree.roots_of_nodes();
+        // The innermost named frame of each node.
+        let mut innermost: Vec<u32> = Vec::with_capacity(tree.nodes().len());
+        let mut ends: Vec<u32> = (0..).take(tree.nodes().len()).collect();
+        for (number, node) in tree.nodes().iter().enumerate() {
+            if number % 4096 == 0 {
+                cancel.check()?;
+            }
+            let root = &tree.roots()[roots[number] as usize];
+            let app = *apps.entry(&root.app).or_insert_with(|| {
+                stacks.apps.push(root.app.to_string());
+                stacks.apps.len() as u32 - 1
+            });
+            let mut put = |parent, function, address, frame: &NamedFrame| {
+                let key = (parent, app, function, address, frame.inlined);
+                *known.entry(key).or_insert_with(|| {
+                    let (inlined, line) = (frame.inlined, frame.line.clone());
+                    stacks.nodes.push(StackNode {
+                        parent,
+                        app,
+                        function,
+                        inlined,
+                        address,
+                        line,
+                        samples: 0,
+                    });
+                    stacks.nodes.len() as u32 - 1
+                })
+            };
+            let mut parent = match node.parent {
+                CallParent::Node(caller) => {
+                    ends[number] = ends[caller as usize];
+                    Some(innermost[caller as usize])
+                }
+                CallParent::Root(_) if root.end.is_complete() => None,
+                CallParent::Root(_) => {
+                    let function = self.number(StackFunction {
+                        name: INCOMPLETE.to_owned(),
+                        image: String::new(),
+                        path: String::new(),
+                        kernel: false,
+                    });
+                    let frame = NamedFrame { function, inlined: false, line: None };
+                    Some(put(None, function, 0, &frame))
+                }
+            };
+            if !root.end.is_complete() && node.samples > 0 {
+                let image = &tree.nodes()[ends[number] as usize].frame.image;
+                let image = self.records.get(image).map_or(image.to_string(), |record| image_name(record));
+                *stacks.incomplete.entry((root.end.name().to_owned(), image)).or_default() += node.samples;
+            }
+            let place = self.place(&node.frame);
+            for frame in &place.frames {
+                parent = Some(put(parent, frame.function, place.address, frame));
+            }
+            let last = parent.expect("each place has a frame");
+            stacks.nodes[last as usize].samples += node.samples;
+            innermost.push(last);
+        }
+        Ok(())
+    }
+
+    fn number(&mut self, function: StackFunction) -> u32 {
+        let functions = &mut self.functions;
+        *self.numbers.entry(function).or_insert_with_key(|function| {
+            functions.push(function.clone());
+            functions.len() as u32 - 1
+        })
+    }
+
+    fn place(&mut self, place: &CodePlace) -> NamedPlace {
+        if let Some(known) = self.places.get(place) {
+            return known.clone();
+        }
+        let named = match self.records.get(&place.image).copied() {
+            Some(record) => self.look_up(record, place),
+            None => {
+                let name = format!("[{}]", place.image);
+                let image = place.image.to_string();
+                self.one_frame(
+                    place.offset.0,
+                    StackFunction { name, path: image.clone(), image, kernel: false },
+                )
+            }
+        };
+        self.places.insert(place.clone(), named.clone());
+        named
+    }
+
+    fn one_frame(&mut self, address: u64, function: StackFunction) -> NamedPlace {
+        let function = self.number(function);
+        NamedPlace { address, frames: vec![NamedFrame { function, inlined: false, line: None }] }
+    }
+
+    fn look_up(&mut self, record: &ImageRecord, place: &CodePlace) -> NamedPlace {
+        let image = image_name(record);
+        let function = |name: String| StackFunction {
+            name,
+            image: image.clone(),
+            path: path_to_text(&record.path).into_owned(),
+            kernel: matches!(record.kind, ImageKind::Kernel | ImageKind::Module),
+        };
+        let found = self.query.store.find(record);
+        if let Ok(opened) = &found.image
+            && let Some(address) = opened.address_of(place.offset)
+        {
+            let frames = named_frames(opened, address, &image);
+            let frames = frames.into_iter().enumerate().map(|(at, (name, line))| NamedFrame {
+                function: self.number(function(name)),
+                inlined: at > 0,
+                line,
+            });
+            return NamedPlace { address: address.0, frames: frames.collect() };
+        }
+        if let Some(symbol) = symbol_at(&record.symbols, place.offset.0) {
+            return self.one_frame(place.offset.0, function(dwell_image::demangle(&symbol.name)));
+        }
+        if let Some(named) = record.places.at(place.offset) {
+            let frames = named.frames.iter().rev().enumerate().map(|(at, frame)| NamedFrame {
+                function: self.number(function(dwell_image::demangle(&frame.function))),
+                inlined: at > 0,
+                line: frame.file.as_ref().map(|f| f.to_string()).zip(frame.line),
+            });
+            let frames: Vec<NamedFrame> = frames.collect();
+            if !frames.is_empty() {
+                return NamedPlace { address: place.offset.0, frames };
+            }
+        }
+        self.one_frame(place.offset.0, function(bracketed(&image)))
+    }
+}
+
+/// Returns the functions at an address, outermost first, each with the line of the instruction or the inlined call.
+fn named_frames(
+    image: &Image,
+    address: dwell_image::ImageAddress,
+    image_name: &str,
+) -> Vec<(String, SourceLine)> {
+    let procedure = image.procedure_at(address).map(|procedure| procedure.demangled());
+    let mut frames: Vec<_> = image
+        .frames(address)
+        .into_iter()
+        .rev()
+        .map(|frame| (frame.function, frame.file.map(|f| f.to_string()).zip(frame.line.filter(|l| *l > 0))))
+        .collect();
+    if frames.is_empty() {
+        frames.push((None, None));
+    }
+    let name = |(at, (function, line)): (usize, (Option<String>, SourceLine))| {
+        let known = if at == 0 { procedure.clone().or(function) } else { function };
+        (known.unwrap_or_else(|| if at == 0 { bracketed(image_name) } else { "[inlined]".to_owned() }), line)
+    };
+    frames.into_iter().enumerate().map(name).collect()
+}
+
+/// Returns the name that stands for code without a symbol.
+fn bracketed(image: &str) -> String {
+    if image.starts_with('[') { image.to_owned() } else { format!("[{image}]") }
+}
+
+/// Returns the indices of the functions that a user means by `name`: `NAME` or `BINARY:NAME`, with or without parameters.
+pub fn functions_named(stacks: &Stacks, name: &str) -> Vec<u32> {
+    let all = || (0..).zip(&stacks.functions).filter(|(_, f)| f.name != INCOMPLETE);
+    let full = |f: &StackFunction| format!("{}:{}", f.image, f.name);
+    let exact: Vec<u32> =
+        all().filter(|(_, f)| f.name == name || full(f) == name).map(|(at, _)| at).collect();
+    if !exact.is_empty() {
+        return exact;
+    }
+    let short = |f: &StackFunction| without_parameters(&f.name).to_string();
+    let is_meant = |f: &StackFunction| short(f) == name || format!("{}:{}", f.image, short(f)) == name;
+    all().filter(|(_, f)| is_meant(f)).map(|(at, _)| at).collect()
+}
