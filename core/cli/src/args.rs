@@ -10,10 +10,12 @@ use dwell_query::Normalize;
 
 mod callpaths;
 mod record;
+mod sql;
 mod stacks;
 mod top;
 pub use callpaths::{CallpathsArgs, Metric};
 pub use record::{CountArg, RecordArgs};
+pub use sql::{SqlArgs, SqlFormat};
 pub use stacks::{CallersArgs, FlameArgs};
 pub use top::{By, TopArgs};
 
@@ -86,6 +88,14 @@ pub enum Verb {
     Stats(StatsArgs),
     /// Compare two profiles: functions, lines or instructions. Changes of cost and of execution count are separated.
     Diff(DiffArgs),
+    /// Query all recordings with SQL, by DuckDB.
+    ///
+    /// The tables are epochs, events, losses, samples, applications, instances, images, procedures, procedure_samples,
+    /// lines, instructions, stalls, blocks and edges; docs/sql.md describes them and has recipes. Only what a query
+    /// names is computed. Nothing can be changed, and no file but those of the recordings is read.
+    ///
+    /// Without a query it is read from standard input, or typed at a prompt if that is a terminal.
+    Sql(SqlArgs),
     /// Make a recording (epoch) from a perf.data file, another tool's profile or a table of counts.
     Import(ImportArgs),
     /// Write a profile in another tool's format.

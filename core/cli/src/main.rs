@@ -21,6 +21,7 @@ mod import;
 mod list;
 mod place;
 mod report;
+mod sql;
 mod stats;
 mod summary;
 mod text;
@@ -99,6 +100,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Diff(args) => run_diff(&open(cli)?, args, cli.json),
         Verb::Report(args) => report::run(&open(cli)?, args, cli.json),
         Verb::Stats(args) => run_stats(&open(cli)?, args, cli.json),
+        Verb::Sql(args) => return sql::run(options(cli)?, args, cli.json),
         Verb::Export(args) => export::run(&open(cli)?, args, cli.json),
         Verb::Feedback(args) => feedback::run(&open(cli)?, args, cli.json),
         Verb::Import(args) => import::run(&db()?, args, debug_dirs(cli).collect(), cli.json),
@@ -113,9 +115,13 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
 }
 
 fn open(cli: &Cli) -> anyhow::Result<Query> {
+    Ok(Query::open(options(cli)?)?)
+}
+
+fn options(cli: &Cli) -> anyhow::Result<Options> {
     let mut options = Options::for_database(place::database(cli.db.as_deref())?);
     options.debug_dirs.extend(debug_dirs(cli));
-    Ok(Query::open(options)?)
+    Ok(options)
 }
 
 /// Returns the folders with debug information that the user named in addition to the usual ones. An empty variable names

@@ -38,7 +38,7 @@ pub use counted_event::{CountedEvent, DerivedEvent};
 pub use database::fuzz_epoch_file;
 pub use database::{
     Compacted, DATABASE_FORMAT, Database, EpochProfile, EpochRows, EpochWriter, EpochsRead, Kept,
-    SegmentRange, Writer,
+    SegmentFiles, SegmentRange, Writer,
 };
 pub use dimensions::{Dimension, DimensionSet, DimensionValues, NoDimension};
 pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};

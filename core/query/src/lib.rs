@@ -23,6 +23,9 @@ pub use ask::{
     diff::DiffRequest,
     stats::{Normalize, StatsRequest},
     summary::SummaryRequest,
+    tables::{
+        KnownNames, ProcedureCount, ProcedureRange, SampledLine, SampledProcedure, demangle, image_path,
+    },
     top::{Detail, Domain, TopBy, TopRequest},
 };
 pub use cancel::Cancel;

@@ -13,6 +13,7 @@ const UNSAFE: Exceptions = &[
     ("core/collect/src/", "system calls and the rings that the kernel writes"),
     ("core/image/src/", "the one memory map, in a module that allows it"),
     ("core/probe/", "ptrace, and the memory that is shared with the probed program"),
+    ("core/sql/src/duckdb/", "the C API of DuckDB"),
 ];
 
 /// Places below `query` that may use JSON.

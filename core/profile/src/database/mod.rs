@@ -32,7 +32,7 @@ pub use compact::Compacted;
 pub use epoch_file::fuzz_epoch_file;
 pub use images::Kept;
 pub use layout::SegmentRange;
-pub use reader::{EpochProfile, EpochRows, EpochsRead};
+pub use reader::{EpochProfile, EpochRows, EpochsRead, SegmentFiles};
 pub use writer::{EpochWriter, Writer};
 
 use crate::{DatabaseError, error::IoContext};

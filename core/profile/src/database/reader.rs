@@ -7,8 +7,8 @@ use std::{
 };
 
 use crate::{
-    Counts, DatabaseError, Epoch, EpochId, ExecutionCount, ExecutionEvidence, ImageRecord, Segment,
-    SegmentError, SourceRecord, Warning,
+    Counts, DatabaseError, DimensionSet, Epoch, EpochId, ExecutionCount, ExecutionEvidence, ImageRecord,
+    Segment, SegmentError, SourceRecord, Warning,
     error::IoContext,
     segment::{
         BesideFile, MAX_SEGMENT_BYTES, Opened, SampleRun, each_run, read_counts, read_evidence, read_owned,
@@ -60,6 +60,20 @@ pub struct EpochRows {
     /// Everything except the samples.
     pub profile: EpochProfile,
     segments: Vec<(PathBuf, Opened)>,
+}
+
+/// The segments of an epoch as files, for readers of Parquet other than this crate.
+#[derive(Debug)]
+pub struct SegmentFiles {
+    /// Paths of the segments that count, in their order, relative to the folder of the database. Each was read whole
+    /// and its checksum was correct. A compaction may remove a file afterwards.
+    pub files: Vec<PathBuf>,
+    /// The images of the samples, by id. If segments differ, this is the newest record with the symbols of all.
+    pub images: Vec<ImageRecord>,
+    /// The dimensions that any of the segments has.
+    pub dimensions: DimensionSet,
+    /// Warnings about what was left out.
+    pub warnings: Vec<Warning>,
 }
 
 /// Reads one segment of a folder. The error is `None` if the file does not exist, otherwise the reason why it is
@@ -149,6 +163,31 @@ impl Database {
         let (images, counts) = (images.into_values().collect(), Counts::default());
         let profile = EpochProfile { epoch, images, counts, sources, evidence, execution_counts, warnings };
         Ok(EpochRows { profile, segments })
+    }
+
+    /// Returns the files that hold an epoch's samples: those that [`Database::read_rows`] would read.
+    pub fn segment_files(&self, id: &EpochId) -> Result<SegmentFiles, DatabaseError> {
+        let mut warnings = Vec::new();
+        let text = |error: SegmentError| Some(error.to_string());
+        let segments = self.read_listed_segments(id, &mut warnings, &|folder, range| {
+            let opened = self.open_one_segment(id, folder, range)?;
+            let dimensions = opened.dimensions().map_err(text)?;
+            let path = segment_path(folder, range);
+            Ok((path, dimensions, opened.images()))
+        })?;
+        let mut images = std::collections::BTreeMap::new();
+        let mut found =
+            SegmentFiles { files: Vec::new(), images: Vec::new(), dimensions: Default::default(), warnings };
+        for (path, dimensions, records) in segments {
+            found.dimensions = found.dimensions.union(dimensions);
+            match records {
+                Ok(records) => ImageRecord::absorb_all(&mut images, records),
+                Err(e) => found.warnings.push(Warning { path: path.clone(), reason: e.to_string() }),
+            }
+            found.files.push(path.strip_prefix(self.path()).map(Path::to_owned).unwrap_or(path));
+        }
+        found.images = images.into_values().collect();
+        Ok(found)
     }
 
     /// Returns the generation of the database: a number for watchers to poll, which changes when an epoch or a segment

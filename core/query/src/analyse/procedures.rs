@@ -155,10 +155,6 @@ pub fn image_name(record: &ImageRecord) -> String {
 }
 
 /// Returns the sampled procedures of one image (an index) that `choose` keeps, unsorted and without ids.
-///
-/// A whole image is opened only if its table of procedures cannot be read separately, because opening images is most of the
-/// cost. If the image is not at hand, procedures have the names that the profile gives: names of ranges first, otherwise
-/// names of single places.
 fn in_image(
     selection: &Selection,
     store: &ImageStore,
@@ -166,15 +162,53 @@ fn in_image(
     choose: impl FnOnce(&mut Vec<Group<'_>>),
 ) -> Hottest {
     let samples = &selection.images[index];
-    let finish = |mut groups: Vec<Group<'_>>, notes| {
+    with_groups(selection, store, index, |mut groups, notes| {
         let all = groups.len();
         choose(&mut groups);
         let others = all - groups.len();
         let procedures = groups.into_iter().map(|group| group.named(index, samples)).collect();
         Hottest { procedures, others, notes }
-    };
+    })
+}
+
+/// Linkage names of an image's procedures by address. Reading a name takes longer than counting its samples.
+pub type NamesByAddress = FxHashMap<u64, Arc<str>>;
+
+/// Returns the linkage name and the samples of each sampled procedure of one image (an index), unsorted. The name is
+/// `None` for samples that no procedure covers. `known` has names of the same image, and gets those that were read.
+pub fn sums(
+    selection: &Selection,
+    store: &ImageStore,
+    index: usize,
+    known: &mut NamesByAddress,
+) -> Vec<(Option<Arc<str>>, CountsByEvent)> {
+    let samples = &selection.images[index];
+    with_groups(selection, store, index, |groups, _| {
+        let mut name = |group: &Group<'_>| match (group.source, group.address()) {
+            // Procedures without an address in common may have the same place in the profile.
+            (Source::Image(procedure), Some(address)) => {
+                Some(known.entry(address.0).or_insert_with(|| procedure.name().into()).clone())
+            }
+            _ => group.name(samples).map(Into::into),
+        };
+        groups.into_iter().map(|group| (name(&group), group.counts)).collect()
+    })
+}
+
+/// Calls `use_groups` with the samples of one image (an index) by procedure, and with notes on the image.
+///
+/// A whole image is opened only if its table of procedures cannot be read separately, because opening images is most of the
+/// cost. If the image is not at hand, procedures have the names that the profile gives: names of ranges first, otherwise
+/// names of single places.
+fn with_groups<R>(
+    selection: &Selection,
+    store: &ImageStore,
+    index: usize,
+    use_groups: impl FnOnce(Vec<Group<'_>>, Vec<String>) -> R,
+) -> R {
+    let samples = &selection.images[index];
     if let Some(table) = store.procedure_table(&samples.record) {
-        return finish(groups_in(samples, &table, |offset| table.address_of(offset)), Vec::new());
+        return use_groups(groups_in(samples, &table, |offset| table.address_of(offset)), Vec::new());
     }
     let found = store.find(&samples.record);
     let share = selection.share(&samples.total);
@@ -182,8 +216,10 @@ fn in_image(
     let notes =
         note.map(|note| format!("{note} ({:.1}% of the samples)", 100.0 * share)).into_iter().collect();
     match &found.image {
-        Ok(image) => finish(groups_in(samples, image.procedures(), |offset| image.address_of(offset)), notes),
-        Err(_) => finish(groups_of_profile(samples), notes),
+        Ok(image) => {
+            use_groups(groups_in(samples, image.procedures(), |offset| image.address_of(offset)), notes)
+        }
+        Err(_) => use_groups(groups_of_profile(samples), notes),
     }
 }
 
@@ -220,6 +256,16 @@ impl Group<'_> {
     /// Returns the samples of the primary event, by which procedures are ranked.
     fn samples(&self) -> u64 {
         self.counts.first().copied().unwrap_or(0)
+    }
+
+    /// Returns the linkage name; `None` if no symbol covers the samples.
+    fn name(&self, samples: &ImageSamples) -> Option<String> {
+        match self.source {
+            Source::Image(procedure) => Some(procedure.name().into_owned()),
+            Source::Range(symbol) => Some(symbol.name.clone()),
+            Source::Place(place) => Some(self.named_by_place(place, samples).0),
+            Source::None => None,
+        }
     }
 
     fn named(self, image: usize, samples: &ImageSamples) -> ProcedureSamples {

@@ -13,4 +13,5 @@ pub mod source_file;
 pub mod stacks;
 pub mod stats;
 pub mod summary;
+pub mod tables;
 pub mod top;

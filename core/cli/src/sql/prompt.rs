@@ -1,0 +1,177 @@
+//! The prompt of `dwell sql`: lines are edited, remembered and completed by rustyline.
+//!
+//! Enters: keys. Leaves: results and messages. A statement ends with a semicolon, so it may have several lines.
+
+use std::{fs, io, path::PathBuf, thread};
+
+use anyhow::Context;
+use dwell_collect::Stop;
+use dwell_sql::{Session, SqlError};
+use rustix::{
+    process::Signal,
+    termios::{OptionalActions, tcgetattr, tcsetattr},
+};
+use rustyline::{
+    Config, Editor, Helper,
+    completion::Completer,
+    error::ReadlineError,
+    highlight::Highlighter,
+    hint::Hinter,
+    history::FileHistory,
+    validate::{ValidationContext, ValidationResult, Validator},
+};
+
+use super::{LOOK_EVERY, SIGNALS, Setup, Watch, style, warn};
+use crate::complain;
+
+const PROMPT: &str = "dwell> ";
+/// Number of statements that are remembered.
+const REMEMBERED: usize = 1000;
+/// Words that are completed beside the names of tables and columns.
+const KEYWORDS: &[&str] = &[
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "GROUP BY",
+    "ORDER BY",
+    "LIMIT",
+    "JOIN",
+    "ASOF",
+    "USING",
+    "HAVING",
+    "DESCRIBE",
+    "SHOW TABLES",
+    "EXPLAIN",
+    "SUMMARIZE",
+    "DESC",
+    "DISTINCT",
+    "UNION ALL",
+    "WITH",
+];
+
+/// Reads and answers statements until the end of the input.
+pub fn run(setup: &Setup) -> anyhow::Result<()> {
+    end_on_request()?;
+    let mut session = open(setup)?;
+    let config = Config::builder().max_history_size(REMEMBERED).context("sql: history")?.build();
+    let mut editor: Editor<Typing, FileHistory> = Editor::with_config(config).context("sql: terminal")?;
+    editor.set_helper(Some(Typing { names: session.names().context("sql")? }));
+    let history = history();
+    if let Some(history) = &history {
+        let _ = editor.load_history(history); // There is none before the first time.
+    }
+    println!("Tables: SHOW TABLES; columns: DESCRIBE samples; statements end with a semicolon, Ctrl-D ends.");
+    loop {
+        let line = match editor.readline(PROMPT) {
+            Ok(line) => line,
+            Err(ReadlineError::Interrupted) => continue,
+            Err(ReadlineError::Eof) => return Ok(()),
+            Err(error) => return Err(error).context("sql: terminal"),
+        };
+        if ["exit", "quit", "\\q", ".quit", ".exit"].contains(&line.trim().trim_end_matches(';')) {
+            return Ok(());
+        }
+        if line.trim().is_empty() {
+            continue;
+        }
+        let _ = editor.add_history_entry(line.as_str());
+        if let Some(history) = &history {
+            let _ = editor.save_history(history); // A history that cannot be kept is no reason to stop.
+        }
+        if !session.is_current() {
+            session = open(setup)?;
+        }
+        let watch = Watch::start()?;
+        watch.watch(session.stopper());
+        match session.run(&line, setup.format, style(), &mut io::stdout().lock()) {
+            Ok(()) => {}
+            Err(SqlError::Interrupted) => complain("sql: interrupted"),
+            // The last lines of a message of DuckDB show the place in the statement.
+            Err(error) => complain(&format!("sql: {error}")),
+        }
+    }
+}
+
+/// Ends the program when SIGTERM comes, with the terminal as it was. While a line is edited, the terminal is in raw
+/// mode.
+fn end_on_request() -> anyhow::Result<()> {
+    let stop = Stop::on_signals().context("sql: signals")?;
+    let terminal = tcgetattr(io::stdin()).ok();
+    thread::spawn(move || {
+        loop {
+            thread::sleep(LOOK_EVERY);
+            if stop.signal() == Some(Signal::TERM) {
+                if let Some(terminal) = &terminal {
+                    let _ = tcsetattr(io::stdin(), OptionalActions::Now, terminal);
+                }
+                std::process::exit(SIGNALS + Signal::TERM.as_raw());
+            }
+        }
+    });
+    Ok(())
+}
+
+fn open(setup: &Setup) -> anyhow::Result<Session> {
+    let session = Session::open(&setup.engine, setup.options.clone(), &setup.limits, None, setup.format);
+    let session = session.context("sql")?;
+    warn(session.warnings());
+    Ok(session)
+}
+
+/// Returns the file of the history, in a folder that exists: `$XDG_STATE_HOME/dwell/sql_history`, or the same below
+/// `~/.local/state`.
+fn history() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+    let folder = state?.join("dwell");
+    fs::create_dir_all(&folder).ok()?;
+    Some(folder.join("sql_history"))
+}
+
+/// Completes names, and lets a statement have several lines.
+struct Typing {
+    names: Vec<String>,
+}
+
+impl Helper for Typing {}
+
+impl Highlighter for Typing {}
+
+impl Hinter for Typing {
+    type Hint = String;
+}
+
+impl Completer for Typing {
+    type Candidate = String;
+
+    fn complete(
+        &self,
+        line: &str,
+        end: usize,
+        _: &rustyline::Context<'_>,
+    ) -> rustyline::Result<(usize, Vec<String>)> {
+        let is_part = |c: char| c.is_alphanumeric() || c == '_';
+        let start = line[..end]
+            .rfind(|c| !is_part(c))
+            .map_or(0, |at| at + line[at..].chars().next().map_or(1, char::len_utf8));
+        let typed = line[start..end].to_lowercase();
+        if typed.is_empty() {
+            return Ok((end, Vec::new()));
+        }
+        let names = self.names.iter().map(String::as_str).chain(KEYWORDS.iter().copied());
+        let fitting = names.filter(|name| name.to_lowercase().starts_with(&typed));
+        Ok((start, fitting.map(str::to_owned).collect()))
+    }
+}
+
+impl Validator for Typing {
+    fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
+        let line = context.input().trim();
+        let is_command = line.is_empty() || line.starts_with(['\\', '.']) || ["exit", "quit"].contains(&line);
+        Ok(if is_command || !dwell_sql::statements(line).is_open {
+            ValidationResult::Valid(None)
+        } else {
+            ValidationResult::Incomplete
+        })
+    }
+}

@@ -1,0 +1,164 @@
+//! The table `samples`: DuckDB's own Parquet reader over the segments that count.
+//!
+//! Enters: the database. Leaves: the SQL of a view, and the list of files that a statement may read. Never here: a
+//! glob. It would count superseded segments twice and read damaged ones.
+//!
+//! Files are named through the open folder of the database, `/proc/self/fd/N/epochs/ID/segment-….parquet`. Such a path
+//! has no quote and no `*`, whatever the folder is called: DuckDB would take `*`, `?` and `[` for a pattern, and has no
+//! way to escape them in a list.
+
+use std::{
+    fs::File,
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
+};
+
+use dwell_profile::{
+    Database, DatabaseError, DerivedEvent, Dimension, DimensionSet, Epoch, ImageId, ImageRecord, Warning,
+};
+
+/// The segments of a database.
+#[derive(Default)]
+pub struct Segments {
+    /// Paths below the folder of the database.
+    files: Vec<PathBuf>,
+    /// The dimensions that any segment has.
+    dimensions: DimensionSet,
+    /// The images of all epochs by id.
+    pub images: Vec<ImageRecord>,
+    /// What was left out.
+    pub warnings: Vec<Warning>,
+    /// The folder of the database; `None` if there is nothing to read.
+    folder: Option<File>,
+}
+
+/// The derived events, which are no samples of their own.
+const DERIVED: [DerivedEvent; 7] = [
+    DerivedEvent::Data,
+    DerivedEvent::DataPage,
+    DerivedEvent::KernelTime,
+    DerivedEvent::BranchTaken,
+    DerivedEvent::BranchNotTaken,
+    DerivedEvent::AheadTaken,
+    DerivedEvent::AheadNotTaken,
+];
+
+impl Segments {
+    /// Finds the segments of the epochs, which are in the order of their start. Each file is read once to verify its
+    /// checksum.
+    pub fn of(database: &Database, epochs: &[Epoch]) -> Result<Self, DatabaseError> {
+        let mut found = Segments::default();
+        let mut images = std::collections::BTreeMap::<ImageId, ImageRecord>::new();
+        for epoch in epochs {
+            let of_epoch = match database.segment_files(&epoch.id) {
+                Err(DatabaseError::NoSuchEpoch { .. }) => continue, // It was removed meanwhile.
+                of_epoch => of_epoch?,
+            };
+            found.files.extend(of_epoch.files);
+            found.dimensions = found.dimensions.union(of_epoch.dimensions);
+            found.warnings.extend(of_epoch.warnings);
+            ImageRecord::absorb_all(&mut images, of_epoch.images);
+        }
+        // Data that is no file's is an image in the database only: no sample belongs to it.
+        images.retain(|id, _| !id.as_str().starts_with("data:"));
+        found.images = images.into_values().collect();
+        if !found.files.is_empty() {
+            found.folder = File::open(database.path()).ok();
+        }
+        Ok(found)
+    }
+
+    /// Returns the folder of the database as file names spell it.
+    pub fn prefix(&self) -> Option<String> {
+        self.folder.as_ref().map(|folder| format!("/proc/self/fd/{}", folder.as_raw_fd()))
+    }
+
+    /// Returns the files as a list of SQL literals.
+    pub fn list(&self) -> String {
+        let prefix = self.prefix().unwrap_or_default();
+        let literal = |file: &PathBuf| literal(&format!("{prefix}/{}", spelled(file)));
+        format!("[{}]", self.files.iter().map(literal).collect::<Vec<_>>().join(", "))
+    }
+
+    /// Returns the statement that makes the view.
+    pub fn view(&self) -> String {
+        if self.folder.is_none() {
+            return "CREATE VIEW samples AS SELECT NULL::VARCHAR AS epoch, NULL::VARCHAR AS image, NULL::VARCHAR AS event, \
+                    NULL::BIGINT AS \"offset\", NULL::BIGINT AS count, NULL::VARCHAR AS app, NULL::BIGINT AS instance, \
+                    NULL::VARCHAR AS thread, NULL::BIGINT AS cpu, NULL::VARCHAR AS cgroup WHERE false"
+                .to_owned();
+        }
+        let union = if self.dimensions.is_empty() { "" } else { ", union_by_name = true" };
+        let dimension = |dimension: Dimension, value: &str, absent: &str| {
+            let value = if self.dimensions.has(dimension) { value } else { absent };
+            format!("{value} AS {dimension}")
+        };
+        let derived: Vec<String> = DERIVED.iter().map(|d| literal(d.event().name())).collect();
+        format!(
+            "CREATE VIEW samples AS SELECT {epoch} AS epoch, image, event, {offset} AS \"offset\", \
+             least(count, 9223372036854775807)::BIGINT AS count, app, instance::BIGINT AS instance, {thread}, {cpu}, {cgroup} \
+             FROM read_parquet({files}, filename = true{union}) WHERE event NOT IN ({derived})",
+            epoch = self.epoch(),
+            // Offsets from 2^63 on become negative, as in two's complement.
+            offset = "CASE WHEN \"offset\" <= 9223372036854775807 THEN \"offset\"::BIGINT \
+                      ELSE (\"offset\" - 9223372036854775808)::BIGINT - 9223372036854775807 - 1 END",
+            thread = dimension(Dimension::Thread, "nullif(thread, '')", "NULL::VARCHAR"),
+            cpu = dimension(Dimension::Cpu, "nullif(cpu, 4294967295)::BIGINT", "NULL::BIGINT"),
+            cgroup = dimension(Dimension::Cgroup, "nullif(cgroup, '')", "NULL::VARCHAR"),
+            files = self.list(),
+            derived = derived.join(", "),
+        )
+    }
+}
+
+impl Segments {
+    /// Returns the expression for the epoch of a row: a part of the file's name. Cutting out a fixed part is several times
+    /// faster than splitting the name, and ids are of one length unless somebody renamed a folder.
+    fn epoch(&self) -> String {
+        let prefix = format!("{}/epochs/", self.prefix().unwrap_or_default());
+        let id = |file: &PathBuf| Some(file.parent()?.file_name()?.len());
+        let mut lengths: Vec<Option<usize>> = self.files.iter().map(id).collect();
+        lengths.dedup();
+        match lengths[..] {
+            [Some(length)] => format!("substring(filename, {}, {length})", prefix.len() + 1),
+            _ => "split_part(filename, '/', -2)".to_owned(),
+        }
+    }
+}
+
+/// Returns a path below the database. Names of epochs and segments have letters, digits, `-` and `.` alone.
+fn spelled(file: &Path) -> String {
+    file.to_string_lossy().into_owned()
+}
+
+/// Returns a text as an SQL literal.
+pub fn literal(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+/// Returns a text as an SQL identifier.
+pub fn identifier(text: &str) -> String {
+    format!("\"{}\"", text.replace('"', "\"\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_derived_event_is_left_out() {
+        for derived in DERIVED {
+            assert!(derived.event().is_derived());
+            // A new variant fails to compile here: add it to the list.
+            match derived {
+                DerivedEvent::Data
+                | DerivedEvent::DataPage
+                | DerivedEvent::KernelTime
+                | DerivedEvent::BranchTaken
+                | DerivedEvent::BranchNotTaken
+                | DerivedEvent::AheadTaken
+                | DerivedEvent::AheadNotTaken => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! A database of profiles that is open for queries.
+//!
+//! Enters: a folder and statements. Leaves: rows in a format, or an error. What a statement may do is limited twice: it
+//! must be a query, by DuckDB's own parser; and DuckDB may open no file but the segments, load no extension and change
+//! no setting.
+
+use std::{io::Write, path::PathBuf, sync::Arc};
+
+use dwell_profile::{Database, DatabaseError};
+use dwell_query::{Options, Query};
+
+use crate::{
+    Format, SqlError,
+    duckdb::{ColumnType, Connection, Engine, Interrupter, Rows, Value},
+    lexer, output,
+    segments::{Segments, identifier, literal},
+    selected::{self, Selected},
+    tables::{self, Context},
+};
+
+/// The views and macros that are made of the other tables.
+pub const VIEWS: &str = include_str!("tables/views.sql");
+/// Words in a statement that need the segments to be listed.
+const NEED_SEGMENTS: &[&str] =
+    &["samples", "images", "procedures", "applications", "instances", "lines", "dwell_"];
+
+/// Number of times a database is opened again because its files changed meanwhile.
+const ATTEMPTS: usize = 20;
+/// Names of tables, columns and macros.
+const NAMES: &str = "SELECT view_name FROM duckdb_views() WHERE NOT internal
+    UNION SELECT column_name FROM duckdb_columns() WHERE NOT internal
+    UNION SELECT function_name FROM duckdb_functions() WHERE starts_with(function_name, 'dwell_') AND function_name[7] <> '_'
+    ORDER BY ALL";
+
+/// The limits of a session.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Memory that DuckDB may use, in bytes.
+    pub memory_bytes: u64,
+    /// Number of threads.
+    pub threads: usize,
+}
+
+/// A database that is open for queries.
+pub struct Session {
+    connection: Connection,
+    context: Arc<Context>,
+    /// The folder of the database as users know it, and as the files of the segments spell it.
+    folder: (PathBuf, Option<String>),
+    warnings: Vec<String>,
+    /// A private folder that results in Parquet pass through.
+    scratch: Option<tempfile::TempDir>,
+    // The open folder of the database; the views refer to its number.
+    segments: Segments,
+    generation: u64,
+}
+
+/// Stops the statement that runs in a session, from another thread.
+#[derive(Clone)]
+pub struct Stopper {
+    interrupter: Interrupter,
+    context: Arc<Context>,
+}
+
+impl Stopper {
+    /// Stops the statement that runs now, if any.
+    pub fn stop(&self) {
+        self.context.cancel();
+        self.interrupter.interrupt();
+    }
+}
+
+/// The file that a Parquet result is written to before it is copied to the output.
+const RESULT_FILE: &str = "result.parquet";
+
+impl Session {
+    /// Opens a database. `text` is the only text that will be run, if that is known: tables that it does not name are
+    /// not prepared.
+    pub fn open(
+        engine: &Engine,
+        options: Options,
+        limits: &Limits,
+        text: Option<&str>,
+        format: Format,
+    ) -> Result<Session, SqlError> {
+        let session = Session::unlocked(engine, options, limits, text, format)?;
+        session.lock()?;
+        Ok(session)
+    }
+
+    /// Opens a database without locking it, for statements of our own.
+    pub(crate) fn unlocked(
+        engine: &Engine,
+        options: Options,
+        limits: &Limits,
+        text: Option<&str>,
+        format: Format,
+    ) -> Result<Session, SqlError> {
+        let database = Database::open(&options.database)?;
+        for attempt in 1.. {
+            let generation = database.generation();
+            let session = Session::prepare(engine, &database, options.clone(), limits, text, format);
+            // A compaction may remove files between their listing and the moment when DuckDB looks at them.
+            let is_stale =
+                matches!(session, Err(SqlError::Statement(_))) && database.generation() != generation;
+            if !is_stale || attempt == ATTEMPTS {
+                return session;
+            }
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    fn prepare(
+        engine: &Engine,
+        database: &Database,
+        options: Options,
+        limits: &Limits,
+        text: Option<&str>,
+        format: Format,
+    ) -> Result<Session, SqlError> {
+        let query = Query::open(options)?;
+        let generation = query.generation();
+        let read = database.epochs()?;
+        let needs = |text: &str| {
+            let text = text.to_ascii_lowercase();
+            NEED_SEGMENTS.iter().any(|word| text.contains(word))
+        };
+        let mut segments = match text.is_none_or(needs) {
+            true => Segments::of(database, &read.epochs)?,
+            false => Segments::default(),
+        };
+        let mut warnings: Vec<String> =
+            read.warnings.iter().chain(&segments.warnings).map(ToString::to_string).collect();
+        if read.epochs.is_empty() {
+            warnings.push(DatabaseError::Empty(database.path().to_owned()).to_string());
+        }
+        let images = std::mem::take(&mut segments.images);
+        let connection = engine.open(&settings(limits))?;
+        let context = Arc::new(Context::new(query, read.epochs, images));
+        tables::register(&connection, &context)?;
+        connection.run(&segments.view())?;
+        connection.run(VIEWS)?;
+        let scratch = (format == Format::Parquet).then(tempfile::TempDir::new).transpose();
+        let scratch = scratch.map_err(SqlError::output)?;
+        let folder = (database.path().to_owned(), segments.prefix());
+        Ok(Session { connection, context, folder, warnings, scratch, segments, generation })
+    }
+
+    /// Takes away everything that a query does not need.
+    fn lock(&self) -> Result<(), SqlError> {
+        let scratch = self.scratch.as_ref().map(|folder| format!("{}/", folder.path().display()));
+        let folders: Vec<String> = scratch.iter().map(|folder| literal(folder)).collect();
+        self.connection.run(&format!(
+            "SET allowed_paths = {}; SET allowed_directories = [{}]; SET enable_external_access = false; SET lock_configuration = true",
+            self.segments.list(),
+            folders.join(", "),
+        ))?;
+        Ok(())
+    }
+
+    /// Returns warnings about what was left out.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Returns whether the database is still as it was when the session was opened.
+    pub fn is_current(&self) -> bool {
+        self.context.query.generation() == self.generation
+    }
+
+    /// Returns an object that stops a statement from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper { interrupter: self.connection.interrupter(), context: self.context.clone() }
+    }
+
+    /// Runs each statement of a text, and writes its rows.
+    pub fn run(
+        &self,
+        text: &str,
+        format: Format,
+        style: output::Style,
+        out: &mut dyn Write,
+    ) -> Result<(), SqlError> {
+        let statements = lexer::statements(text).texts;
+        match statements.len() {
+            0 => return Err(SqlError::Usage("there is no statement to run")),
+            1 => {}
+            _ if format == Format::Table => {}
+            _ => {
+                return Err(SqlError::Usage(
+                    "this format holds the rows of one statement: there are several",
+                ));
+            }
+        }
+        for statement in statements {
+            self.run_one(statement, format, style, out).map_err(|error| self.explained(error))?;
+        }
+        Ok(())
+    }
+
+    fn run_one(
+        &self,
+        statement: &str,
+        format: Format,
+        style: output::Style,
+        out: &mut dyn Write,
+    ) -> Result<(), SqlError> {
+        self.context.begin(self.check(statement)?);
+        if format == Format::Parquet {
+            return self.copy(statement, out);
+        }
+        let prepared = self.connection.prepare(statement)?;
+        if prepared.parameters() > 0 {
+            return Err(SqlError::Usage("a query cannot have parameters: write the values"));
+        }
+        let columns = prepared.columns();
+        let (rows, names) = match cast(statement, &columns, format) {
+            Some(cast) => (self.connection.prepare(&cast)?.execute()?, columns),
+            None => (prepared.execute()?, columns),
+        };
+        match lexer::explained(statement) {
+            Some(_) if format == Format::Table => output::write_plan(rows, out),
+            _ => output::write(rows, &names, format, style, out),
+        }
+    }
+
+    /// Checks that a statement is a query. Returns what it selects.
+    pub(crate) fn check(&self, statement: &str) -> Result<Selected, SqlError> {
+        let query = lexer::explained(statement).unwrap_or(statement);
+        let tree = self.value(
+            "SELECT json_serialize_sql(?::VARCHAR, skip_null := true, skip_empty := true, skip_default := true)::VARCHAR",
+            query,
+        )?;
+        let tree: serde_json::Value =
+            serde_json::from_str(&tree).map_err(|error| SqlError::Statement(error.to_string()))?;
+        if tree["error"] == true {
+            // DuckDB's own message has the place of a syntax error.
+            let is_syntax =
+                tree["error_type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("parser"));
+            return match (is_syntax, self.connection.prepare(statement)) {
+                (true, Err(message)) => Err(message.into()),
+                _ => Err(SqlError::NotAQuery),
+            };
+        }
+        if tree["statements"].as_array().map(Vec::len) != Some(1) {
+            return Err(SqlError::NotAQuery);
+        }
+        selected::selected(&tree).map_err(SqlError::Forbidden)
+    }
+
+    /// Returns the text that a statement of ours computes from another text.
+    fn value(&self, sql: &str, parameter: &str) -> Result<String, SqlError> {
+        let prepared = self.connection.prepare(sql)?;
+        prepared.bind(1, parameter)?;
+        Ok(texts(prepared.execute()?)?.concat())
+    }
+
+    /// Writes the rows of a query as Parquet.
+    fn copy(&self, statement: &str, out: &mut dyn Write) -> Result<(), SqlError> {
+        if lexer::explained(statement).is_some() {
+            return Err(SqlError::Usage("the format parquet holds the rows of a query, not its plan"));
+        }
+        let scratch =
+            self.scratch.as_ref().ok_or(SqlError::Usage("the session was not opened for parquet"))?;
+        let path = scratch.path().join(RESULT_FILE);
+        self.connection.prepare(statement)?; // Errors name places in the statement as it was typed.
+        self.connection.run(&format!(
+            "COPY (\n{statement}\n) TO {} (FORMAT parquet)",
+            literal(&path.display().to_string())
+        ))?;
+        let mut file = std::fs::File::open(&path).map_err(SqlError::output)?;
+        std::io::copy(&mut file, out).map_err(SqlError::output)?;
+        let _ = std::fs::remove_file(&path);
+        Ok(())
+    }
+
+    /// Runs a statement of our own.
+    pub(crate) fn run_own(&self, sql: &str) -> Result<(), SqlError> {
+        self.context.begin(Selected::default());
+        self.connection.run(sql).map_err(|message| self.explained(message.into()))
+    }
+
+    /// Replaces the names that files have for DuckDB by those that users know.
+    fn explained(&self, error: SqlError) -> SqlError {
+        match (error, &self.folder) {
+            (SqlError::Statement(message), (folder, Some(prefix))) => {
+                SqlError::Statement(message.replace(prefix, &folder.display().to_string()))
+            }
+            (error, _) => error,
+        }
+    }
+
+    /// Returns the names of tables, columns and macros, for completion.
+    pub fn names(&self) -> Result<Vec<String>, SqlError> {
+        let prepared = self.connection.prepare(NAMES)?;
+        texts(prepared.execute()?)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn prefix(&self) -> String {
+        self.segments.prefix().unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    #[cfg(test)]
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+/// Returns the texts of the only column of a result.
+fn texts(mut rows: Rows) -> Result<Vec<String>, SqlError> {
+    let mut texts = Vec::new();
+    let mut keep = |values: &[Value<'_>]| {
+        if let [Value::Text(text)] = values {
+            texts.push((*text).to_owned());
+        }
+        Ok::<_, SqlError>(())
+    };
+    while rows.next_rows(&mut keep)? {}
+    Ok(texts)
+}
+
+/// Returns the statement with columns of rare types cast to text, or in JSON to JSON; `None` if there are none.
+fn cast(statement: &str, columns: &[(String, ColumnType)], format: Format) -> Option<String> {
+    if lexer::explained(statement).is_some() || columns.iter().all(|(_, kind)| *kind != ColumnType::Other) {
+        return None;
+    }
+    let column = |(at, (name, kind)): (usize, &(String, ColumnType))| {
+        let value = match (kind, format) {
+            (ColumnType::Other, Format::Jsonl | Format::Json) => format!("to_json(#{})::VARCHAR", at + 1),
+            (ColumnType::Other, _) => format!("#{}::VARCHAR", at + 1),
+            _ => format!("#{}", at + 1),
+        };
+        format!("{value} AS {}", identifier(name))
+    };
+    let list: Vec<String> = columns.iter().enumerate().map(column).collect();
+    Some(format!("SELECT {} FROM (\n{statement}\n)", list.join(", ")))
+}
+
+/// Returns the settings of a new database.
+fn settings(limits: &Limits) -> Vec<(&'static str, String)> {
+    vec![
+        ("memory_limit", format!("{}B", limits.memory_bytes)),
+        ("threads", limits.threads.to_string()),
+        ("temp_directory", String::new()),
+        ("autoinstall_known_extensions", "false".to_owned()),
+        ("autoload_known_extensions", "false".to_owned()),
+        ("allow_community_extensions", "false".to_owned()),
+        ("enable_external_file_cache", "false".to_owned()),
+    ]
+}

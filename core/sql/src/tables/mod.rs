@@ -1,0 +1,188 @@
+//! The tables of `dwell sql`: their columns, and where their rows come from.
+//!
+//! Enters: epochs, image records and the answers of `dwell-query`. Leaves: rows. Never here: an analysis of its own, or
+//! SQL that is made from data.
+//!
+//! `docs/sql.md` describes each column for users; a test compares it with this file and with what DuckDB reports.
+
+mod analysed;
+mod images;
+mod recorded;
+mod sums;
+
+use std::{
+    ffi::OsStr,
+    path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use dwell_profile::{Epoch, ImageRecord};
+use dwell_query::{Cancel, Query};
+
+use crate::{
+    duckdb::{Cell, CellRows, Column, Connection, RowSource},
+    selected::{INTERNAL, Selected, Selection},
+};
+
+/// Everything that rows are made from.
+pub struct Context {
+    pub query: Query,
+    /// All epochs, the oldest first.
+    pub epochs: Vec<Epoch>,
+    /// The images of all epochs by id; the newest record of each, with the symbols of all.
+    pub images: Vec<ImageRecord>,
+    running: Mutex<Running>,
+}
+
+/// The statement that runs now.
+#[derive(Clone, Default)]
+struct Running {
+    selected: Selected,
+    cancel: Cancel,
+}
+
+impl Context {
+    pub fn new(query: Query, epochs: Vec<Epoch>, images: Vec<ImageRecord>) -> Self {
+        Context { query, epochs, images, running: Mutex::default() }
+    }
+
+    /// Begins a statement.
+    pub fn begin(&self, selected: Selected) {
+        *self.running() = Running { selected, cancel: Cancel::new() };
+    }
+
+    /// Cancels what is computed for the statement that runs now.
+    pub fn cancel(&self) {
+        self.running().cancel.cancel();
+    }
+
+    /// Returns the epochs (indices) whose rows any of the selections may need.
+    fn epochs_taken(&self, selections: &[Selection]) -> Vec<usize> {
+        let last = self.epochs.len().saturating_sub(1);
+        let is_taken = |at: &usize| selections.iter().any(|s| s.takes_epoch(&self.epochs[*at], *at == last));
+        (0..self.epochs.len()).filter(is_taken).collect()
+    }
+
+    fn running(&self) -> MutexGuard<'_, Running> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns what the statement selects from a table, and its flag.
+    fn scan_of(&self, table: &str) -> (Vec<Selection>, Cancel) {
+        let running = self.running();
+        (running.selected.of(table), running.cancel.clone())
+    }
+}
+
+#[cfg(test)]
+impl Context {
+    /// Returns the rows that are computed for a table.
+    pub fn computed(self: &Arc<Self>, table: &str, selected: Selected) -> Vec<Vec<Cell>> {
+        self.begin(selected);
+        let table = COMPUTED.iter().find(|known| known.name == table).expect("a table");
+        let source = Source { table, context: self.clone() };
+        let rows = source.scan(&vec![true; table.columns.len()]).expect("a scan");
+        rows.collect::<Result<_, _>>().expect("rows")
+    }
+}
+
+/// Computes the rows of a table for what a statement selects.
+type Scan = fn(&Arc<Context>, Vec<Selection>, Cancel, &[bool]) -> Result<CellRows, String>;
+
+/// A table that Dwell computes.
+pub struct Table {
+    pub name: &'static str,
+    columns: &'static [(&'static str, Column)],
+    scan: Scan,
+}
+
+/// The tables that Dwell computes. The others are views: of the segments, and those of `views.sql`.
+pub const COMPUTED: &[Table] = &[
+    Table { name: "epochs", columns: recorded::EPOCHS, scan: recorded::epochs },
+    Table { name: "events", columns: recorded::EVENTS, scan: recorded::events },
+    Table { name: "losses", columns: recorded::LOSSES, scan: recorded::losses },
+    Table { name: "images", columns: images::IMAGES, scan: images::images },
+    Table { name: "procedures", columns: images::PROCEDURES, scan: images::procedures },
+    Table { name: "procedure_samples", columns: sums::PROCEDURE_SAMPLES, scan: sums::procedure_samples },
+    Table { name: "lines", columns: images::LINES, scan: images::lines },
+    Table { name: "instructions", columns: analysed::INSTRUCTIONS, scan: analysed::instructions },
+    Table { name: "stalls", columns: analysed::STALLS, scan: analysed::stalls },
+    Table { name: "blocks", columns: analysed::BLOCKS, scan: analysed::blocks },
+    Table { name: "edges", columns: analysed::EDGES, scan: analysed::edges },
+];
+
+/// A table together with what its rows are made from.
+struct Source {
+    table: &'static Table,
+    context: Arc<Context>,
+}
+
+impl RowSource for Source {
+    fn columns(&self) -> &[(&'static str, Column)] {
+        self.table.columns
+    }
+
+    fn scan(&self, wanted: &[bool]) -> Result<CellRows, String> {
+        let (selections, cancel) = self.context.scan_of(self.table.name);
+        (self.table.scan)(&self.context, selections, cancel, wanted)
+    }
+}
+
+/// Makes the computed tables available on a connection.
+pub fn register(connection: &Connection, context: &Arc<Context>) -> Result<(), String> {
+    COMPUTED.iter().try_for_each(|table| {
+        let internal = format!("{INTERNAL}{}", table.name);
+        let source = Arc::new(Source { table, context: context.clone() });
+        connection.register(&internal, source)?;
+        connection.run(&format!("CREATE VIEW {} AS SELECT * FROM {internal}()", table.name))
+    })
+}
+
+impl Selection {
+    /// Returns whether rows of an image may be needed. A statement may name it by id; the macros accept its path and
+    /// file name too.
+    fn takes_image(&self, record: &ImageRecord) -> bool {
+        let path = dwell_query::image_path(record);
+        let is_named = |name: &String| {
+            record.id.as_str() == name
+                || path == *name
+                || Path::new(&path).file_name() == Some(OsStr::new(name))
+                || path.ends_with(&format!("/{name}"))
+        };
+        self.images.as_ref().is_none_or(|names| names.iter().any(is_named))
+    }
+
+    /// Returns whether rows of a procedure may be needed.
+    fn takes_procedure(&self, name: &str, demangled: &str) -> bool {
+        let is_named = |wanted: &String| wanted == name || wanted == demangled;
+        self.procedures.as_ref().is_none_or(|names| names.iter().any(is_named))
+    }
+
+    /// Returns whether rows of an epoch may be needed. A statement may name it by id; `dwell_epoch` accepts its name
+    /// and `latest` too.
+    fn takes_epoch(&self, epoch: &Epoch, is_latest: bool) -> bool {
+        let is_named = |wanted: &String| {
+            epoch.id.0 == *wanted || epoch.name.as_ref() == Some(wanted) || (is_latest && wanted == "latest")
+        };
+        self.epochs.as_ref().is_none_or(|names| names.iter().any(is_named))
+    }
+}
+
+/// Returns a text cell. A zero byte, which DuckDB's texts may hold, stays as it is.
+fn text(text: impl AsRef<str>) -> Cell {
+    Cell::Text(text.as_ref().into())
+}
+
+/// Returns an integer cell. Offsets and addresses from 2^63 on become negative, as in two's complement.
+fn address(value: u64) -> Cell {
+    Cell::Integer(value as i64)
+}
+
+/// Returns a cell for a count, which ends at the largest signed number.
+fn count(value: u64) -> Cell {
+    Cell::Integer(i64::try_from(value).unwrap_or(i64::MAX))
+}
+
+fn double(value: Option<f64>) -> Cell {
+    value.map_or(Cell::Null, Cell::Double)
+}
