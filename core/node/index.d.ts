@@ -32,6 +32,10 @@ export declare class Dwell {
     fileChanges(request: DiffRequest, path: string, cancel?: Cancel | undefined | null): Promise<FileChanges>;
     /** Returns where the cycles of a procedure, of an image or of everything go. */
     summary(request: SummaryRequest, cancel?: Cancel | undefined | null): Promise<Summary>;
+    /** Returns who calls a function or what it calls, by the call stacks of its samples. */
+    callers(request: CallersRequest, cancel?: Cancel | undefined | null): Promise<Callers>;
+    /** Ranks functions by the samples in them and in what they call, by the call stacks of samples. */
+    inclusive(epochs: Array<string>, limit: number, cancel?: Cancel | undefined | null): Promise<Inclusive>;
     /** Returns how much procedures vary over several epochs, and whether two groups of epochs differ. */
     stats(request: StatsRequest, cancel?: Cancel | undefined | null): Promise<Stats>;
     /** Gives an epoch a name and returns its id. */
@@ -44,6 +48,19 @@ export declare class Dwell {
     watch(callback: () => void): void;
     /** Stops calling the callback of `watch`. */
     unwatch(): void;
+}
+/** Request for who calls a function, or what it calls. */
+export interface CallersRequest {
+    /** Selectors of the epochs to merge. */
+    epochs: Array<string>;
+    /** The function: `NAME` or `IMAGE:NAME`. */
+    function: string;
+    /** What the function calls, instead of who calls it. */
+    callees?: boolean;
+    /** Number of levels; 6 by default. */
+    depth?: number;
+    /** Least share of the function's samples, 0 to 1; rows with a smaller share are left out. 0.01 by default. */
+    shareMin?: number;
 }
 /** Request for a comparison of two profiles. */
 export interface DiffRequest {
@@ -119,6 +136,57 @@ export interface TopRequest {
     /** By procedure: whether to include the parts of the cycles of each row. */
     split?: boolean;
 }
+/** A line that calls. */
+export type CallSite = {
+    /** Source file. */
+    file: string;
+    /** Line, from 1. */
+    line: number;
+    /** Samples of the stacks through this call. */
+    samples: number;
+};
+/** The callers of a function, or what it calls. */
+export type Callers = {
+    /** Version of this object's form. */
+    schema: number;
+    /** Ids of the epochs whose stacks were merged. */
+    epochs: Array<string>;
+    /** The event whose samples have stacks. */
+    event: string;
+    /** Demangled name of the function. */
+    function: string;
+    /** File name of its binary. */
+    image: string;
+    /** Samples whose stack contains the function. */
+    samples: number;
+    /** Samples in the function itself. */
+    own: number;
+    /** Number of samples that have a stack. */
+    total: number;
+    /** Callers (or callees), most samples first. Each sample is counted at one of them. */
+    rows: Array<CallersRow>;
+    /** How many samples have an incomplete stack. */
+    incomplete: Array<IncompleteStacks>;
+    /** Notes that a reader needs to interpret the answer. */
+    notes: Array<string>;
+};
+/** A caller or callee. */
+export type CallersRow = {
+    /** Demangled name. */
+    function: string;
+    /** File name of the binary. */
+    image: string;
+    /** Whether the call was inlined. */
+    inlined: boolean;
+    /** Samples of the stacks through this row. */
+    samples: number;
+    /** Share of the samples of the function that was asked for, 0 to 1. */
+    share: number;
+    /** The lines of the calls, most samples first: in the caller, for callees in the function itself. */
+    sites: Array<CallSite>;
+    /** The callers of the caller, or the callees of the callee. */
+    rows: Array<CallersRow>;
+};
 /** How far to trust an estimate (DCPI §6.1.5). */
 export type Confidence = "low" | "medium" | "high";
 /** Shares of a procedure's cycles (DCPI Figure 4 in three numbers). They add up to 1, except for sampling error. */
@@ -451,6 +519,49 @@ export type FileCosts = {
     programs: Array<Program>;
     /** Notes that a reader needs to interpret the answer. */
     notes: Array<string>;
+};
+/** Functions by the samples in them and in what they call. */
+export type Inclusive = {
+    /** Version of this object's form. */
+    schema: number;
+    /** Ids of the epochs whose stacks were merged. */
+    epochs: Array<string>;
+    /** The event whose samples have stacks. */
+    event: string;
+    /** Number of samples that have a stack. */
+    samples: number;
+    /** Number of all samples of the event. */
+    all_samples: number;
+    /** How many samples have an incomplete stack. */
+    incomplete: Array<IncompleteStacks>;
+    /** The functions, most samples first. */
+    rows: Array<InclusiveRow>;
+    /** Number of functions that are not in `rows`. */
+    others: number;
+    /** Notes that a reader needs to interpret the answer. */
+    notes: Array<string>;
+};
+/** A function, with the samples in it and in what it calls. */
+export type InclusiveRow = {
+    /** Demangled name. */
+    function: string;
+    /** File name of the binary. */
+    image: string;
+    /** Samples whose stack contains the function; a recursive function counts once. */
+    samples: number;
+    /** Share of `samples` of all samples that have a stack, 0 to 1. */
+    share: number;
+    /** Samples in the function itself. */
+    own: number;
+};
+/** Samples whose stack is incomplete for one cause. */
+export type IncompleteStacks = {
+    /** Why the next frame is not known, as `FORMAT.md` of the database spells it. */
+    cause: string;
+    /** File name of the binary where the stacks end. */
+    image: string;
+    /** Number of samples. */
+    samples: number;
 };
 /** Levels of the memory beyond the first-level cache. */
 export type Level = "l2" | "last-level" | "memory";

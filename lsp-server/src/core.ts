@@ -5,7 +5,7 @@ import type * as core from '@dwell/core';
 
 export type {
   Diff, DiffFactors, DiffRequest, EpochList, FileChanges, LineDetail, Stats, StatsRequest, Summary, SummaryRequest,
-  DiffChange, FileCosts, LineCost, Listing, OpenOptions, ListingInstruction, ListingStall, ProcedureCost, Top, TopRequest, TopRow,
+  Callers, CallersRequest, CallersRow, DiffChange, FileCosts, Inclusive, LineCost, Listing, OpenOptions, ListingInstruction, ListingStall, ProcedureCost, Top, TopRequest, TopRow,
 } from '@dwell/core';
 
 /** How an item of both profiles changed. */
@@ -27,6 +27,8 @@ export interface Core {
   diff(request: core.DiffRequest, cancel: Cancel): Promise<core.Diff>;
   fileChanges(request: core.DiffRequest, path: string, cancel: Cancel): Promise<core.FileChanges>;
   summary(request: core.SummaryRequest, cancel: Cancel): Promise<core.Summary>;
+  callers(request: core.CallersRequest, cancel: Cancel): Promise<core.Callers>;
+  inclusive(epochs: string[], limit: number, cancel: Cancel): Promise<core.Inclusive>;
   stats(request: core.StatsRequest, cancel: Cancel): Promise<core.Stats>;
   renameEpoch(epoch: string, name: string): Promise<string>;
   removeEpochs(epochs: string[]): Promise<string[]>;

@@ -7,7 +7,8 @@ import { addressColumn, hex } from './address';
 import { markdown, plainText, type Link, type Markup } from './markup';
 import { culpritsOf, lineCosts, placeOf } from './fileCosts';
 import { pathOf } from './fileUri';
-import type { FileView } from './fileView';
+import type { Callers } from './core';
+import { locationOf, type FileView } from './fileView';
 import {
   showLegendCommand, showListingCommand, type DiffChange, type LineCost, type LineInstruction, type LinePlace, type LineResult, type LineStall,
   type LineTie,
@@ -27,6 +28,8 @@ const wholeMax = 1.01;
 export interface HoverParts {
   detail: LineResult | null;
   change: DiffChange | null;
+  /** Who calls the function of the line's first place; null where no call stacks were recorded. */
+  callers: Callers | null;
   /** What the scale of the line's first place rests on, in words. */
   evidence: readonly string[];
   /** Whether the client follows links to listings and to the legend: `command:` links in Markdown, links as data in plain text. */
@@ -57,12 +60,12 @@ export function hover(view: FileView | undefined, line: number, parts: HoverPart
   return { contents: { kind: MarkupKind.PlainText, value: text }, range, links };
 }
 
-function hoverText(view: FileView, cost: LineCost, { detail, change, evidence, commandLinks }: HoverParts, markup: Markup): string {
+function hoverText(view: FileView, cost: LineCost, { detail, change, callers, evidence, commandLinks }: HoverParts, markup: Markup): string {
   const places = detail === null || detail.places.length === 0 ? [procedureList(cost.procedures, markup)] : placeList(view, detail, commandLinks, markup);
   const since = change === null ? '' : changeText(change, markup);
   const known = `Scale: ${markup.plain(scaleText(cost.scale, evidence))}.`;
   const legend = commandLinks ? markup.link('What do these numbers mean?', { legend: true }) : '';
-  return joined([timeLine(view.uri, cost, markup), countLine(cost, markup), since, ...places, lossList(view.uri, cost, markup), known, ...noteList(view, markup), legend]);
+  return joined([timeLine(view.uri, cost, markup), countLine(cost, markup), since, ...places, callerList(view, callers, markup), lossList(view.uri, cost, markup), known, ...noteList(view, markup), legend]);
 }
 
 function joined(parts: readonly string[]): string {
@@ -170,6 +173,20 @@ function procedureList(procedures: readonly string[], markup: Markup): string {
   const more = procedures.length - proceduresShown;
   const names = procedures.slice(0, proceduresShown).map(markup.code).join(', ');
   return `In ${names}${more > 0 ? ` and ${more} more` : ''}`;
+}
+
+const callersShown = 4;
+
+/** `` `copy` is called from `parse` 75.1% (:43), `load` 24.9% (main.c:60) ``: by the call stacks of the function's samples. */
+function callerList(view: FileView, callers: Callers | null, markup: Markup): string {
+  if (callers === null || callers.rows.length === 0) return '';
+  const shown = callers.rows.slice(0, callersShown).map(({ function: name, share, inlined, sites: [site] }) => {
+    const at = site === undefined ? null : locationOf(site.file, site.line);
+    const place = at === null ? '' : ` (${placeLink(view, at.uri, at.line, markup)})`;
+    return `${markup.code(name)} ${percent(share)}${inlined ? ', inlined' : ''}${place}`;
+  });
+  const more = callers.rows.length - shown.length;
+  return `${markup.code(callers.function)} is called from ${shown.join(', ')}${more > 0 ? ` and ${more} more` : ''}`;
 }
 
 const placesShown = 3;

@@ -5,7 +5,7 @@
 import { readFile, stat } from 'node:fs/promises';
 import type { CancellationToken } from 'vscode-languageserver';
 import {
-  errorCode, errorMessage, type Binding, type Cancel, type Core, type Diff, type DiffRequest, type EpochList, type FileChanges, type FileCosts,
+  errorCode, errorMessage, type Binding, type Callers, type Cancel, type Core, type Diff, type DiffRequest, type EpochList, type FileChanges, type FileCosts,
   type LineDetail, type Listing, type OpenOptions, type Stats, type StatsRequest, type Summary, type SummaryRequest, type Top,
 } from './core';
 import type { HotProceduresParams } from './protocol';
@@ -50,6 +50,7 @@ export class Profile {
   private readonly summaries: SharedAnswers<Summary>;
   private readonly lists: SharedAnswers<EpochList>;
   private readonly evidences: SharedAnswers<string[]>;
+  private readonly callerAnswers: SharedAnswers<Callers>;
 
   /** `onChange`: what is shown may have changed; `onNote`: something a user may want to know, once. */
   constructor(
@@ -65,6 +66,7 @@ export class Profile {
     this.summaries = new SharedAnswers(filesKept, newCancel);
     this.lists = new SharedAnswers(1, newCancel);
     this.evidences = new SharedAnswers(filesKept, newCancel);
+    this.callerAnswers = new SharedAnswers(filesKept, newCancel);
   }
 
   /** Selectors of the epochs shown. */
@@ -165,6 +167,12 @@ export class Profile {
   evidence(procedure: string, token?: CancellationToken): Promise<string[]> {
     const scaleOf = async (core: Core, cancel: Cancel): Promise<string[]> => (await core.listing([...this.epochs], procedure, cancel)).scale.evidence;
     return this.ask(token, (core) => this.evidences.get(procedure, token, (cancel) => scaleOf(core, cancel)));
+  }
+
+  /** Who calls a function (`IMAGE:NAME`, demangled) directly. Rejects if no call stacks were recorded. */
+  callers(name: string, token?: CancellationToken): Promise<Callers> {
+    const request = { epochs: [...this.epochs], function: name, depth: 1 };
+    return this.ask(token, (core) => this.callerAnswers.get(name, token, (cancel) => core.callers(request, cancel)));
   }
 
   lineDetail(path: string, line: number, token?: CancellationToken): Promise<LineDetail> {
@@ -317,6 +325,7 @@ export class Profile {
     this.summaries.clear();
     this.lists.clear();
     this.evidences.clear();
+    this.callerAnswers.clear();
     this.onChange();
   }
 }

@@ -19,7 +19,7 @@ import {
   type Range,
 } from 'vscode-languageserver';
 import { codeLenses } from './codeLens';
-import { errorCode, errorMessage, type Binding } from './core';
+import { errorCode, errorMessage, type Binding, type Callers } from './core';
 import { tracking } from './documents';
 import { cfg } from './cfg';
 import { Diagnostics } from './diagnostics';
@@ -36,7 +36,7 @@ import { listing } from './listing';
 import { Profile } from './profile';
 import { processes } from './processes';
 import { startProgress } from './progress';
-import { commands, methods, protocolVersion } from './protocol';
+import { commands, methods, protocolVersion, type LineResult } from './protocol';
 import { importPerf, newEpoch, record } from './record';
 import * as requests from './requests';
 import { isRecord, readSettings, type ValidSettings } from './settings';
@@ -162,14 +162,24 @@ class Server {
   private async hover(view: FileView | undefined, line: number, token: CancellationToken): Promise<Hover | null> {
     if (view === undefined) return null;
     const [procedure] = lineCosts(view).find((cost) => cost.line === line)?.procedures ?? [];
-    const [detail, evidence, changes] = await Promise.all([
-      // A line has costs even if its instructions cannot be read.
-      lineDetail(this.profile, view, line, token).catch((error: unknown) => givenUp(error)),
+    // A line has costs even if its instructions cannot be read.
+    const instructions = lineDetail(this.profile, view, line, token).catch((error: unknown) => givenUp(error));
+    const [detail, callers, evidence, changes] = await Promise.all([
+      instructions,
+      instructions.then((known) => this.callers(known, token)),
       procedure === undefined ? null : this.profile.evidence(procedure, token).catch((error: unknown) => givenUp(error)),
       this.profile.baseline === null ? null : changesOf(this.profile, view, token),
     ]);
     const change = changes === null ? undefined : lineChanges(view, changes).find((each) => each.line === line);
-    return hover(view, line, { detail, change: change ?? null, evidence: evidence ?? [], commandLinks: this.commandLinks, rendersMarkdown: this.rendersMarkdown });
+    return hover(view, line, { detail, change: change ?? null, callers, evidence: evidence ?? [], commandLinks: this.commandLinks, rendersMarkdown: this.rendersMarkdown });
+  }
+
+  /** Who calls the function that most of the line is in; null where no call stacks were recorded. */
+  private async callers(detail: LineResult | null, token: CancellationToken): Promise<Callers | null> {
+    const [place] = detail?.places ?? [];
+    if (place === undefined) return null;
+    const image = place.procedure.slice(0, place.procedure.indexOf(':'));
+    return this.profile.callers(`${image}:${place.label}`, token).catch((error: unknown) => givenUp(error));
   }
 
   private answerOwn<S extends requests.Schema>(method: string, schema: S, answer: (params: requests.Read<S>, token: CancellationToken) => Promise<unknown>): void {

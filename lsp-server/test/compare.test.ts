@@ -133,6 +133,7 @@ test('a hover shows the instructions of a line, each inlined copy separately, wi
     assert.match(value, /•+ 18\.0cy D-cache or DTLB miss from memory \(18\.0% of executions\) ← 9810 ldq t4, 0\(t1\)\n9828 {6}stq t4, 0\(t2\) +27,766 +18\.0cy/);
     assert.match(value, /In `copy`, inlined into `twice` \[copy\.c:40\]\(file:\/\/\/src\/copy\.c#L40\)/);
     assert.match(value, /Culprits: \[copy\.c:3\]\(file:\/\/\/src\/copy\.c#L3\) \(D-cache or DTLB miss\)/);
+    assert.match(value, /`copy:copy` is called from `parse` 75\.0% \(\[main\.c:7\]\(file:\/\/\/src\/main\.c#L7\)\), `load` 25\.0% \(\[main\.c:9\]/);
     assert.ok(!value.includes('command:'), 'not to a client that does not run them');
     const line = await client.sendRequest<LineResult>('dwell/line', { textDocument: { uri }, line: 3 });
     assert.equal(line.places[1]?.callers[0]?.line, 39);

@@ -1,7 +1,7 @@
 /**
  * A core without Rust: answers from data, counts what it is asked, waits where a test says so.
  */
-import type { Binding, Cancel, Core, Diff, DiffChange, DiffFactors, EpochList, FileChanges, FileCosts, LineDetail, Stats, Summary, LineCost, Listing, Top, TopRequest, TopRow } from '../src/core';
+import type { Binding, Callers, CallersRow, Cancel, Core, Diff, DiffChange, DiffFactors, EpochList, FileChanges, FileCosts, LineDetail, Stats, Summary, LineCost, Listing, Top, TopRequest, TopRow } from '../src/core';
 
 export interface FakeCore extends Core {
   /** What the core was asked to do. */
@@ -57,6 +57,9 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
       return Promise.resolve(fileChanges(a, b));
     },
     summary: () => Promise.resolve(summary()),
+    callers: ({ function: name, depth }) =>
+      name.endsWith(':absent') ? Promise.reject(new CoreError('no-function-in-stacks', `function '${name}': in no call stack`)) : Promise.resolve(callers(name, depth)),
+    inclusive: () => Promise.reject(new CoreError('no-stacks', 'no call stacks were recorded')),
     stats: ({ epochs }) => Promise.resolve(stats(epochs)),
     renameEpoch: (epoch, name) => {
       core.done.push(`rename ${epoch} ${name}`);
@@ -310,6 +313,18 @@ function lineDetail(line: number): LineDetail {
       { ...place, share: 0.01, callers: [{ function: 'twice', file: '/src/copy.c', line: 40 }], instructions: [{ ...instruction, address: 0x9900, text: 'nop', head_samples: 0, cpi: 0, stalls: [] }] },
     ],
     omitted_places: 0,
+  };
+}
+
+/** A function with two callers, the first of which is called from `main`. */
+function callers(name: string, depth = 6): Callers {
+  const row = (caller: string, samples: number, line: number, rows: CallersRow[]): CallersRow => ({
+    function: caller, image: 'prog', inlined: false, samples, share: samples / 40, sites: [{ file: '/src/main.c', line, samples }], rows,
+  });
+  return {
+    schema: 1, epochs: ['e1'], event: 'cpu-clock', function: name, image: 'prog', samples: 40, own: 30, total: 80,
+    rows: [row('parse', 30, 7, depth > 1 ? [row('main', 30, 20, [])] : []), row('load', 10, 9, [])],
+    incomplete: [{ cause: 'cut', image: 'libc.so.6', samples: 2 }], notes: ['a note'],
   };
 }
 

@@ -50,11 +50,11 @@ test('the tools exist, are read-only, and explain their numbers', { skip }, asyn
   const { client } = await connect(given().database);
   assert.match(client.getInstructions() ?? '', /low confidence/);
   const { tools } = await client.listTools();
-  assert.deepEqual(tools.map(({ name }) => name), ['epochs', 'hot_procedures', 'lines', 'listing', 'summary', 'diff']);
+  assert.deepEqual(tools.map(({ name }) => name), ['epochs', 'hot_procedures', 'lines', 'listing', 'summary', 'callers', 'inclusive', 'diff']);
   for (const { name, annotations, outputSchema } of tools) {
     assert.equal(annotations?.readOnlyHint, true, name);
     assert.ok(outputSchema, name);
-    if (name !== 'epochs') assert.match(JSON.stringify(outputSchema), /processor cycles|cycles per execution|null: no estimate|does not tell count from cost/, name);
+    if (!['epochs', 'callers', 'inclusive'].includes(name)) assert.match(JSON.stringify(outputSchema), /processor cycles|cycles per execution|null: no estimate|does not tell count from cost/, name);
   }
 });
 
@@ -134,6 +134,8 @@ test('a failed request is an error of one line, and the server continues', { ski
   await assert.rejects(client.callTool({ name: 'no_such_tool' }));
   // Arguments that break the schema are told to the assistant, which can do better.
   assert.match(await failure(client, 'hot_procedures', { limit: 0 }), /limit/);
+  assert.match(await failure(client, 'callers', { function: 'chase' }), /no call stacks were recorded[^\n]*$/);
+  assert.match(await failure(client, 'inclusive', {}), /no call stacks were recorded[^\n]*$/);
   assert.match(await failure(client, 'lines', { path: 'chase.c' }), /path: must be absolute$/);
   assert.match((await call<ListingAnswer>(client, 'listing', { procedure: 'chase', offset: 999 })).text, /^The listing has \d+ instructions: none from 999 on\.$/);
   assert.ok((await call<HotAnswer>(client, 'hot_procedures')).answer.rows.length > 0);

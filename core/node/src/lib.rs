@@ -11,13 +11,13 @@ mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dwell_query::{Query, QueryError, text_to_path};
+use dwell_query::{Query, QueryError, SampleFilter, text_to_path};
 use napi::bindgen_prelude::{AsyncTask, Result};
 use napi_derive::napi;
 use serde::Serialize;
 
 use crate::{
-    requests::{DiffRequest, OpenOptions, StatsRequest, SummaryRequest, TopRequest},
+    requests::{CallersRequest, DiffRequest, OpenOptions, StatsRequest, SummaryRequest, TopRequest},
     task::{Ask, Failure},
     watch::{OnChange, Watch},
 };
@@ -127,6 +127,21 @@ impl Dwell {
     pub fn summary(&self, request: SummaryRequest, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
         let request = requests::summary(request);
         self.ask(cancel, move |query, cancel| query.summary(&request, cancel))
+    }
+
+    /// Returns who calls a function or what it calls, by the call stacks of its samples.
+    #[napi(ts_return_type = "Promise<Callers>")]
+    pub fn callers(&self, request: CallersRequest, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
+        let request = requests::callers(request);
+        self.ask(cancel, move |query, cancel| query.callers(&request, cancel))
+    }
+
+    /// Ranks functions by the samples in them and in what they call, by the call stacks of samples.
+    #[napi(ts_return_type = "Promise<Inclusive>")]
+    pub fn inclusive(&self, epochs: Vec<String>, limit: u32, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
+        self.ask(cancel, move |query, cancel| {
+            query.inclusive(&epochs, &SampleFilter::default(), Some(limit as usize), cancel)
+        })
     }
 
     /// Returns how much procedures vary over several epochs, and whether two groups of epochs differ.

@@ -5,7 +5,7 @@
 
 use std::path::PathBuf;
 
-use dwell_query::{Detail, Normalize, Options, TopBy};
+use dwell_query::{Detail, Direction, Normalize, Options, SampleFilter, TopBy};
 use napi::bindgen_prelude::{Error, Result};
 use napi_derive::napi;
 
@@ -71,6 +71,21 @@ pub struct SummaryRequest {
     pub image: Option<String>,
 }
 
+/// Request for who calls a function, or what it calls.
+#[napi(object)]
+pub struct CallersRequest {
+    /// Selectors of the epochs to merge.
+    pub epochs: Vec<String>,
+    /// The function: `NAME` or `IMAGE:NAME`.
+    pub function: String,
+    /// What the function calls, instead of who calls it.
+    pub callees: Option<bool>,
+    /// Number of levels; 6 by default.
+    pub depth: Option<u32>,
+    /// Least share of the function's samples, 0 to 1; rows with a smaller share are left out. 0.01 by default.
+    pub share_min: Option<f64>,
+}
+
 /// Request for statistics over several sets of samples.
 #[napi(object)]
 pub struct StatsRequest {
@@ -134,6 +149,19 @@ pub fn diff(request: DiffRequest) -> dwell_query::DiffRequest {
         normalize: normalize(request.normalize),
         all: request.all.unwrap_or(false),
         limit: request.limit.map(|n| n as usize),
+    }
+}
+
+/// Converts a request for callers or callees.
+pub fn callers(request: CallersRequest) -> dwell_query::CallersRequest {
+    let is_inwards = request.callees.unwrap_or(false);
+    dwell_query::CallersRequest {
+        epochs: request.epochs,
+        function: request.function,
+        direction: if is_inwards { Direction::Callees } else { Direction::Callers },
+        depth: request.depth.unwrap_or(6) as usize,
+        share_min: request.share_min.unwrap_or(0.01),
+        filter: SampleFilter::default(),
     }
 }
 

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use dwell_query::answer::{
-    Diff, DiffFactors, EpochList, FileChanges, FileCosts, LineDetail, Listing, Stats, Summary, Top,
+    Callers, Diff, DiffFactors, EpochList, FileChanges, FileCosts, Inclusive, LineDetail, Listing, Stats,
+    Summary, Top,
 };
 use ts_rs::{Config, TS, TypeVisitor};
 
@@ -31,11 +32,13 @@ fn main() {
     // JSON's numbers are doubles in JavaScript: exact up to 2^53.
     let config = Config::new().with_large_int("number");
     let mut all = Declarations { config, by_name: BTreeMap::new() };
+    all.visit::<Callers>();
     all.visit::<Diff>();
     all.visit::<DiffFactors>();
     all.visit::<EpochList>();
     all.visit::<FileChanges>();
     all.visit::<FileCosts>();
+    all.visit::<Inclusive>();
     all.visit::<LineDetail>();
     all.visit::<Listing>();
     all.visit::<Stats>();

@@ -4,7 +4,7 @@
 import { readFile } from 'node:fs/promises';
 import type * as z from 'zod/v4';
 import { camel } from '../camel';
-import type { Cancel, Core, Diff, CoreChange, EpochList, Listing } from '../core';
+import type { CallersRow, Cancel, Core, Diff, CoreChange, EpochList, Listing } from '../core';
 import { placelessRow } from '../hotProcedures';
 import { splitLines } from '../lineMap';
 import { summaryResult } from '../summary';
@@ -17,6 +17,8 @@ export type HotAnswer = z.input<typeof schemas.hotOut>;
 export type ListingAnswer = z.input<typeof schemas.listingOut>;
 export type LinesAnswer = z.input<typeof schemas.linesOut>;
 export type SummaryAnswer = z.input<typeof schemas.summaryOut>;
+export type CallersAnswer = z.input<typeof schemas.callersOut>;
+export type InclusiveAnswer = z.input<typeof schemas.inclusiveOut>;
 export type DiffAnswer = z.input<typeof schemas.diffOut>;
 type Losses = HotAnswer['losses'];
 
@@ -99,6 +101,24 @@ export async function lines(core: Core, asked: In<typeof schemas.linesIn>, cance
 
 export async function summary(core: Core, asked: In<typeof schemas.summaryIn>, cancel: Cancel): Promise<SummaryAnswer & { text: string }> {
   return summaryResult(await core.summary({ epochs: latest, ...asked }, cancel));
+}
+
+export async function callers(core: Core, asked: In<typeof schemas.callersIn>, cancel: Cancel): Promise<CallersAnswer> {
+  const { minShare: shareMin, epochs: selected = latest, ...question } = asked;
+  const { rows, ...answer } = await core.callers({ ...question, epochs: selected, shareMin }, cancel);
+  return { ...answer, rows: levels(rows, 0) };
+}
+
+/** The rows of a tree in one list. */
+function levels(rows: readonly CallersRow[], level: number): CallersAnswer['rows'] {
+  return rows.flatMap(({ rows: next, sites: [site], ...row }) => [
+    { ...row, level, file: site?.file ?? null, line: site?.line ?? null },
+    ...levels(next, level + 1),
+  ]);
+}
+
+export async function inclusive(core: Core, asked: In<typeof schemas.inclusiveIn>, cancel: Cancel): Promise<InclusiveAnswer> {
+  return camel(await core.inclusive(asked.epochs ?? latest, asked.limit, cancel));
 }
 
 export async function diff(core: Core, asked: In<typeof schemas.diffIn>, cancel: Cancel): Promise<DiffAnswer> {

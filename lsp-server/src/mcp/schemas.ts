@@ -110,6 +110,66 @@ export const summaryOut = SummaryResult.omit({ timeEvent: true, periodCycles: tr
   'subtotalDynamic + subtotalStatic + execution + netSamplingError = 1, parts of the tallied cycles',
 );
 
+const name = z.string().describe('demangled name');
+const binary = z.string().describe('file name of the executable or library');
+const stackShare = z.number().describe('part, 0 to 1');
+const incomplete = z
+  .array(z.object({ cause: z.string(), image: binary, samples: z.number() }))
+  .describe('stacks whose outer frames are not known: why, and the binary where they end');
+
+export const callersIn = z.object({
+  function: z.string().min(1).describe("'NAME' or 'BINARY:NAME'; NAME is the demangled name, with or without parameters"),
+  callees: z.boolean().default(false).describe('what it calls, instead of who calls it'),
+  depth: limit(100, 4).describe('levels of callers'),
+  minShare: z.number().min(0).max(1).default(0.01).describe("leave out rows with a lesser part of the function's samples"),
+  epochs,
+});
+export const callersOut = z.object({
+  epochs: z.array(z.string()),
+  function: name,
+  image: binary,
+  samples: z.number().describe('samples whose call stack contains the function'),
+  own: z.number().describe('samples in the function itself'),
+  total: z.number().describe('all samples that have a call stack'),
+  rows: z
+    .array(
+      z.object({
+        level: z.number().int().describe('0: calls the function (or is called by it); 1: calls that caller; …'),
+        function: name,
+        image: binary,
+        inlined: z.boolean().describe('the call was inlined'),
+        samples: z.number().describe('samples of the stacks through this row: each sample counts at one row of a level'),
+        share: stackShare.describe("part of the function's samples, 0 to 1"),
+        file: file.describe('source file of the most frequent call; null: unknown'),
+        line,
+      }),
+    )
+    .describe('a tree, each row before the rows of its next level'),
+  incomplete,
+  notes,
+});
+
+export const inclusiveIn = z.object({ limit: limit(500, 20).describe('rows at most'), epochs });
+export const inclusiveOut = z.object({
+  epochs: z.array(z.string()),
+  samples: z.number().describe('samples that have a call stack'),
+  allSamples: z.number().describe('all samples, with and without one'),
+  rows: z
+    .array(
+      z.object({
+        function: name,
+        image: binary,
+        samples: z.number().describe('samples in the function and in what it calls; a recursive function counts once'),
+        share: stackShare,
+        own: z.number().describe('samples in the function itself'),
+      }),
+    )
+    .describe('most samples first'),
+  others: z.number().describe('functions beyond the limit'),
+  incomplete,
+  notes,
+});
+
 export const diffIn = z.object({
   before: selectors.describe("epochs before the change: ids, names, 'latest~1'"),
   after: selectors.default(['latest']).describe('epochs after it'),

@@ -18,7 +18,7 @@ export interface McpOptions {
 }
 
 const instructions = `Dwell is a sampling profiler that explains stalls: it measures where the time went, works out what was waited for and, where there is evidence, how often each instruction ran.
-Begin with hot_procedures (or epochs, to see what was recorded), then lines for a source file, listing for a procedure's instructions, summary for where cycles go by cause, diff for what changed between two epochs.
+Begin with hot_procedures (or epochs, to see what was recorded), then lines for a source file, listing for a procedure's instructions, summary for where cycles go by cause, callers for who calls a function (or inclusive for whole call trees), diff for what changed between two epochs.
 Shares and seconds are measured. CPI is cycles per instruction; its best case is what it would be without waiting. Executions and CPI are numbers only where the scale is absolute; else use the bounds (cpiMin, cpiMax) and ratios (perEntry, executionsRelative), and do not guess the number. A stall's culprit is the instruction that was waited for. Causes that are tied cannot be told apart: name all of them. Causes come as ranges and may overlap: never add up their maxima. Estimates of low confidence are guesses; say so when you use them. Notes and losses tell what is missing.`;
 
 /** Serves one client on standard input and output until it closes them. */
@@ -73,6 +73,22 @@ export function mcpServer(options: McpOptions): McpServer {
       inputSchema: schemas.summaryIn, outputSchema: schemas.summaryOut, annotations,
     },
     (asked, context) => ask(context, async (core, cancel) => tell(schemas.summaryOut, await answers.summary(core, asked, cancel), texts.summaryText)),
+  );
+  server.registerTool(
+    'callers',
+    {
+      title: 'Callers', description: 'Who calls a function, or what it calls, by the call stacks of its samples: a tree with shares and the lines of the calls.',
+      inputSchema: schemas.callersIn, outputSchema: schemas.callersOut, annotations,
+    },
+    (asked, context) => ask(context, async (core, cancel) => tell(schemas.callersOut, await answers.callers(core, asked, cancel), texts.callersText)),
+  );
+  server.registerTool(
+    'inclusive',
+    {
+      title: 'Inclusive samples', description: 'Functions by the samples in them and in all that they call, by the call stacks of samples.',
+      inputSchema: schemas.inclusiveIn, outputSchema: schemas.inclusiveOut, annotations,
+    },
+    (asked, context) => ask(context, async (core, cancel) => tell(schemas.inclusiveOut, await answers.inclusive(core, asked, cancel), texts.inclusiveText)),
   );
   server.registerTool(
     'diff',

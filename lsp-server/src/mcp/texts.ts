@@ -7,7 +7,7 @@ import type { Listing } from '../core';
 import { listingText } from '../listingText';
 import { count, cpi, cyclesEach, cyclesRange, duration, entriesText, fileName, percent, quantity, shortCycles } from '../text';
 import { signedPercent, verdictWords } from '../verdict';
-import type { DiffAnswer, EpochsAnswer, HotAnswer, LinesAnswer, SummaryAnswer } from './answers';
+import type { CallersAnswer, DiffAnswer, EpochsAnswer, HotAnswer, InclusiveAnswer, LinesAnswer, SummaryAnswer } from './answers';
 
 export function epochsText({ epochs, warnings }: EpochsAnswer): string {
   if (epochs.length === 0) return ['No epochs: `dwell record COMMAND` makes one.', ...warnings].join('\n');
@@ -40,6 +40,34 @@ export function hotText({ epochs, total, losses, rows, omittedRows, notes }: Hot
     ...lossLines(losses),
     ...notes,
   ].join('\n');
+}
+
+export function callersText({ epochs, function: name, image, samples, own, total, rows, incomplete, notes }: CallersAnswer): string {
+  const tree = rows.map(({ level, function: caller, image: of, inlined, share, file, line }) => {
+    const place = file === null ? '' : ` at ${file}${line === null ? '' : `:${line}`}`;
+    return `${percent(share).padStart(6)} ${'  '.repeat(level)}${caller}${inlined ? ' (inlined)' : ''} [${of}]${place}`;
+  });
+  return [
+    `Epoch ${epochs.join(' + ')}: ${name} [${image}] is in ${count(samples)} of ${count(total)} samples with a call stack, ${count(own)} of them in itself`,
+    ...tree,
+    ...incompleteLines(incomplete),
+    ...notes,
+  ].join('\n');
+}
+
+export function inclusiveText({ epochs, samples, allSamples, rows, others, incomplete, notes }: InclusiveAnswer): string {
+  const table = rows.map(({ function: name, image, share, own }) => `${percent(share).padStart(6)}, in itself ${percent(own / Math.max(samples, 1))}  ${name} [${image}]`);
+  return [
+    `Epoch ${epochs.join(' + ')}: ${count(samples)} of ${count(allSamples)} samples have a call stack`,
+    ...table,
+    ...(others > 0 ? [`${others} more rows`] : []),
+    ...incompleteLines(incomplete),
+    ...notes,
+  ].join('\n');
+}
+
+function incompleteLines(incomplete: CallersAnswer['incomplete']): string[] {
+  return incomplete.map(({ cause, image, samples }) => `${count(samples)} stacks are incomplete: they end in ${image} (${cause})`);
 }
 
 /** The page of the listing that begins at instruction `offset`, with the blocks, sources and bubbles around it. */

@@ -10,7 +10,7 @@
 
 use std::{
     cell::RefCell,
-    collections::{BTreeMap, VecDeque},
+    collections::VecDeque,
     mem,
     os::fd::BorrowedFd,
     rc::Rc,
@@ -316,11 +316,14 @@ impl Source for BpfSource {
     }
 
     fn tally(&self) -> SourceTally {
-        let (mut by_cpu, mut table) = (BTreeMap::new(), TableRecord::default());
+        // Samples with call stacks come through rings.
+        let (mut by_cpu, mut table) = (self.side_band.by_cpu(), TableRecord::default());
         let (mut idle, mut registers_lost, mut entered_lost) = (0, 0, 0);
         for (cpu, tally) in self.tables.borrow().iter().flat_map(|t| t.tallies().collect::<Vec<_>>()) {
             let sampled = (0..).zip(tally.samples).filter(|(_, samples)| *samples > 0);
-            by_cpu.extend(sampled.map(|(event, samples)| ((EventIndex(event), cpu), samples)));
+            sampled.for_each(|(event, samples)| {
+                *by_cpu.entry((EventIndex(event), cpu)).or_default() += samples;
+            });
             table.samples += tally.samples.iter().sum::<u64>();
             table.found += tally.found;
             idle += tally.idle;

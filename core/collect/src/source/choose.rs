@@ -139,8 +139,9 @@ fn configs(
             config.precise = PerfEvent::precise_at_best(config.counter, config.period);
         }
     }
-    // The kernel module opens its own events, which have no stacks.
-    if let Some(first) = configs.first_mut().filter(|_| backend != Backend::Kmod) {
+    // The kernel module opens its own events, which have no stacks. They are unwound on x86-64 only.
+    let has_stacks = backend != Backend::Kmod && cfg!(target_arch = "x86_64");
+    if let Some(first) = configs.first_mut().filter(|_| has_stacks) {
         *first = first.clone().with_stacks(request.stacks_hz);
     }
     Ok(configs)

@@ -2,7 +2,7 @@
 //!
 //! Enters: sampled events to open beside it, whose samples do not go into rings. Leaves: timed records. Never here: samples.
 
-use std::{os::fd::BorrowedFd, time::Duration};
+use std::{collections::BTreeMap, os::fd::BorrowedFd, time::Duration};
 
 use dwell_profile::{CpuId, EventIndex};
 
@@ -70,6 +70,11 @@ impl SideBand {
     /// Adds samples of an event on a CPU that the kernel counted. Periods are redrawn after a number of samples.
     pub fn sampled(&mut self, cpu: CpuId, event: EventIndex, samples: u64) {
         self.0.sampled_elsewhere(cpu, event, samples);
+    }
+
+    /// Returns the samples that came through rings, by event and CPU: those with call stacks.
+    pub fn by_cpu(&self) -> BTreeMap<(EventIndex, CpuId), u64> {
+        self.0.tally().by_cpu
     }
 
     /// Returns how long each planned event has counted.

@@ -297,9 +297,9 @@ mod tests {
         assert_eq!(continued, (vec![0x110, 0x20f, 0x30f, 0x3fe], true));
         assert_eq!(go_on(&[0x110, 0x210, 0x3ff, 0x310], &[0x110, 0x20f]), (vec![0x110, 0x20f], false));
         assert_eq!(go_on(&[0x110, 0x210, 0x910], &[0x110, 0x20f]), (vec![0x110, 0x20f], false));
-        assert_eq!(go_on(&[0x110, 0x310], &[0x110, 0x20f]).1, false, "the chain does not contain the frame");
+        assert!(!go_on(&[0x110, 0x310], &[0x110, 0x20f]).1, "the chain does not contain the frame");
         assert_eq!(go_on(&[0x110, 0x210], &[0x110, 0x20f, 0x30f]), (vec![0x110, 0x20f, 0x30f], true));
-        assert_eq!(go_on(&[0x210; 127], &[0x110, 0x20f]).1, false, "the kernel may have followed no more");
+        assert!(!go_on(&[0x210; 127], &[0x110, 0x20f]).1, "the kernel may have followed no more");
     }
 
     #[test]

@@ -105,6 +105,7 @@ impl Stacks {
 
 /// Functions by the samples in them and in what they call.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct Inclusive {
     /// Version of this object's form.
     pub schema: u32,
@@ -128,6 +129,7 @@ pub struct Inclusive {
 
 /// A function, with the samples in it and in what it calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct InclusiveRow {
     /// Demangled name.
     pub function: String,
@@ -143,6 +145,7 @@ pub struct InclusiveRow {
 
 /// Samples whose stack is incomplete for one cause.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct IncompleteStacks {
     /// Why the next frame is not known, as `FORMAT.md` of the database spells it.
     pub cause: String,
@@ -154,6 +157,7 @@ pub struct IncompleteStacks {
 
 /// The callers of a function, or what it calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct Callers {
     /// Version of this object's form.
     pub schema: u32,
@@ -181,6 +185,7 @@ pub struct Callers {
 
 /// A caller or callee.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct CallersRow {
     /// Demangled name.
     pub function: String,
@@ -200,6 +205,7 @@ pub struct CallersRow {
 
 /// A line that calls.
 #[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct CallSite {
     /// Source file.
     pub file: String,

@@ -11,6 +11,7 @@ const REFUSED: &str = "call stacks are not recorded";
 /// Returns the note of an epoch whose stacks could not be sampled.
 pub(super) fn refused(backend: Backend) -> String {
     match backend {
+        _ if cfg!(not(target_arch = "x86_64")) => format!("{REFUSED}: they are unwound on x86-64 only"),
         Backend::Kmod => format!("{REFUSED}: the kernel module takes none; use --backend bpf or perf"),
         Backend::Bpf | Backend::Perf => format!(
             "{REFUSED}: the kernel refuses to copy stacks here, or too little memory may be locked for them (ulimit -l, \

@@ -113,7 +113,7 @@ impl PerfSource {
         let with_stacks = (0..).zip(configs).find(|(_, config)| config.stacks > 0.0);
         let Some((index, config)) = with_stacks.map(|(at, config)| (EventIndex(at), config)) else { return };
         let part = config.clone().part(config.stacks);
-        for sizes in stack_sizes(&part) {
+        for sizes in stack_sizes(&part, cpus.len()) {
             self.stacks = Some(sizes);
             let attributes = Attributes {
                 registers: true,
@@ -364,17 +364,20 @@ pub(super) fn ring_bytes(configs: &[EventConfig], branch_stacks: Option<&EventCo
 }
 
 /// Returns the sizes to try for samples with stacks, the best first. Most stacks are shorter than the smallest size, which perf
-/// uses; each costs only as many bytes as it has. A ring holds an eighth of a second, since a reader that is woken when it is
-/// half full gets a processor soon.
-fn stack_sizes(config: &EventConfig) -> impl Iterator<Item = StackSizes> {
-    const RING_SECONDS: f64 = 0.125;
+/// uses; each costs only as many bytes as it has. A ring holds a quarter of a second, since a reader that is woken when it is
+/// half full gets a processor soon, but less on machines with many CPUs, where rings add up.
+fn stack_sizes(config: &EventConfig, cpus: usize) -> impl Iterator<Item = StackSizes> {
+    const RING_SECONDS: f64 = 0.25;
+    /// Bytes of all rings together.
+    const RINGS_BYTES_MAX: usize = 64 << 20;
     /// The kernel takes less than 64 KiB, in words, and less still if the record would not fit its 16-bit size.
     const STACK_BYTES_MAX: u32 = (64 << 10) - 8;
     let sizes = [(STACK_BYTES_MAX, 2 << 20), (16 << 10, 512 << 10), (8 << 10, 128 << 10)];
     let rate_hz = config.rate_hz;
     sizes.into_iter().map(move |(stack, ring_min)| {
         let wanted = (rate_hz * f64::from(stack) * RING_SECONDS) as usize;
-        StackSizes { stack, ring: wanted.next_power_of_two().clamp(ring_min, RING_BYTES_MAX) }
+        let most = (RINGS_BYTES_MAX / cpus.max(1) + 1).next_power_of_two() / 2;
+        StackSizes { stack, ring: wanted.next_power_of_two().min(most).clamp(ring_min, RING_BYTES_MAX) }
     })
 }
 
