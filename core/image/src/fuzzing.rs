@@ -1,6 +1,6 @@
 //! Calls every function of this crate on one file, for fuzzing and for the replay of damaged fixtures.
 
-use crate::{DebugState, Image, ImageAddress};
+use crate::{DebugState, Image, ImageAddress, ImageOffset, UnwindRules};
 
 /// Largest number of procedures, of addresses in each, and of bytes of each that are examined.
 const PROCEDURES_MAX: usize = 48;
@@ -10,7 +10,15 @@ const PROCEDURE_BYTES_MAX: u64 = 2048;
 /// Reads `bytes` as an image, calls all functions and checks that their answers are consistent. Entry point for fuzzers:
 /// whatever the bytes are, it returns within bounded time, and a panic is a bug.
 pub fn fuzz_elf(bytes: &[u8]) {
+    let rules = UnwindRules::parse(bytes.to_vec());
     let Ok(mut image) = Image::parse(bytes) else { return };
+    if let Ok(rules) = rules {
+        for procedure in image.procedures().iter().take(PROCEDURES_MAX) {
+            let offset = image.offset_of(procedure.address).unwrap_or(ImageOffset(procedure.address.0));
+            (0..16).for_each(|at| _ = rules.at(ImageOffset(offset.0.wrapping_add(at))));
+        }
+        [0, 0x1000, u64::MAX].into_iter().for_each(|offset| _ = rules.at(ImageOffset(offset)));
+    }
     fuzz_image(&image);
     if image.attach_itself() {
         fuzz_image(&image);

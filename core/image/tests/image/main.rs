@@ -13,3 +13,4 @@ mod procedure_table;
 mod procedures;
 mod regressions;
 mod system;
+mod unwind;
