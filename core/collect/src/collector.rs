@@ -96,7 +96,7 @@ pub struct Collector<H> {
     pub counts: SampleCounts,
     /// Sums of branch stacks.
     pub stacks: BranchStacks,
-    /// Call stacks.
+    /// Call stacks of samples, unwound and added up.
     pub call_stacks: CallStacks,
     /// Samples that are dropped because counting disturbed them.
     pub disturbances: Disturbances,

@@ -15,6 +15,6 @@ pub struct Batch {
     pub evidence: Vec<ExecutionEvidence>,
     /// Execution counts.
     pub executions: Vec<ExecutionCount>,
-    /// Call stacks.
+    /// Call stacks of the samples that have one.
     pub stacks: StoredCallTree,
 }

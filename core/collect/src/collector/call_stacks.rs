@@ -91,11 +91,15 @@ impl CallStacks {
         if sample.mode != Mode::User {
             // The kernel's chain begins with the sampled instruction.
             for address in stack.kernel.iter().skip(1).rev() {
-                let caller = attribution.kernel_place(address.wrapping_sub(1), context.interval);
-                frames.extend(caller.ok());
+                let address = address.wrapping_sub(1);
+                let caller = attribution.kernel_place(address, context.interval);
+                // Code that nothing names, such as BPF's, stays a frame.
+                frames.push(caller.unwrap_or_else(|_| Spot::Image(attribution.unknown_image(), address)));
             }
         }
         frames.push(place);
+        // Names are looked up, and stacks added up, by the execution that samples count for.
+        let execution = attribution.apps.counted_as(execution);
         for frame in frames.iter() {
             if let Spot::Code(code, address) = *frame {
                 let waiting = Waiting { address, execution, dimensions: ValuesIndex::NONE, event: None };
@@ -106,7 +110,6 @@ impl CallStacks {
         if !end.is_complete() {
             *self.record.incomplete.entry(end.name().to_owned()).or_default() += 1;
         }
-        let execution = attribution.apps.counted_as(execution);
         self.tree.add(Root { event, execution, end }, self.frames.iter().copied(), 1);
     }
 

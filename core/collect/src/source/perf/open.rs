@@ -170,7 +170,7 @@ impl PerfSource {
         let first = self.samplers.len();
         let openings = std::mem::take(&mut self.openings);
         let opened = openings.iter().try_for_each(|opening| {
-            let is_needed = opening.role != Role::BranchStacks;
+            let is_needed = !matches!(opening.role, Role::BranchStacks | Role::CallStacks(_));
             self.open_one(opening, None, cpu).or_else(|error| if is_needed { Err(error) } else { Ok(()) })
         });
         self.openings = openings; // Also after a failure: there will be another attempt, or another CPU.
