@@ -41,7 +41,7 @@ const END_WITHIN: Duration = Duration::from_secs(5);
 /// Number that shells add to the number of the signal that ended a program.
 const SIGNALS: i32 = 128;
 
-/// What a query runs with.
+/// The engine, options and output that every query of one run shares.
 struct Setup {
     engine: Engine,
     options: Options,
@@ -49,7 +49,7 @@ struct Setup {
     format: Format,
 }
 
-/// Runs the verb.
+/// Runs `dwell sql`: one query, a file of queries, or the prompt.
 pub fn run(options: Options, args: &SqlArgs, json: bool) -> anyhow::Result<ExitCode> {
     let format = match args.format {
         _ if json => Format::Json,

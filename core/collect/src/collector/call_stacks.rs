@@ -38,7 +38,7 @@ struct Root {
     end: StackEnd,
 }
 
-/// Call stacks since they were last taken.
+/// Holds the call stacks that were counted since they were last taken.
 #[derive(Default)]
 pub struct CallStacks {
     tree: CallTree<Root, Spot>,

@@ -1,4 +1,4 @@
-//! Call stacks of merged epochs.
+//! Reads the call stacks of several epochs and adds up equal ones.
 //!
 //! Input: a database, epochs. Output: one tree of frames by place. Cost: one pass over the frames.
 

@@ -13,10 +13,10 @@ use crate::{
     duckdb::{ColumnType, Rows, Value},
 };
 
-/// What rows are written as.
+/// The form in which the rows of an answer are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// Aligned columns.
+    /// Columns are aligned for reading at a terminal.
     Table,
     /// RFC 4180 with a line of names.
     Csv,
@@ -24,7 +24,7 @@ pub enum Format {
     Jsonl,
     /// One JSON object for the whole result.
     Json,
-    /// A Parquet file.
+    /// The rows become one Parquet file.
     Parquet,
 }
 
