@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use support::{Ended, Scratch, can_sample, workload};
 
-/// A database with two recordings, `before` and `after`, which all tests read.
+/// A database with three recordings, which all tests read: `before` and `again` of one program, `after` of another.
 fn recorded(test: &str) -> Option<&'static Scratch> {
     static RECORDED: OnceLock<Option<Scratch>> = OnceLock::new();
     let recorded = RECORDED.get_or_init(|| {
@@ -23,7 +23,7 @@ fn recorded(test: &str) -> Option<&'static Scratch> {
             return None;
         }
         let scratch = Scratch::new();
-        for (name, program) in [("before", "mispredict"), ("after", "divide")] {
+        for (name, program) in [("before", "mispredict"), ("after", "divide"), ("again", "mispredict")] {
             let program = workload(program);
             let command = ["record", "-e", "cpu-clock", "-F", "2000", "--name", name, "--"];
             let ended = scratch.dwell(&[&command[..], &[program.to_str().unwrap(), "200"]].concat());
