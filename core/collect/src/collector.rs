@@ -33,6 +33,7 @@ mod spot;
 mod symbol_limits;
 mod symbols;
 mod unknown;
+mod waits;
 mod withheld;
 
 use aggregated::AggregatedEntries;
@@ -60,6 +61,8 @@ pub(crate) use rows::Texts;
 pub(crate) use rows::tests::rows;
 use rustc_hash::FxHashMap;
 use spot::Spot;
+pub use waits::Waits;
+use waits::{CountedWait, WaitPlace};
 use withheld::WithheldPrograms;
 
 use crate::{
@@ -88,6 +91,8 @@ pub struct Collector<H> {
     odometers: OdometerCounts,
     /// Data that samples refer to, if requested.
     data: Option<DataReferences>,
+    /// Time that threads are off the CPU, if requested.
+    waits: Option<Waits>,
     /// Loop counters in registers, if requested.
     loops: Option<LoopCounters>,
     /// Whether records were lost since [`Collector::take_gaps`].
@@ -118,6 +123,7 @@ impl<H: Host> Collector<H> {
             bursts: Bursts::default(),
             odometers: OdometerCounts::default(),
             data: None,
+            waits: None,
             loops: None,
             gaps: false,
             counts: SampleCounts::new(events),
@@ -150,6 +156,16 @@ impl<H: Host> Collector<H> {
         self.call_stacks.set_rate(hz);
     }
 
+    /// Starts to count the time that threads are off the CPU.
+    pub fn keep_waits(&mut self, waits: Waits) {
+        self.waits = Some(waits);
+    }
+
+    /// Returns the time that threads are off the CPU, if it is counted.
+    pub fn waits(&mut self) -> Option<&mut Waits> {
+        self.waits.as_mut()
+    }
+
     /// Starts to pair samples in loops.
     pub fn keep_loops(&mut self) {
         self.loops = Some(LoopCounters::default());
@@ -180,6 +196,17 @@ impl<H: Host> Collector<H> {
             OwnedRecord::Sample(event, sample) => self.count_sample(time_ns, event, sample, None),
             OwnedRecord::SampleWithStack(event, sample, stack) => {
                 self.count_sample(time_ns, event, sample, Some(&stack));
+            }
+            OwnedRecord::BeginWait(sample, stack) => {
+                if let Some(waits) = &mut self.waits {
+                    waits.begin(time_ns, sample, stack);
+                }
+            }
+            OwnedRecord::Switch { pid, tid, to } => {
+                if let Some(mut waits) = self.waits.take() {
+                    waits.switch(time_ns, (pid, tid), to, |counted| self.count_wait(time_ns, counted));
+                    self.waits = Some(waits);
+                }
             }
             OwnedRecord::Registers(event, mut sample) => {
                 if self.put_back(&mut sample) {
@@ -222,6 +249,22 @@ impl<H: Host> Collector<H> {
         } else {
             self.sample(event, &sample, stack, Interval { since_ns: time_ns, until_ns: time_ns });
         }
+        self.waits.iter_mut().for_each(|waits| waits.saw_running(sample.tid));
+    }
+
+    /// Unwinds the stacks of threads that still wait, so that their copies can be dropped.
+    pub fn unwind_waits(&mut self) {
+        let Some(waits) = &mut self.waits else { return };
+        for wait in waits.raw() {
+            wait.unwind(&mut self.attribution, &mut self.call_stacks);
+        }
+    }
+
+    /// Counts the time until now of threads that still wait.
+    pub fn settle_waits(&mut self, now_ns: u64) {
+        let Some(mut waits) = self.waits.take() else { return };
+        waits.settle(now_ns, |counted| self.count_wait(now_ns, counted));
+        self.waits = Some(waits);
     }
 
     /// Puts a sample in code that was added to a program back to the instruction that the code stands for. Returns `false` if it
@@ -264,9 +307,13 @@ impl<H: Host> Collector<H> {
             }
             SideBandRecord::Executable { pid, id } => self.entries.executes(attribution, pid, id),
             SideBandRecord::BeginThread { tid, parent_pid, parent_tid } => {
+                self.waits.iter_mut().for_each(|waits| waits.note_thread(tid, false));
                 attribution.dimensions.begin_thread(&mut attribution.host, tid, parent_pid, parent_tid);
             }
-            SideBandRecord::EndThread { tid } => attribution.dimensions.end_thread(tid),
+            SideBandRecord::EndThread { tid } => {
+                self.waits.iter_mut().for_each(|waits| waits.note_thread(tid, true));
+                attribution.dimensions.end_thread(tid);
+            }
             SideBandRecord::Comm { pid, tid, comm } => {
                 attribution.dimensions.name_thread(tid, &comm);
                 if tid.is_first_of(pid) && attribution.processes.get(pid).is_some_and(|p| p.kernel_thread) {
@@ -290,6 +337,9 @@ impl<H: Host> Collector<H> {
             }
             SideBandRecord::Lost { event, records, cause } => {
                 self.gaps |= cause == LossCause::RingFull;
+                if let Some(waits) = self.waits.as_mut().filter(|waits| event.is_none_or(|e| e == waits.event())) {
+                    waits.forget_all();
+                }
                 self.counts.lose(event, records, cause);
             }
             SideBandRecord::Throttle { event } => {
@@ -325,6 +375,26 @@ impl<H: Host> Collector<H> {
             self.charge_user(pid, registers.entered_from(), &context);
         }
         self.observe_loops(event, sample, place.ok().filter(|_| is_user), &context);
+    }
+
+    /// Counts a part of a wait at the user instruction that entered the kernel. Waits of the kernel's own threads are not counted:
+    /// most of them always wait.
+    fn count_wait(&mut self, time_ns: u64, counted: CountedWait<'_>) {
+        let CountedWait { event, tid, wait, periods } = counted;
+        let interval = Interval { since_ns: time_ns, until_ns: time_ns };
+        let context = self.attribution.context((wait.pid, tid, None), interval);
+        if self.attribution.processes.get(wait.pid).is_some_and(|process| process.kernel_thread) {
+            return;
+        }
+        wait.unwind(&mut self.attribution, &mut self.call_stacks);
+        let (pc, place) = match &wait.place {
+            WaitPlace::Unwound(pc, _) => (*pc, self.attribution.user_place(wait.pid, *pc, context.execution)),
+            _ => (0, Err(unknown::Cause::NoPlace)),
+        };
+        self.attribution.count(&mut self.counts, &context, event.into(), (place, pc), periods);
+        if let (WaitPlace::Unwound(_, stack), true) = (&wait.place, self.call_stacks.is_on()) {
+            self.call_stacks.add_unwound(&mut self.attribution, event, (wait.pid, stack), &context, periods);
+        }
     }
 
     /// Uses the registers of a sample that is counted elsewhere.

@@ -234,6 +234,7 @@ pub fn proc_texts(bytes: &[u8]) {
     });
     let text = String::from_utf8_lossy(bytes);
     procfs::parse_stat(&text);
+    procfs::parse_waiting_pc(&text);
     procfs::parse_inner_pid(&text);
     procfs::parse_cpuinfo(&text, "x86_64", 1);
     let mut modules = Modules::default();

@@ -21,6 +21,9 @@ impl Event {
     pub const CYCLES: Event = Event(Cow::Borrowed("cycles"));
     /// Time on a CPU in nanoseconds, from a timer. It is available on machines without a PMU.
     pub const CPU_CLOCK: Event = Event(Cow::Borrowed("cpu-clock"));
+    /// Time in nanoseconds that threads were not on a CPU: they waited, or were ready while other threads ran. A wait is
+    /// counted at the user instruction that entered the kernel, once for each period that it lasts.
+    pub const OFF_CPU: Event = Event(Cow::Borrowed("off-cpu"));
     /// Retired instructions, from a hardware counter.
     pub const INSTRUCTIONS: Event = Event(Cow::Borrowed("instructions"));
     /// A conditional branch that was about to be taken at the time of the sample (DCPI §7, "interpretation").
@@ -127,7 +130,7 @@ pub enum Unit {
     /// Processor cycles.
     #[serde(rename = "cycles")]
     Cycles,
-    /// Nanoseconds on a CPU.
+    /// Nanoseconds: on a CPU, or for [`Event::OFF_CPU`] off it.
     #[serde(rename = "ns")]
     Nanoseconds,
     /// Occurrences of the event.

@@ -38,6 +38,24 @@ struct Root {
     end: StackEnd,
 }
 
+/// A stack as addresses. They are looked up when it is counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct UnwoundStack {
+    /// The frames in user mode, innermost first.
+    user: Box<[u64]>,
+    /// The kernel's calls: the innermost instruction, then return addresses outwards.
+    kernel: Box<[u64]>,
+    /// How the frames in user mode end.
+    end: StackEnd,
+}
+
+impl UnwoundStack {
+    /// Returns the stack of a thread of which only the instruction is known.
+    pub(super) fn of_place(pc: u64) -> Self {
+        UnwoundStack { user: [pc].into(), kernel: [].into(), end: StackEnd::NoRegisters }
+    }
+}
+
 /// Holds the call stacks that were counted since they were last taken.
 #[derive(Default)]
 pub struct CallStacks {
@@ -58,6 +76,11 @@ impl CallStacks {
         self.record.hz = hz;
     }
 
+    /// Returns whether stacks are recorded.
+    pub(super) fn is_on(&self) -> bool {
+        self.record.hz > 0
+    }
+
     /// Adds the stack of a sample, whose innermost frame is `place`.
     pub(super) fn add<H: Host>(
         &mut self,
@@ -67,50 +90,94 @@ impl CallStacks {
         stack: &RawCallStack,
         context: &SampleContext,
     ) {
-        let CallStacks { addresses, spots, frames, rules, .. } = self;
-        addresses.clear();
+        let end = self.unwind(attribution, sample, stack, context.execution);
+        let CallStacks { addresses, spots, frames, .. } = self;
         frames.clear();
-        let execution = context.execution;
-        let mut end = StackEnd::Root;
-        if let Some(registers) = &sample.registers {
-            let mut code = ProcessCode { attribution, rules, spots, pid: sample.pid, execution };
-            code.spots.clear();
-            end = code.walk(sample, registers, stack, addresses);
-            // Each frame was looked up in this order, and some addresses that turned out to be none.
-            let mut looked_up = spots.iter();
-            let spot =
-                |address: &u64| looked_up.find(|(known, _)| known == address).and_then(|(_, spot)| *spot);
-            frames.extend(addresses.iter().filter_map(spot));
-            frames.reverse();
-            if sample.mode == Mode::User && addresses.len() == frames.len() {
+        // Each frame was looked up in this order, and some addresses that turned out to be none.
+        let mut looked_up = spots.iter();
+        let spot = |address: &u64| looked_up.find(|(known, _)| known == address).and_then(|(_, spot)| *spot);
+        frames.extend(addresses.iter().filter_map(spot));
+        frames.reverse();
+        if sample.mode == Mode::User {
+            if addresses.len() == frames.len() {
                 frames.pop(); // The innermost frame is the sample's own place.
             }
-        } else if sample.mode == Mode::User {
-            end = StackEnd::NoRegisters;
-        }
-        if sample.mode != Mode::User {
+        } else {
             // The kernel's chain begins with the sampled instruction.
-            for address in stack.kernel.iter().skip(1).rev() {
-                let address = address.wrapping_sub(1);
-                let caller = attribution.kernel_place(address, context.interval);
-                // Code that nothing names, such as BPF's, stays a frame.
-                frames.push(caller.unwrap_or_else(|_| Spot::Image(attribution.unknown_image(), address)));
-            }
+            push_kernel_frames(attribution, frames, stack.kernel.iter().skip(1), context);
         }
-        frames.push(place);
+        self.frames.push(place);
+        self.add_frames(attribution, Root { event, execution: context.execution, end }, 1);
+    }
+
+    /// Adds samples of a stack that was unwound before, by the mappings of the process now.
+    pub(super) fn add_unwound<H: Host>(
+        &mut self,
+        attribution: &mut Attribution<H>,
+        event: EventIndex,
+        (pid, stack): (Pid, &UnwoundStack),
+        context: &SampleContext,
+        samples: u64,
+    ) {
+        let execution = context.execution;
+        self.frames.clear();
+        let spot = |address: &u64| attribution.mapped_place(pid, *address, execution);
+        self.frames.extend(stack.user.iter().rev().filter_map(spot));
+        push_kernel_frames(attribution, &mut self.frames, stack.kernel.iter(), context);
+        if !self.frames.is_empty() {
+            self.add_frames(attribution, Root { event, execution, end: stack.end }, samples);
+        }
+    }
+
+    /// Unwinds the stack of a thread that left its CPU in the kernel.
+    pub(super) fn unwound<H: Host>(
+        &mut self,
+        attribution: &mut Attribution<H>,
+        sample: &Sample,
+        stack: &RawCallStack,
+        execution: ExecutionId,
+    ) -> UnwoundStack {
+        let end = self.unwind(attribution, sample, stack, execution);
+        UnwoundStack { user: self.addresses.as_slice().into(), kernel: stack.kernel.clone(), end }
+    }
+
+    /// Finds the addresses of a sample's frames in user mode. Returns how they end.
+    fn unwind<H: Host>(
+        &mut self,
+        attribution: &mut Attribution<H>,
+        sample: &Sample,
+        stack: &RawCallStack,
+        execution: ExecutionId,
+    ) -> StackEnd {
+        let CallStacks { addresses, spots, rules, .. } = self;
+        addresses.clear();
+        spots.clear();
+        match &sample.registers {
+            Some(registers) => {
+                let mut code = ProcessCode { attribution, rules, spots, pid: sample.pid, execution };
+                code.walk(sample, registers, stack, addresses)
+            }
+            None if sample.mode == Mode::User => StackEnd::NoRegisters,
+            None => StackEnd::Root,
+        }
+    }
+
+    /// Adds samples of the stack in `self.frames`.
+    fn add_frames<H: Host>(&mut self, attribution: &mut Attribution<H>, root: Root, samples: u64) {
+        let Root { execution, end, .. } = root;
         // Names are looked up, and stacks added up, by the execution that samples count for.
         let execution = attribution.apps.counted_as(execution);
-        for frame in frames.iter() {
+        for frame in &self.frames {
             if let Spot::Code(code, address) = *frame {
                 let waiting = Waiting { address, execution, dimensions: ValuesIndex::NONE, event: None };
                 attribution.wait_for_name(code, waiting, 0);
             }
         }
-        self.record.samples += 1;
+        self.record.samples += samples;
         if !end.is_complete() {
-            *self.record.incomplete.entry(end.name().to_owned()).or_default() += 1;
+            *self.record.incomplete.entry(end.name().to_owned()).or_default() += samples;
         }
-        self.tree.add(Root { event, execution, end }, self.frames.iter().copied(), 1);
+        self.tree.add(Root { execution, ..root }, self.frames.iter().copied(), samples);
     }
 
     /// Returns the number of frames in memory.
@@ -174,6 +241,21 @@ impl CallStacks {
     /// Forgets rules, because images were renumbered.
     pub(super) fn clear_rules(&mut self) {
         self.rules.clear();
+    }
+}
+
+/// Appends the frames of a call chain in the kernel, which is given from the innermost return address outwards.
+fn push_kernel_frames<'a, H: Host>(
+    attribution: &mut Attribution<H>,
+    frames: &mut Vec<Spot>,
+    returns: impl DoubleEndedIterator<Item = &'a u64>,
+    context: &SampleContext,
+) {
+    for address in returns.rev() {
+        let address = address.wrapping_sub(1);
+        let caller = attribution.kernel_place(address, context.interval);
+        // Code that nothing names, such as BPF's, stays a frame.
+        frames.push(caller.unwrap_or_else(|_| Spot::Image(attribution.unknown_image(), address)));
     }
 }
 

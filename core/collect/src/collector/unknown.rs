@@ -12,6 +12,7 @@ pub(super) enum Cause {
     NoFile,
     Kernel,
     NoMode,
+    NoPlace,
 }
 
 /// Samples under `unknown` by cause. All fields except `app` add up to the `unknown` samples in the totals of the events.
@@ -32,6 +33,9 @@ pub struct UnknownCauses {
     pub kernel: u64,
     /// Samples for which the event did not report the processor's mode.
     pub no_mode: u64,
+    /// Periods of waits whose place the kernel did not show: the user may not look into the kernel, or the thread waited when
+    /// recording began.
+    pub no_place: u64,
     /// Samples with a known image but an unknown application. They are not under `unknown`.
     pub app: u64,
 }
@@ -46,6 +50,7 @@ impl UnknownCauses {
             Cause::NoFile => &mut self.no_file,
             Cause::Kernel => &mut self.kernel,
             Cause::NoMode => &mut self.no_mode,
+            Cause::NoPlace => &mut self.no_place,
         } += count;
     }
 }
@@ -54,8 +59,8 @@ impl UnknownCauses {
 impl UnknownCauses {
     /// Returns all samples under `unknown`.
     pub(super) fn total(&self) -> u64 {
-        let UnknownCauses { no_task, no_process, no_mapping, ambiguous, no_file, kernel, no_mode, app: _ } =
+        let UnknownCauses { no_task, no_process, no_mapping, ambiguous, no_file, kernel, no_mode, no_place, app: _ } =
             self;
-        no_task + no_process + no_mapping + ambiguous + no_file + kernel + no_mode
+        no_task + no_process + no_mapping + ambiguous + no_file + kernel + no_mode + no_place
     }
 }

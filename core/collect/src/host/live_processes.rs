@@ -24,6 +24,18 @@ pub fn threads_of(pid: Pid) -> Vec<Tid> {
     numbers_in(Path::new(&format!("/proc/{pid}/task")))
 }
 
+/// Returns the threads of a process that wait now, each with the user instruction at which it waits, where the kernel shows that.
+pub fn waiting_threads_of(pid: Pid) -> Vec<(Tid, Option<u64>)> {
+    let waiting = |tid: Tid| {
+        let folder = format!("/proc/{pid}/task/{tid}");
+        let stat = fs::read(format!("{folder}/stat")).ok()?;
+        let runs = procfs::parse_stat(&String::from_utf8_lossy(&stat)).is_none_or(|s| s.runs || s.ended);
+        let pc = || procfs::parse_waiting_pc(&fs::read_to_string(format!("{folder}/syscall")).ok()?);
+        (!runs).then(|| (tid, pc()))
+    };
+    threads_of(pid).into_iter().filter_map(waiting).collect()
+}
+
 /// Returns the process and all its descendants.
 pub fn tree_of(pid: Pid) -> Vec<Pid> {
     let parents: Vec<(Pid, Pid)> = all_pids().into_iter().filter_map(|p| Some((p, parent_of(p)?))).collect();

@@ -113,6 +113,8 @@ pub struct Stat<'a> {
     pub kernel_thread: bool,
     /// Whether it has ended and only its exit status is left.
     pub ended: bool,
+    /// Whether it runs or could run, if it had a CPU.
+    pub runs: bool,
     /// Start of the process in clock ticks since boot.
     pub began_ticks: Option<u64>,
 }
@@ -123,11 +125,29 @@ pub fn parse_stat(stat: &str) -> Option<Stat<'_>> {
     let (head, tail) = stat.rsplit_once(')')?;
     let comm = head.split_once('(')?.1;
     let mut words = tail.split_whitespace();
-    let ended = matches!(words.next()?, "Z" | "X");
+    let state = words.next()?;
     let parent_pid = words.next()?.parse().ok()?;
     let flags: u64 = words.nth(4)?.parse().ok()?;
     let began_ticks = words.nth(12).and_then(|word| word.parse().ok());
-    Some(Stat { comm, parent_pid, kernel_thread: flags & PF_KTHREAD != 0, ended, began_ticks })
+    Some(Stat {
+        comm,
+        parent_pid,
+        kernel_thread: flags & PF_KTHREAD != 0,
+        ended: matches!(state, "Z" | "X"),
+        runs: state == "R",
+        began_ticks,
+    })
+}
+
+/// Returns the user instruction at which a thread waits, from /proc/PID/task/TID/syscall: the address behind the system call that
+/// it made, or the instruction that faulted.
+pub fn parse_waiting_pc(syscall: &str) -> Option<u64> {
+    /// Bytes of the instruction by which x86-64 and AArch64 call the system.
+    const CALL_BYTES: u64 = if cfg!(target_arch = "x86_64") { 2 } else { 4 };
+    let mut words = syscall.split_whitespace();
+    let is_call = words.next()? != "-1"; // Or the word `running`, which is alone.
+    let pc = u64::from_str_radix(words.next_back()?.strip_prefix("0x")?, 16).ok()?;
+    Some(if is_call { pc.wrapping_sub(CALL_BYTES) } else { pc })
 }
 
 /// Returns the pid in the innermost namespace from /proc/PID/status.

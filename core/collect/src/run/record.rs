@@ -6,7 +6,7 @@ use std::{
 };
 
 use dwell_attribution::InstanceLimits;
-use dwell_profile::{Pid, Writer};
+use dwell_profile::{Dimension, DimensionSet, Event, Pid, Writer};
 
 use crate::{
     CollectError, Stop,
@@ -50,7 +50,7 @@ pub fn record(
         name: options.name.clone(),
         branches: options.branches,
         apart: InstanceLimits::in_a_run(options.by_process.clone()),
-        dimensions: options.dimensions,
+        dimensions: dimensions(&options),
         data: options.data,
         counting,
         branch_stacks_hz: options.branch_stacks_hz,
@@ -77,6 +77,13 @@ pub fn record(
     let stored = session.finish();
     let exit = running.exit();
     stored.map(|epoch| Recorded { epoch, exit, interrupted })
+}
+
+/// Returns the dimensions to record. Time off the CPU is that of threads.
+fn dimensions(options: &RecordOptions) -> DimensionSet {
+    let is_of_threads = options.events.contains(&Event::OFF_CPU) && options.target != Target::System;
+    let threads = is_of_threads.then_some(Dimension::Thread);
+    options.dimensions.union(threads.into_iter().collect())
 }
 
 fn open_processes(pids: &[Pid], setup: Setup, writer: &Writer) -> Result<(Session, Running), CollectError> {

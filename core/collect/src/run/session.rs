@@ -9,7 +9,7 @@ use std::{
 };
 
 use dwell_profile::{
-    Cpu, DatabaseError, DimensionSet, Epoch, EpochId, Event, EventRecord, Pid, Scope, Unit, Writer,
+    Cpu, DatabaseError, DimensionSet, Epoch, EpochId, Event, EventIndex, EventRecord, Pid, Scope, Unit, Writer,
     stacks_note,
 };
 use jiff::Timestamp;
@@ -27,9 +27,9 @@ use notes::{Notes, Subject, branch_stacks_note};
 
 use crate::{
     CollectError,
-    collector::{Collector, Tally},
+    collector::{Collector, Tally, Waits},
     evidence::bursts::BurstRecorder,
-    host::{linux_host::LinuxHost, live_processes::all_pids},
+    host::{linux_host::LinuxHost, live_processes::{all_pids, waiting_threads_of}},
     run::{
         machine::{self, MeasuredClock},
         options::Progress,
@@ -128,6 +128,8 @@ pub struct Session {
     measuring: Timer,
     refreshing: Timer,
     forgetting: Timer,
+    /// The time up to which records were applied.
+    applied_until_ns: u64,
     /// Whether the kernel's aggregated entries have ever been taken.
     was_cut: bool,
     entries_max: usize,
@@ -179,6 +181,9 @@ impl Session {
         if setup.data {
             collector.keep_data();
         }
+        if let Some((index, config)) = (0..).zip(&configs).find(|(_, config)| config.is_wait()) {
+            collector.keep_waits(Waits::new(EventIndex(index), config.period, now_ns()));
+        }
         if setup.counting.breakpoints.is_some() {
             collector.feed.keep_places();
         }
@@ -210,6 +215,7 @@ impl Session {
             measuring: Timer::new(SECOND, MEASURE_EVERY),
             refreshing: Timer::new(Duration::ZERO, REFRESH_EVERY),
             forgetting: Timer::new(Duration::ZERO, FORGET_EVERY),
+            applied_until_ns: 0,
             was_cut: false,
             entries_max: setup.entries_max,
             unstored_max: setup.unstored_max,
@@ -225,18 +231,41 @@ impl Session {
         let Some(source) = &mut self.source else { return Ok(()) };
         let is_quiet = matches!(tasks, Tasks::All);
         if is_quiet { source.enable_side_band() } else { source.enable() }?;
-        self.collector.discover(pids());
-        if is_quiet { source.enable() } else { Ok(()) }
+        let since_ns = now_ns();
+        let pids = pids();
+        self.collector.discover(pids.iter().copied());
+        if is_quiet { source.enable() } else { Ok(()) }?;
+        self.find_waiting(&pids, since_ns);
+        Ok(())
+    }
+
+    /// Finds the threads that wait already. The records of those that began or ended to wait meanwhile are applied later.
+    fn find_waiting(&mut self, pids: &[Pid], since_ns: u64) {
+        let Some(waits) = self.collector.waits() else { return };
+        for pid in pids {
+            for (tid, pc) in waiting_threads_of(*pid) {
+                waits.begin_unseen(since_ns, (*pid, tid), pc);
+            }
+        }
     }
 
     /// Pauses sampling. If the side band comes from the sampling events it pauses with them, so [`Session::resume`] looks up
     /// what was missed.
     pub fn pause(&mut self) -> Result<(), CollectError> {
-        self.source.as_mut().map_or(Ok(()), |source| source.disable())
+        self.source.as_mut().map_or(Ok(()), |source| source.disable())?;
+        self.take_records(&mut |_| {}); // What a thread does from now on is not known.
+        self.collector.settle_waits(self.applied_until_ns);
+        self.forget_waits();
+        Ok(())
+    }
+
+    fn forget_waits(&mut self) {
+        self.collector.waits().into_iter().for_each(Waits::forget_all);
     }
 
     /// Resumes sampling after [`Session::pause`].
     pub fn resume(&mut self) -> Result<(), CollectError> {
+        self.forget_waits();
         self.source.as_mut().map_or(Ok(()), |source| source.enable())?;
         self.collector.refresh(all_pids(), now_ns());
         Ok(())
@@ -347,6 +376,8 @@ impl Session {
             }
         }
         self.apply_records(horizon_ns);
+        self.collector.unwind_waits();
+        self.applied_until_ns = horizon_ns.min(now_ns());
     }
 
     /// Counts a batch. A batch may have many times the entries that memory should hold, so it is stored piece by piece. If
@@ -407,6 +438,7 @@ impl Session {
 
     /// Stores the counts without those that the kernel has aggregated since the last batch.
     pub fn store_counted(&mut self) -> Result<(), DatabaseError> {
+        self.collector.settle_waits(self.applied_until_ns);
         let batch = self.collector.take();
         for record in &batch.images {
             self.keeping.note_image(record, || self.collector.file(&record.id)); // The file may be closed soon.
@@ -537,6 +569,11 @@ fn add_notes(opened: &mut OpenedSource, host: &LinuxHost, branches: bool, is_who
     }
     if is_whole_machine && !sees_all_processes() {
         let note = "dwell runs in a pid namespace: programs outside of it are shown as [outside], and most of their code as unknown";
+        opened.notes.push(note.to_owned());
+    }
+    if features.user_only && opened.configs.iter().any(EventConfig::is_wait) {
+        let note = "where threads wait is not known: the kernel shows that only to users who may sample it \
+                    (perf_event_paranoid <= 1, or root)";
         opened.notes.push(note.to_owned());
     }
     if features.escaped > 0 {

@@ -141,9 +141,12 @@ fn configs(
     }
     // The kernel module opens its own events, which have no stacks. They are unwound on x86-64 only.
     let has_stacks = backend != Backend::Kmod && cfg!(target_arch = "x86_64");
-    if let Some(first) = configs.first_mut().filter(|_| has_stacks) {
+    if let Some(first) = configs.iter_mut().find(|config| has_stacks && !config.is_wait()) {
         *first = first.clone().with_stacks(request.stacks_hz);
     }
+    // Each wait shows its stack.
+    let has_stacks = has_stacks && request.stacks_hz > 0;
+    configs.iter_mut().filter(|config| config.is_wait()).for_each(|c| c.stacks = f64::from(has_stacks));
     Ok(configs)
 }
 
@@ -179,6 +182,9 @@ fn open_events(
     if request.one_by_one && backend != Backend::Perf {
         return lacks("counting executions beside samples needs each sample as a record of its own");
     }
+    if backend != Backend::Perf && configs.iter().any(EventConfig::is_wait) {
+        return lacks("it does not record off-cpu; perf does");
+    }
     if backend != Backend::Perf && !sees_all_processes() {
         return lacks(
             "dwell runs in a pid namespace, but this backend reports the process numbers of the initial one",
@@ -194,7 +200,8 @@ fn open_events(
         Backend::Perf => {
             let stacks = branch_stacks_config(configs, request)?;
             let mut source = PerfSource::open(tasks, configs, request.registers, stacks.as_ref())?;
-            if request.dimensions.has(Dimension::Thread) {
+            // A thread that has ended waits no longer.
+            if request.dimensions.has(Dimension::Thread) || configs.iter().any(EventConfig::is_wait) {
                 source.report_threads();
             }
             Ok(Box::new(source))

@@ -86,7 +86,13 @@ impl EventConfig {
 
     /// Returns whether the kernel samples the event by a timer.
     pub fn is_timer(&self) -> bool {
-        self.unit == Unit::Nanoseconds
+        self.unit == Unit::Nanoseconds && !self.is_wait()
+    }
+
+    /// Returns whether the event is the time that threads are off the CPU. The kernel reports each context switch, and a wait
+    /// counts for each period that it lasts.
+    pub fn is_wait(&self) -> bool {
+        self.event == Event::OFF_CPU
     }
 
     /// Returns this configuration with a period that is `times` as long.
@@ -158,7 +164,7 @@ const fn load_misses(name: &'static str, cache: u32, cycles_apart: u64) -> Known
     Known { name, kind: abi::PERF_TYPE_HW_CACHE, config, unit: Unit::Events, cycles_apart }
 }
 
-const KNOWN: [Known; 23] = [
+const KNOWN: [Known; 24] = [
     hardware("cycles", abi::PERF_COUNT_HW_CPU_CYCLES, Unit::Cycles, 1),
     hardware("cpu-cycles", abi::PERF_COUNT_HW_CPU_CYCLES, Unit::Cycles, 1),
     hardware("instructions", abi::PERF_COUNT_HW_INSTRUCTIONS, Unit::Events, 1),
@@ -176,6 +182,7 @@ const KNOWN: [Known; 23] = [
     load_misses("iTLB-load-misses", abi::PERF_COUNT_HW_CACHE_ITLB, 500),
     software("cpu-clock", abi::PERF_COUNT_SW_CPU_CLOCK, Unit::Nanoseconds),
     software("task-clock", abi::PERF_COUNT_SW_TASK_CLOCK, Unit::Nanoseconds),
+    software("off-cpu", abi::PERF_COUNT_SW_CONTEXT_SWITCHES, Unit::Nanoseconds),
     software("page-faults", abi::PERF_COUNT_SW_PAGE_FAULTS, Unit::Events),
     software("minor-faults", abi::PERF_COUNT_SW_PAGE_FAULTS_MIN, Unit::Events),
     software("major-faults", abi::PERF_COUNT_SW_PAGE_FAULTS_MAJ, Unit::Events),
@@ -274,7 +281,7 @@ mod tests {
             cannot sample at 0 Hz: expected a frequency from 1 to 100000 Hz
             cannot sample with a period of 0: expected a period of at least 1
             dTLB-load-misses 15000 events
-            cannot sample event 'cucumbers': dwell does not know it; known events: cycles, cpu-cycles, instructions, cache-references, cache-misses, branches, branch-instructions, branch-misses, bus-cycles, stalled-cycles-frontend, stalled-cycles-backend, L1-dcache-load-misses, L1-icache-load-misses, dTLB-load-misses, iTLB-load-misses, cpu-clock, task-clock, page-faults, minor-faults, major-faults, context-switches, cpu-migrations, alignment-faults
+            cannot sample event 'cucumbers': dwell does not know it; known events: cycles, cpu-cycles, instructions, cache-references, cache-misses, branches, branch-instructions, branch-misses, bus-cycles, stalled-cycles-frontend, stalled-cycles-backend, L1-dcache-load-misses, L1-icache-load-misses, dTLB-load-misses, iTLB-load-misses, cpu-clock, task-clock, off-cpu, page-faults, minor-faults, major-faults, context-switches, cpu-migrations, alignment-faults
         "#]]
         .assert_eq(&texts);
     }

@@ -8,7 +8,7 @@ use dwell_profile::{EventIndex, Pid, Tid};
 
 use crate::{
     loss::LossCause,
-    source::records::{Body, Sample},
+    source::records::{Body, CallStack, Sample, SwitchTo},
 };
 
 /// A record that outlives its ring.
@@ -18,6 +18,17 @@ pub enum OwnedRecord {
     Sample(EventIndex, Sample),
     /// A sample of the event with this index, with its call stack.
     SampleWithStack(EventIndex, Sample, Box<RawCallStack>),
+    /// A thread left its CPU at this place, with this stack.
+    BeginWait(Sample, Box<RawCallStack>),
+    /// A thread got a CPU or left it. If it left, its [`OwnedRecord::BeginWait`] comes first, where the kernel shows the place.
+    Switch {
+        /// The process of the thread.
+        pid: Pid,
+        /// The thread.
+        tid: Tid,
+        /// The state of the thread from now on.
+        to: SwitchTo,
+    },
     /// The registers of a sample of this event. The sample itself was counted in the kernel, so this item is not counted; it
     /// only shows which way a branch went.
     Registers(EventIndex, Sample),
@@ -51,6 +62,17 @@ pub struct RawCallStack {
     pub user: Box<[u8]>,
     /// Whether the stack may go on behind these bytes.
     pub is_cut: bool,
+}
+
+impl From<CallStack<'_>> for RawCallStack {
+    fn from(stack: CallStack<'_>) -> Self {
+        RawCallStack {
+            kernel: stack.kernel().collect(),
+            frame_pointers: stack.frame_pointers().collect(),
+            user: stack.user.into(),
+            is_cut: stack.is_cut,
+        }
+    }
 }
 
 /// Branches that a thread took.
@@ -212,14 +234,9 @@ impl OwnedRecord {
         let side = match body {
             Body::Sample(sample) => return Some(OwnedRecord::Sample(event?, sample)),
             Body::SampleWithStack(sample, stack) => {
-                let raw = RawCallStack {
-                    kernel: stack.kernel().collect(),
-                    frame_pointers: stack.frame_pointers().collect(),
-                    user: stack.user.into(),
-                    is_cut: stack.is_cut,
-                };
-                return Some(OwnedRecord::SampleWithStack(event?, sample, Box::new(raw)));
+                return Some(OwnedRecord::SampleWithStack(event?, sample, Box::new(stack.into())));
             }
+            Body::Switch { pid, tid, to } => return Some(OwnedRecord::Switch { pid, tid, to }),
             Body::Branches(stack) => {
                 let raw = RawStack { pid: stack.pid, branches: stack.taken().collect() };
                 return Some(OwnedRecord::Branches(Box::new(raw)));

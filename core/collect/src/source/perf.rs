@@ -22,7 +22,7 @@ use crate::{
     source::{
         events::EventConfig,
         merge::Merger,
-        owned_record::{OwnedRecord, SideBandRecord},
+        owned_record::{OwnedRecord, RawCallStack, SideBandRecord},
         period::{PERIODS_BETWEEN, RandomPeriod},
         records::{Body, SampleFields, parse_record_of, split_record},
     },
@@ -79,6 +79,8 @@ pub struct PerfSource {
     ring_bytes: usize,
     /// The size of stacks and of their rings; `None` if no stacks are sampled.
     stacks: Option<StackSizes>,
+    /// The size of stacks of context switches, and of their rings; `None` if they are not reported.
+    waits: Option<StackSizes>,
     enabled: bool,
     /// Whether the events of the side band have [`QUIET_PERIOD`].
     quiet: bool,
@@ -130,13 +132,24 @@ enum Role {
     BranchStacks,
     /// Its samples carry call stacks, and are counted as those of the event with this index.
     CallStacks(EventIndex),
+    /// It reports each context switch, for the event with this index: the time that threads are off the CPU.
+    Waits(EventIndex),
 }
 
 impl Role {
+    /// Returns the event that is sampled with a period.
     fn sampled(self) -> Option<EventIndex> {
         match self {
             Role::Sampled(index) | Role::CallStacks(index) => Some(index),
-            Role::SideBand | Role::BranchStacks => None,
+            Role::SideBand | Role::BranchStacks | Role::Waits(_) => None,
+        }
+    }
+
+    /// Returns the event whose counts come from its records.
+    fn counted(self) -> Option<EventIndex> {
+        match self {
+            Role::Waits(index) => Some(index),
+            other => other.sampled(),
         }
     }
 
@@ -144,6 +157,7 @@ impl Role {
     fn ring(self) -> RingKind {
         match self {
             Role::CallStacks(_) => RingKind::Stacks,
+            Role::Waits(_) => RingKind::Waits,
             Role::Sampled(_) | Role::SideBand | Role::BranchStacks => RingKind::Records,
         }
     }
@@ -156,6 +170,8 @@ enum RingKind {
     Records,
     /// Samples with call stacks.
     Stacks,
+    /// Context switches.
+    Waits,
 }
 
 /// The size of stacks and of the rings that carry them, in bytes.
@@ -245,11 +261,15 @@ impl PerfSource {
         registers: bool,
         branch_stacks: Option<&EventConfig>,
     ) -> Result<Self, CollectError> {
-        let indexed = sampled(configs).collect::<Vec<_>>();
+        let mut indexed = sampled(configs).collect::<Vec<_>>();
+        if indexed.is_empty() {
+            indexed.push((Role::SideBand, EventConfig::side_band()));
+        }
         let mut source = PerfSource::empty(tasks, registers, open::ring_bytes(configs, branch_stacks));
         let cpus = online_cpus()?;
         source.open_all(&indexed, tasks, ids, &cpus)?;
         source.open_call_stacks(configs, tasks, ids, &cpus);
+        source.open_waits(configs, tasks, ids, &cpus)?;
         if let Some(config) = branch_stacks {
             source.open_branch_stacks(config, tasks, ids, &cpus);
         }
@@ -284,6 +304,7 @@ impl PerfSource {
             escaped: 0,
             ring_bytes,
             stacks: None,
+            waits: None,
             enabled: false,
             quiet: false,
             must_query_lost: false,
@@ -362,15 +383,13 @@ impl PerfSource {
         };
         // Children have their own events under the same id. A CPU that went has none any more.
         let at = self.by_id.get(&record.event_id).copied().unwrap_or(0);
-        let is_counted = matches!(record.body, Body::Sample(_) | Body::SampleWithStack(..));
-        let event = match self.samplers.get_mut(at) {
-            Some(sampler) => {
-                let is_sample = is_counted || matches!(record.body, Body::Branches(_));
-                sampler.samples_since += u64::from(is_sample);
-                sampler.role.sampled()
-            }
-            None => Some(EventIndex(0)),
-        };
+        let role = self.samplers.get(at).map_or(Role::Sampled(EventIndex(0)), |sampler| sampler.role);
+        let is_sample = matches!(record.body, Body::Sample(_) | Body::SampleWithStack(..));
+        let is_counted = is_sample && !matches!(role, Role::Waits(_));
+        if let Some(sampler) = self.samplers.get_mut(at) {
+            sampler.samples_since += u64::from(is_counted || matches!(record.body, Body::Branches(_)));
+        }
+        let event = role.counted();
         if matches!(record.body, Body::Fork { .. }) && self.cpu_watch.is_none() {
             self.seen.born += 1;
         }
@@ -386,8 +405,20 @@ impl PerfSource {
         {
             merger.push(record.time_ns, item);
         }
-        if let Some(mut item) = OwnedRecord::from_body(event, record.body) {
-            if let OwnedRecord::Sample(_, sample) | OwnedRecord::SampleWithStack(_, sample, _) = &mut item {
+        let item = match record.body {
+            Body::Sample(sample) if !is_counted => {
+                Some(OwnedRecord::BeginWait(sample, Box::<RawCallStack>::default()))
+            }
+            Body::SampleWithStack(sample, stack) if !is_counted => {
+                Some(OwnedRecord::BeginWait(sample, Box::new(stack.into())))
+            }
+            body => OwnedRecord::from_body(event, body),
+        };
+        if let Some(mut item) = item {
+            if let OwnedRecord::Sample(_, sample)
+            | OwnedRecord::SampleWithStack(_, sample, _)
+            | OwnedRecord::BeginWait(sample, _) = &mut item
+            {
                 sample.cpu = Some(cpu); // Each CPU has its rings.
             }
             merger.push(record.time_ns, item);
@@ -406,7 +437,7 @@ impl Source for PerfSource {
             registers: self.granted.registers,
             branch_stacks: self.openings.iter().any(|o| o.role == Role::BranchStacks),
             escaped: self.escaped,
-            call_stacks: self.stacks.is_some(),
+            call_stacks: self.stacks.is_some() || self.waits.is_some_and(|sizes| sizes.stack > 0),
             shared_bytes: self.cpus.iter().map(|c| self.bytes_of(c.kind)).sum(),
         }
     }
@@ -469,7 +500,7 @@ impl Source for PerfSource {
                     ring.drain(&mut bytes);
                     self.parse(*cpu, &bytes, merger);
                 }
-                RingKind::Stacks => {
+                RingKind::Stacks | RingKind::Waits => {
                     ring.each_record(&mut bytes, |record| self.parse_one(*cpu, record, merger));
                 }
             }
@@ -557,9 +588,10 @@ impl Sampler {
     }
 }
 
-/// Returns the configurations as sampled events, in their order. Samples with stacks are not among them.
+/// Returns the configurations of events with a period as sampled events, in their order. Samples with stacks are not among them.
 fn sampled(configs: &[EventConfig]) -> impl Iterator<Item = (Role, EventConfig)> {
-    (0..).zip(configs).map(|(index, config)| (Role::Sampled(EventIndex(index)), config.clone()))
+    let indexed = (0..).zip(configs).filter(|(_, config)| !config.is_wait());
+    indexed.map(|(index, config)| (Role::Sampled(EventIndex(index)), config.clone()))
 }
 
 /// Returns the period of an event that takes a share of the samples that another one with `period` would take.

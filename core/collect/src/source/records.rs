@@ -75,6 +75,15 @@ pub enum Body<'a> {
         /// Thread of the task.
         tid: Tid,
     },
+    /// A thread got a CPU or left it.
+    Switch {
+        /// The process of the thread.
+        pid: Pid,
+        /// The thread.
+        tid: Tid,
+        /// Which of both happened.
+        to: SwitchTo,
+    },
     /// The ring was full: this many records are missing.
     Lost(u64),
     /// The counter overflowed while its buffer was full: this many samples are missing.
@@ -85,6 +94,17 @@ pub enum Body<'a> {
     Unthrottle,
     /// A record of another type. The parser ignores its content.
     Other(u32),
+}
+
+/// The state that a thread changes to at a context switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SwitchTo {
+    /// The thread runs on a CPU.
+    Running,
+    /// The thread is off the CPU because it waits.
+    Waiting,
+    /// The thread is off the CPU although it is ready to run: another one runs.
+    Ready,
 }
 
 /// A sampled instruction.
@@ -393,10 +413,25 @@ fn parse_body(kind: u32, misc: u16, mut fields: Fields<'_>) -> Option<Body<'_>> 
                 (f.u32()?, f.u32()?, f.u32()?, f.u32()?, f.u64()?);
             Body::Exit { pid: Pid(pid), tid: Tid(tid) }
         }
+        abi::PERF_RECORD_SWITCH | abi::PERF_RECORD_SWITCH_CPU_WIDE => parse_switch(f, kind, misc)?,
         abi::PERF_RECORD_LOST => Body::Lost((f.u64()?, f.u64()?).1),
         abi::PERF_RECORD_LOST_SAMPLES => Body::LostSamples(f.u64()?),
         other => Body::Other(other),
     })
+}
+
+/// Parses a context switch. Its thread is in the trailer, in front of the time: an event that records switches samples threads.
+fn parse_switch<'a>(f: &mut Fields<'a>, kind: u32, misc: u16) -> Option<Body<'a>> {
+    if kind == abi::PERF_RECORD_SWITCH_CPU_WIDE {
+        f.u64()?; // The other thread of the switch, which has a record of its own.
+    }
+    let misc = u32::from(misc);
+    let to = match misc & abi::PERF_RECORD_MISC_SWITCH_OUT != 0 {
+        false => SwitchTo::Running,
+        true if misc & abi::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT != 0 => SwitchTo::Ready,
+        true => SwitchTo::Waiting,
+    };
+    Some(Body::Switch { pid: Pid(f.u32()?), tid: Tid(f.u32()?), to })
 }
 
 /// Parses the older form of a mapping (PERF_RECORD_MMAP), which contains neither the file's identity nor the protection. It

@@ -71,6 +71,8 @@ pub struct Attributes {
     pub branch_stacks: bool,
     /// Sample this many bytes of the user's stack, and the calls in the kernel; 0: neither. A multiple of 8.
     pub call_stack_bytes: u32,
+    /// Record when a thread gets a CPU and when it leaves it.
+    pub context_switches: bool,
     /// Number of bytes in the ring that wake the reader.
     pub watermark_bytes: u32,
 }
@@ -211,6 +213,7 @@ impl Attributes {
             registers: false,
             branch_stacks: false,
             call_stack_bytes: 0,
+            context_switches: false,
             watermark_bytes: 1 << 20,
         }
     }
@@ -242,6 +245,7 @@ impl Attributes {
         attr.set_inherit(self.inherit.into());
         attr.set_enable_on_exec(self.enable_on_exec.into());
         attr.set_precise_ip(self.precise.into());
+        attr.set_context_switch(self.context_switches.into());
         if self.side_band {
             attr.set_mmap(1);
             attr.set_mmap2(1);

@@ -4,7 +4,7 @@
 //! notes about them. Never here: how threads are emulated ([`crate::evidence::bursts`]) and executions counted
 //! ([`crate::evidence::breakpoint_counts`]).
 
-use dwell_profile::{BreakpointRecord, BurstsRecord, CountsRecord, Pid, Tid};
+use dwell_profile::{BreakpointRecord, BurstsRecord, CountsRecord, Event, Pid, Tid};
 
 use super::Session;
 use crate::{
@@ -52,7 +52,13 @@ pub struct Counting {
 
 impl Counting {
     /// Starts the methods. Call this early: the process that emulates threads is a fork of this one, so it is smaller then.
+    /// Methods that stop threads are left out if the time off the CPU is recorded, because these stops would be part of it.
     pub fn start(options: &mut RecordOptions) -> Result<Self, CollectError> {
+        if options.events.contains(&Event::OFF_CPU) {
+            options.bursts_percent = 0.0;
+            options.breakpoints_percent = 0.0;
+            options.odometers_percent = 0.0;
+        }
         let (percent, stand_in) = (options.bursts_percent, options.breakpoints_stand_in);
         let turns = Turns::default();
         let is_watched = options.odometers_percent > 0.0 || options.breakpoints_percent > 0.0;

@@ -107,7 +107,16 @@ impl Session {
         self.apply_until(changed_ns);
     }
 
+    /// Passes the period of the time off the CPU to the collector.
+    fn set_wait_period(&mut self) {
+        let period = self.configs.iter().find(|config| config.is_wait()).map(|config| config.period);
+        if let (Some(period), Some(waits)) = (period, self.collector.waits()) {
+            waits.set_period(period);
+        }
+    }
+
     fn begin_tallies(&mut self) {
+        self.set_wait_period();
         self.epoch_started = std::time::Instant::now();
         self.clock = MeasuredClock::default();
         self.clock.measure();
@@ -179,6 +188,7 @@ impl Session {
             config.rate_hz = config.rate_hz_at(*period);
             config.period = *period;
         }
+        self.set_wait_period();
     }
 
     /// Returns periods and tallies of the epoch so far, as they will be stored.
@@ -233,6 +243,7 @@ impl Session {
             ("no-file", unknown.no_file),
             ("kernel", unknown.kernel),
             ("no-mode", unknown.no_mode),
+            ("no-place", unknown.no_place),
         ];
         causes.into_iter().filter(|(_, n)| *n > 0).map(|(cause, n)| (cause.to_owned(), n)).collect()
     }

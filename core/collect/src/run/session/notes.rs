@@ -76,7 +76,8 @@ impl Session {
         let born = self.source_tally().born - self.at_epoch.born;
         // On average, half a period of each event is missing. Samples with stacks come from an event of their own.
         let split = self.configs.iter().filter(|config| (0.001..0.999).contains(&config.stacks)).count();
-        let missing = born * (self.configs.len() + split) as u64 / 2;
+        let sampled = self.configs.iter().filter(|config| !config.is_wait()).count();
+        let missing = born * (sampled + split) as u64 / 2;
         let share = missing as f64 / (missing + self.samples()).max(1) as f64;
         if share >= MISSING_SHARE_MIN || self.notes.has(Subject::NewTasks) {
             self.set_note(Subject::NewTasks, new_tasks_note(born, missing, share));

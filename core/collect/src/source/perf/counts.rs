@@ -3,7 +3,7 @@
 //! Enters: events. Leaves: sums by event. Never here: records. A query interrupts the event's CPU, so it is not made in each
 //! round.
 
-use dwell_profile::{CpuId, EventIndex};
+use dwell_profile::CpuId;
 
 use super::{Opening, PerfSource, RingKind, Role};
 use crate::sys::event_times::EventTimes;
@@ -19,7 +19,7 @@ impl PerfSource {
             let more = counts.lost.saturating_sub(sampler.lost);
             sampler.lost += more;
             if more > 0 && self.granted.counts_lost {
-                self.seen.lost.push((sampler.role.sampled(), more));
+                self.seen.lost.push((sampler.role.counted(), more));
             }
         }
     }
@@ -34,17 +34,15 @@ impl PerfSource {
     /// Returns how long each sampled event has counted.
     pub(super) fn query_times(&mut self) -> Vec<EventTimes> {
         self.ask();
-        let index = |opening: &Opening| match opening.role {
-            Role::Sampled(index) => Some(index),
-            _ => None,
-        };
-        self.openings.iter().filter_map(index).map(|index| self.times_of(index)).collect()
+        let is_event = |opening: &&Opening| matches!(opening.role, Role::Sampled(_) | Role::Waits(_));
+        let mut roles: Vec<Role> = self.openings.iter().filter(is_event).map(|opening| opening.role).collect();
+        roles.sort_by_key(|role| role.counted());
+        roles.into_iter().map(|role| self.times_of(role)).collect()
     }
 
-    /// Returns the times of an event. A task has one event for each CPU, and all of them are enabled while the task runs on
+    /// Returns the times of the events of a role. A task has one event for each CPU, and all of them are enabled while the task runs on
     /// any CPU.
-    fn times_of(&self, index: EventIndex) -> EventTimes {
-        let role = Role::Sampled(index);
+    fn times_of(&self, role: Role) -> EventTimes {
         let mut sum = self.times_of_gone.get(&role).copied().unwrap_or_default();
         self.samplers.iter().filter(|s| s.role == role).for_each(|s| sum += s.times);
         if self.cpu_watch.is_none() {

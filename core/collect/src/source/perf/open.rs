@@ -110,7 +110,7 @@ impl PerfSource {
         ids: &[Option<Tid>],
         cpus: &[CpuId],
     ) {
-        let with_stacks = (0..).zip(configs).find(|(_, config)| config.stacks > 0.0);
+        let with_stacks = (0..).zip(configs).find(|(_, config)| config.stacks > 0.0 && !config.is_wait());
         let Some((index, config)) = with_stacks.map(|(at, config)| (EventIndex(at), config)) else { return };
         let part = config.clone().part(config.stacks);
         for sizes in stack_sizes(&part, cpus.len()) {
@@ -139,6 +139,47 @@ impl PerfSource {
         self.stacks = None;
     }
 
+    /// Opens the event that reports each context switch, if the time off the CPU is wanted. Stacks are shorter than those of
+    /// other samples, since a thread may wait a hundred thousand times a second.
+    pub(super) fn open_waits(
+        &mut self,
+        configs: &[EventConfig],
+        tasks: &Tasks,
+        ids: &[Option<Tid>],
+        cpus: &[CpuId],
+    ) -> Result<(), CollectError> {
+        let Some((index, config)) = (0..).zip(configs).find(|(_, config)| config.is_wait()) else {
+            return Ok(());
+        };
+        let (role, config) = (Role::Waits(EventIndex(index)), EventConfig { period: 1, ..config.clone() });
+        let mut refused = None;
+        for sizes in wait_sizes(&config, cpus.len()) {
+            self.waits = Some(sizes);
+            let attributes = Attributes {
+                registers: true,
+                call_stack_bytes: sizes.stack,
+                context_switches: true,
+                lost: self.granted.counts_lost,
+                watermark_bytes: (sizes.ring / 2) as u32,
+                ..self.attributes(&config, tasks, false)
+            };
+            allow_files(self.samplers.len() + ids.len() * cpus.len() + 64);
+            let opening = Opening { role, config: config.clone(), attributes, share: 1.0 };
+            let mut places = ids.iter().flat_map(|task| cpus.iter().map(|cpu| (*task, *cpu)));
+            match places.try_for_each(|(task, cpu)| self.open_one(&opening, task, cpu)) {
+                Ok(()) => {
+                    self.openings.push(opening);
+                    return Ok(());
+                }
+                Err(error) => refused = Some(error),
+            }
+            self.cpus.retain(|c| c.kind != RingKind::Waits);
+            self.retain_samplers(|s| s.role != role);
+        }
+        self.waits = None;
+        refused.map_or(Ok(()), Err)
+    }
+
     /// Leaves all but a share of an event's samples to the event that carries stacks.
     fn leave_to_stacks(&mut self, index: EventIndex, share: f64) {
         let role = Role::Sampled(index);
@@ -162,6 +203,7 @@ impl PerfSource {
         match kind {
             RingKind::Records => self.ring_bytes,
             RingKind::Stacks => self.stacks.map_or(0, |sizes| sizes.ring),
+            RingKind::Waits => self.waits.map_or(0, |sizes| sizes.ring),
         }
     }
 
@@ -201,6 +243,7 @@ impl PerfSource {
             registers: self.granted.registers && config.samples_registers(),
             branch_stacks: false,
             call_stack_bytes: 0,
+            context_switches: false,
             watermark_bytes: (self.ring_bytes / 2) as u32,
         }
     }
@@ -273,11 +316,9 @@ impl PerfSource {
             // An event that may be closed early owns no ring. Without sampled events, branch stacks are not wanted either.
             None if opening.role == Role::BranchStacks => return Ok(()),
             None => {
-                let ring = match (kind, self.stacks) {
-                    (RingKind::Stacks, Some(StackSizes { ring: bytes, .. })) => {
-                        Ring::map(&event, bytes).map_err(|source| CollectError::Ring { bytes, source })?
-                    }
-                    _ => self.map_ring(&event)?,
+                let ring = match self.bytes_of(kind) {
+                    _ if kind == RingKind::Records => self.map_ring(&event)?,
+                    bytes => Ring::map(&event, bytes).map_err(|source| CollectError::Ring { bytes, source })?,
                 };
                 self.cpus.push(CpuRing { cpu, ring, kind, owner: at, hung_up: false, gone: false });
             }
@@ -290,6 +331,10 @@ impl PerfSource {
         match opening.role {
             Role::BranchStacks => _ = self.sample_fields.insert(id, SampleFields::Branches),
             Role::CallStacks(_) => _ = self.sample_fields.insert(id, SampleFields::CallStack),
+            Role::Waits(_) if attributes.call_stack_bytes > 0 => {
+                self.sample_fields.insert(id, SampleFields::CallStack);
+            }
+            Role::Waits(_) => {}
             Role::Sampled(_) | Role::SideBand => {}
         }
         let (mean, rewritten_ns) = (config.period, now_ns());
@@ -378,6 +423,20 @@ fn stack_sizes(config: &EventConfig, cpus: usize) -> impl Iterator<Item = StackS
         let wanted = (rate_hz * f64::from(stack) * RING_SECONDS) as usize;
         let most = (RINGS_BYTES_MAX / cpus.max(1) + 1).next_power_of_two() / 2;
         StackSizes { stack, ring: wanted.next_power_of_two().min(most).clamp(ring_min, RING_BYTES_MAX) }
+    })
+}
+
+/// Returns the sizes to try for context switches, the best first. The kernel reserves the whole size of a stack in the ring, but
+/// copies only as many bytes as the stack has.
+fn wait_sizes(config: &EventConfig, cpus: usize) -> impl Iterator<Item = StackSizes> {
+    /// Bytes of all rings together.
+    const RINGS_BYTES_MAX: usize = 64 << 20;
+    let sizes = [(16 << 10, 8 << 20), (8 << 10, 1 << 20), (8 << 10, 128 << 10)];
+    let most = (RINGS_BYTES_MAX / cpus.max(1) + 1).next_power_of_two() / 2;
+    let has_stacks = config.stacks > 0.0;
+    sizes.into_iter().map(move |(stack, ring): (u32, usize)| StackSizes {
+        stack: if has_stacks { stack } else { 0 },
+        ring: ring.min(most),
     })
 }
 
