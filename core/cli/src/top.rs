@@ -2,7 +2,7 @@
 
 use std::{fmt::Write, time::Duration};
 
-use dwell_profile::Dimension;
+use dwell_profile::{Dimension, Event};
 use dwell_query::{
     Query, SampleFilter, TopBy, TopRequest,
     answer::{EpochSummary, Top, TopRow},
@@ -11,7 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     args::By,
-    text::{BOLD, DIM, counted, cycles_each, fit, grouped, heat, paint, si_or_dash},
+    text::{BOLD, DIM, counted, cycles_each, fit, grouped, heat, paint, seconds, si_or_dash},
 };
 
 /// Renders the table. `epochs` are the merged epochs, `domains` describes the shares of user mode and kernel.
@@ -20,16 +20,21 @@ pub fn render(top: &Top, domains: Option<&str>, epochs: &[&EpochSummary], by: By
     let mut say = |line: String| writeln!(out, "{}", line.trim_end()).expect("a String takes every text");
     epochs.iter().for_each(|e| say(paint(DIM, heading(e))));
     domains.iter().for_each(|d| say(paint(DIM, *d)));
-    let name_width = width.saturating_sub(9 + 9 + 11 + 10 + 8 + 2);
+    let off_cpu = off_cpu_period(top, epochs);
+    let wait_column = |waits: &str, preempted: &str| {
+        off_cpu.map_or(String::new(), |_| format!(" {waits:>8} {preempted:>9}"))
+    };
+    let name_width = width.saturating_sub(9 + 9 + 11 + 10 + 8 + 2 + wait_column("", "").len());
     say(paint(
         BOLD,
         format!(
-            "{:>8} {:>8} {:>10} {:>9} {:>7}  {}",
+            "{:>8} {:>8} {:>10} {:>9} {:>7}{}  {}",
             "share",
             "total",
             "samples",
             "cycles",
             "CPI",
+            wait_column("waits", "preempted"),
             title(by)
         ),
     ));
@@ -37,12 +42,16 @@ pub fn render(top: &Top, domains: Option<&str>, epochs: &[&EpochSummary], by: By
     for row in &top.rows {
         let primary = primary.and_then(|(event, _)| row.samples.get(event)).copied().unwrap_or(0);
         say(format!(
-            "{} {:>7.2}% {:>10} {:>9} {:>7}  {}",
+            "{} {:>7.2}% {:>10} {:>9} {:>7}{}  {}",
             paint(heat(row.share), format!("{:>7.2}%", 100.0 * row.share)),
             100.0 * row.cumulative_share,
             grouped(if by == By::Line { waited(top, row) } else { primary }),
             si_or_dash(row.cycles),
             cycles_each(row.cpi, row.cpi_min),
+            off_cpu.map_or(String::new(), |period| {
+                let (waits, preempted) = waits(row, period);
+                wait_column(&waits, &preempted)
+            }),
             name(row, by, name_width),
         ));
     }
@@ -51,6 +60,24 @@ pub fn render(top: &Top, domains: Option<&str>, epochs: &[&EpochSummary], by: By
     }
     top.notes.iter().for_each(|n| say(paint(DIM, format!("note: {n}"))));
     out
+}
+
+/// Returns how long the row's threads waited, and how long they were ready to run while others did.
+fn waits(row: &TopRow, period: f64) -> (String, String) {
+    let time = |count: u64| if count == 0 { "–".to_owned() } else { seconds(Some(count as f64 * period)) };
+    let count = |event: Event| row.samples.get(event.name()).copied().unwrap_or(0);
+    let preempted = count(Event::PREEMPTED);
+    (time(count(Event::OFF_CPU).saturating_sub(preempted)), time(preempted))
+}
+
+/// Returns the mean period of the time off the CPU in seconds, if it is among the events of the table.
+fn off_cpu_period(top: &Top, epochs: &[&EpochSummary]) -> Option<f64> {
+    let name = Event::OFF_CPU.name();
+    top.total.get(name)?;
+    let events = || epochs.iter().filter_map(|epoch| epoch.events.get(name));
+    let samples: u64 = events().map(|event| event.samples).sum();
+    let nanoseconds: f64 = events().map(|event| event.samples as f64 * event.period as f64).sum();
+    (samples > 0).then(|| nanoseconds * 1e-9 / samples as f64)
 }
 
 /// Returns the number of samples that the row's share stands for. By line, they are counted at the line that was waited for.

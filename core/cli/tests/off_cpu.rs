@@ -12,7 +12,8 @@ const PERIOD: f64 = 1e-3;
 
 /// Builds the program into the scratch folder.
 fn built(scratch: &Scratch) -> PathBuf {
-    let (source, program) = (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/waits.c"), scratch.path("waits-program"));
+    let (source, program) =
+        (concat!(env!("CARGO_MANIFEST_DIR"), "/tests/waits.c"), scratch.path("waits-program"));
     let flags = ["-O2", "-fomit-frame-pointer", "-g", "-pthread", "-o"];
     let compiled = Command::new("gcc").args(flags).arg(&program).arg(source).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
@@ -44,8 +45,12 @@ fn waits_have_their_places_stacks_and_times() {
     let program = built(&scratch);
     let ended = scratch.dwell(&["record", "-e", "off-cpu", "-F", "1000", "--", program.to_str().unwrap()]);
     assert_eq!(ended.status, Some(0), "{ended:?}");
-    let truth: HashMap<&str, f64> =
-        ended.stdout.lines().filter_map(|line| line.split_once(' ')).map(|(n, s)| (n, s.parse().unwrap())).collect();
+    let truth: HashMap<&str, f64> = ended
+        .stdout
+        .lines()
+        .filter_map(|line| line.split_once(' '))
+        .map(|(n, s)| (n, s.parse().unwrap()))
+        .collect();
     assert_eq!(truth.len(), 4, "{ended:?}");
     let found = seconds_by_function(&scratch.text(&["export", "-f", "folded"]));
     for (function, seconds) in &truth {
@@ -55,13 +60,14 @@ fn waits_have_their_places_stacks_and_times() {
     }
     // The place of a wait is the instruction that made the system call, in the C library.
     let top = scratch.json(&["top", "-n", "0"]);
-    assert_eq!(top["total"].as_object().unwrap().keys().collect::<Vec<_>>(), ["off-cpu"], "{top}");
+    assert!(!top["total"].as_object().unwrap().contains_key("cpu-clock"), "{top}");
     let rows = top["rows"].as_array().unwrap();
     assert!(rows.iter().all(|row| row["cycles"].is_null() && row["cpi"].is_null()), "{top}");
     let is_kernel = |row: &&Value| row["build_id"] == "kernel";
     assert_eq!(rows.iter().filter(is_kernel).count(), 0, "{top}");
-    let unknown = scratch.json(&["epochs"])["epochs"][0]["events"]["off-cpu"]["unknown"].as_u64();
+    let unknown = scratch.json(&["epoch", "list"])["epochs"][0]["events"]["off-cpu"]["unknown"].as_u64();
     assert_eq!(unknown, Some(0));
+    assert!(scratch.text(&["top", "-n", "3"]).contains("waits"));
 }
 
 #[test]
@@ -92,12 +98,18 @@ fn time_on_the_cpu_and_off_it_adds_up() {
         return;
     }
     let scratch = Scratch::new();
-    let script = "import time\nt = time.monotonic()\nwhile time.monotonic() - t < 0.5: pass\ntime.sleep(0.5)\n";
-    let command = ["record", "-e", "cpu-clock,off-cpu", "-F", "1000", "--", "python3", "-c", script];
+    let program = built(&scratch);
+    let command =
+        ["record", "-e", "cpu-clock,off-cpu", "-F", "1000", "--", program.to_str().unwrap(), "wall"];
     let ended = scratch.dwell(&command);
     assert_eq!(ended.status, Some(0), "{ended:?}");
-    let total = &scratch.json(&["top", "--by", "thread"])["total"];
-    let seconds = |event: &str| total[event].as_f64().unwrap() * PERIOD;
-    assert!((0.45..0.9).contains(&seconds("cpu-clock")), "{total}");
-    assert!((0.45..0.9).contains(&seconds("off-cpu")), "{total}");
+    let elapsed: f64 = ended.stdout.lines().next().unwrap()["wall ".len()..].parse().unwrap();
+    let top = scratch.json(&["top", "--by", "thread"]);
+    let seconds = |event: &str| top["total"][event].as_f64().unwrap_or_default() * PERIOD;
+    let (on, off, preempted) = (seconds("cpu-clock"), seconds("off-cpu"), seconds("preempted"));
+    // The start of the process is not in the program's own time.
+    assert!((0.95 * elapsed..elapsed + 0.3).contains(&(on + off)), "{elapsed} s: {top}");
+    assert!(off - preempted > 0.45 && preempted <= off, "{top}");
+    assert_eq!(top["rows"].as_array().unwrap().len(), 1, "{top}");
+    assert_eq!(top["rows"][0]["thread"], "waits-program");
 }

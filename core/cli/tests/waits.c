@@ -51,6 +51,14 @@ __attribute__((noinline)) static void writes(void)
 	}
 }
 
+static void spins_and_sleeps(void)
+{
+	double until = now() + 0.4;
+	while (now() < until)
+		;
+	pause_for(0.5);
+}
+
 static void report(const char *name, void (*function)(void))
 {
 	double before = now();
@@ -71,6 +79,10 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "sleep")) { /* waits before anybody looks, and until the end */
 		pause_for(30);
+		return 0;
+	}
+	if (argc > 1 && !strcmp(argv[1], "wall")) {
+		report("wall", spins_and_sleeps);
 		return 0;
 	}
 	if (pipe(pipe_ends))

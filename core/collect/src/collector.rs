@@ -50,7 +50,8 @@ use discovery::kernel_thread_name;
 use disturbances::Disturbances;
 use dwell_attribution::{AppInstance, ImageIndex, InstanceLimits, Interval};
 use dwell_profile::{
-    AccumulatedSamples, CountedEvent, CountsRecord, DimensionSet, Event, EventIndex, ImageId, ImageKind, Pid,
+    AccumulatedSamples, CountedEvent, CountsRecord, DerivedEvent, DimensionSet, Event, EventIndex, ImageId,
+    ImageKind, Pid,
 };
 use feed::SampleFeed;
 use loops::LoopCounters;
@@ -337,7 +338,9 @@ impl<H: Host> Collector<H> {
             }
             SideBandRecord::Lost { event, records, cause } => {
                 self.gaps |= cause == LossCause::RingFull;
-                if let Some(waits) = self.waits.as_mut().filter(|waits| event.is_none_or(|e| e == waits.event())) {
+                if let Some(waits) =
+                    self.waits.as_mut().filter(|waits| event.is_none_or(|e| e == waits.event()))
+                {
                     waits.forget_all();
                 }
                 self.counts.lose(event, records, cause);
@@ -392,6 +395,10 @@ impl<H: Host> Collector<H> {
             _ => (0, Err(unknown::Cause::NoPlace)),
         };
         self.attribution.count(&mut self.counts, &context, event.into(), (place, pc), periods);
+        if wait.is_ready {
+            let preempted = DerivedEvent::Preempted.into();
+            self.attribution.count(&mut self.counts, &context, preempted, (place, pc), periods);
+        }
         if let (WaitPlace::Unwound(_, stack), true) = (&wait.place, self.call_stacks.is_on()) {
             self.call_stacks.add_unwound(&mut self.attribution, event, (wait.pid, stack), &context, periods);
         }

@@ -24,6 +24,8 @@ pub enum DerivedEvent {
     DataPage,
     /// Time in the kernel, [`Event::KERNEL_TIME`].
     KernelTime,
+    /// Time of threads that lost their CPU to others, [`Event::PREEMPTED`].
+    Preempted,
     /// Conditional branches about to be taken, [`Event::BRANCH_TAKEN`].
     BranchTaken,
     /// Conditional branches about to fall through, [`Event::BRANCH_NOT_TAKEN`].
@@ -78,6 +80,7 @@ impl DerivedEvent {
             DerivedEvent::Data => Event::DATA,
             DerivedEvent::DataPage => Event::DATA_PAGE,
             DerivedEvent::KernelTime => Event::KERNEL_TIME,
+            DerivedEvent::Preempted => Event::PREEMPTED,
             DerivedEvent::BranchTaken => Event::BRANCH_TAKEN,
             DerivedEvent::BranchNotTaken => Event::BRANCH_NOT_TAKEN,
             DerivedEvent::AheadTaken => Event::AHEAD_TAKEN,

@@ -6,11 +6,12 @@ use serde::{Deserialize, Serialize};
 
 /// The name of an event, as perf spells it: `cycles`, `cpu-clock`, `instructions`, `cache-misses`, …
 ///
-/// Seven events are not sampled but derived from the registers of a sample, and differ in what their offset means:
+/// Eight events are not sampled but derived from samples, and differ in what their offset means:
 ///
 /// - [`Event::BRANCH_TAKEN`] and [`Event::BRANCH_NOT_TAKEN`]: the offset of the conditional branch.
 /// - [`Event::AHEAD_TAKEN`] and [`Event::AHEAD_NOT_TAKEN`]: the offset of the sample.
 /// - [`Event::KERNEL_TIME`]: the offset of the user instruction that entered the kernel.
+/// - [`Event::PREEMPTED`]: the offset of the user instruction that was interrupted or had entered the kernel.
 /// - [`Event::DATA`] and [`Event::DATA_PAGE`]: the image and the offset of the data that was waited for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -42,6 +43,10 @@ impl Event {
     /// system call or a fault, or that was interrupted. Its period is that of the sample. The backends with rings and
     /// BPF count it.
     pub const KERNEL_TIME: Event = Event(Cow::Borrowed("kernel-time"));
+
+    /// The part of [`Event::OFF_CPU`], counted a second time at the same instruction, in which the kernel had taken the CPU from
+    /// the thread, which could have gone on. Its period is that of the time off the CPU.
+    pub const PREEMPTED: Event = Event(Cow::Borrowed("preempted"));
 
     /// A sample of time in user mode, counted at the data that the instruction waited for refers to. If the image is a file, the
     /// offset is the distance from its first byte as it is mapped (the address minus that of the first segment).
@@ -100,7 +105,7 @@ impl Event {
     pub fn is_derived(&self) -> bool {
         let directions =
             [Self::BRANCH_TAKEN, Self::BRANCH_NOT_TAKEN, Self::AHEAD_TAKEN, Self::AHEAD_NOT_TAKEN];
-        *self == Self::KERNEL_TIME || self.is_of_data() || directions.contains(self)
+        [Self::KERNEL_TIME, Self::PREEMPTED].contains(self) || self.is_of_data() || directions.contains(self)
     }
 
     /// Returns whether the event's offsets are of data instead of code: [`Event::DATA`] and [`Event::DATA_PAGE`].

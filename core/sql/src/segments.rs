@@ -33,10 +33,11 @@ pub struct Segments {
 }
 
 /// The derived events, which are no samples of their own.
-const DERIVED: [DerivedEvent; 7] = [
+const DERIVED: [DerivedEvent; 8] = [
     DerivedEvent::Data,
     DerivedEvent::DataPage,
     DerivedEvent::KernelTime,
+    DerivedEvent::Preempted,
     DerivedEvent::BranchTaken,
     DerivedEvent::BranchNotTaken,
     DerivedEvent::AheadTaken,
@@ -154,6 +155,7 @@ mod tests {
                 DerivedEvent::Data
                 | DerivedEvent::DataPage
                 | DerivedEvent::KernelTime
+                | DerivedEvent::Preempted
                 | DerivedEvent::BranchTaken
                 | DerivedEvent::BranchNotTaken
                 | DerivedEvent::AheadTaken

@@ -59,8 +59,17 @@ impl UnknownCauses {
 impl UnknownCauses {
     /// Returns all samples under `unknown`.
     pub(super) fn total(&self) -> u64 {
-        let UnknownCauses { no_task, no_process, no_mapping, ambiguous, no_file, kernel, no_mode, no_place, app: _ } =
-            self;
+        let UnknownCauses {
+            no_task,
+            no_process,
+            no_mapping,
+            ambiguous,
+            no_file,
+            kernel,
+            no_mode,
+            no_place,
+            app: _,
+        } = self;
         no_task + no_process + no_mapping + ambiguous + no_file + kernel + no_mode + no_place
     }
 }

@@ -128,7 +128,11 @@ impl Waits {
     /// A thread began or ended.
     pub(super) fn note_thread(&mut self, tid: Tid, has_ended: bool) {
         self.threads.remove(&tid);
-        if has_ended { self.ended.insert(tid) } else { self.ended.remove(&tid) };
+        if has_ended {
+            self.ended.insert(tid)
+        } else {
+            self.ended.remove(&tid)
+        };
     }
 
     /// Context switches were lost. Threads that seem to wait may have run meanwhile.

@@ -249,13 +249,26 @@ mod tests {
             parent_pid: Pid(7),
             kernel_thread: true,
             ended: false,
+            runs: false,
             began_ticks: None,
         };
         assert_eq!(stat, expected);
         let whole = "2 (a) S 7 0 0 0 -1 2129984 10 11 12 13 14 15 16 17 18 19 20 21 22 23";
         assert_eq!(parse_stat(whole).unwrap().began_ticks, Some(22));
         assert_eq!(parse_stat("2 (x"), None);
+        assert!(parse_stat(&whole.replace(" S ", " R ")).unwrap().runs);
         assert_eq!(parse_inner_pid("Name:\tx\nNSpid:\t400\t12\n"), Some(Pid(12)));
+    }
+
+    #[test]
+    fn waiting_threads_show_their_instruction() {
+        let call = "35 0x0 0x0 0x7ffd0 0x0 0x0 0x0 0x7ffd8 0x7f0010a2";
+        let behind = if cfg!(target_arch = "x86_64") { 0x7f00_10a0 } else { 0x7f00_109e };
+        assert_eq!(parse_waiting_pc(call), Some(behind));
+        assert_eq!(parse_waiting_pc("-1 0x7ffd8 0x401000"), Some(0x40_1000));
+        for other in ["running", "", "35", "35 zz"] {
+            assert_eq!(parse_waiting_pc(other), None, "{other}");
+        }
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::{
 };
 
 use dwell_profile::{
-    Cpu, DatabaseError, DimensionSet, Epoch, EpochId, Event, EventIndex, EventRecord, Pid, Scope, Unit, Writer,
-    stacks_note,
+    Cpu, DatabaseError, DimensionSet, Epoch, EpochId, Event, EventIndex, EventRecord, Pid, Scope, Unit,
+    Writer, stacks_note,
 };
 use jiff::Timestamp;
 
@@ -29,7 +29,10 @@ use crate::{
     CollectError,
     collector::{Collector, Tally, Waits},
     evidence::bursts::BurstRecorder,
-    host::{linux_host::LinuxHost, live_processes::{all_pids, waiting_threads_of}},
+    host::{
+        linux_host::LinuxHost,
+        live_processes::{all_pids, waiting_threads_of},
+    },
     run::{
         machine::{self, MeasuredClock},
         options::Progress,

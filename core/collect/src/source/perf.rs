@@ -23,7 +23,7 @@ use crate::{
         events::EventConfig,
         merge::Merger,
         owned_record::{OwnedRecord, RawCallStack, SideBandRecord},
-        period::{PERIODS_BETWEEN, RandomPeriod},
+        period::RandomPeriod,
         records::{Body, SampleFields, parse_record_of, split_record},
     },
     sys::{
@@ -479,10 +479,10 @@ impl Source for PerfSource {
 
     /// Returns the time until enough periods have passed to rewrite them.
     fn round(&self) -> Duration {
-        let sampled = self.samplers.iter().filter(|s| s.role != Role::BranchStacks);
-        let shortest = sampled.filter(|s| s.counts_time || s.mean > 1).map(|s| s.mean).min();
-        let nanoseconds = PERIODS_BETWEEN * shortest.unwrap_or(0) as f64;
-        Duration::from_nanos(nanoseconds as u64).clamp(ROUND_MIN, ROUND_MAX)
+        let sampled = self.samplers.iter().filter(|s| s.role.sampled().is_some());
+        let rewritten = sampled.filter(|s| s.counts_time || s.mean > 1);
+        let nanoseconds = rewritten.map(|s| (s.period.between() * s.mean as f64) as u64).min();
+        nanoseconds.map_or(ROUND_MAX, Duration::from_nanos).clamp(ROUND_MIN, ROUND_MAX)
     }
 
     fn wait(&mut self, timeout: Duration, wake: Option<BorrowedFd<'_>>) {

@@ -35,7 +35,8 @@ impl PerfSource {
     pub(super) fn query_times(&mut self) -> Vec<EventTimes> {
         self.ask();
         let is_event = |opening: &&Opening| matches!(opening.role, Role::Sampled(_) | Role::Waits(_));
-        let mut roles: Vec<Role> = self.openings.iter().filter(is_event).map(|opening| opening.role).collect();
+        let mut roles: Vec<Role> =
+            self.openings.iter().filter(is_event).map(|opening| opening.role).collect();
         roles.sort_by_key(|role| role.counted());
         roles.into_iter().map(|role| self.times_of(role)).collect()
     }

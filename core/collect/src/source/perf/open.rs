@@ -318,7 +318,9 @@ impl PerfSource {
             None => {
                 let ring = match self.bytes_of(kind) {
                     _ if kind == RingKind::Records => self.map_ring(&event)?,
-                    bytes => Ring::map(&event, bytes).map_err(|source| CollectError::Ring { bytes, source })?,
+                    bytes => {
+                        Ring::map(&event, bytes).map_err(|source| CollectError::Ring { bytes, source })?
+                    }
                 };
                 self.cpus.push(CpuRing { cpu, ring, kind, owner: at, hung_up: false, gone: false });
             }
