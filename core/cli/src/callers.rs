@@ -124,10 +124,11 @@ fn cause_text(cause: &str) -> &str {
         "no-unwind-information" => "end in code without unwind information",
         "no-image" => "end in code whose file could not be read",
         "cut" => "are deeper than the bytes that are recorded of a stack",
-        "too-deep" => "have more than 1,024 frames",
+        "too-deep" => "have more frames than are recorded",
         "other-stack" => "continue on a stack that was not recorded",
         "broken" => "end where no caller was found",
         "no-registers" => "are of 32-bit code, which is not unwound",
+        "no-frame-pointer" => "end in code without frame pointers, by which they were recorded",
         _ => "end for a cause that this version does not know",
     }
 }

@@ -172,6 +172,58 @@ fn counts_are_those_of_top() {
 }
 
 #[test]
+fn stacks_are_those_of_top_and_callers() {
+    let test = "stacks_are_those_of_top_and_callers";
+    let Some(scratch) = recorded(test) else { return };
+    if !cfg!(target_arch = "x86_64") {
+        println!("SKIPPED {test}: call stacks are recorded on x86-64 only");
+        return;
+    }
+    let of = "epoch = dwell_epoch('before') AND event = 'cpu-clock'";
+    let pairs = |rows: &[Value], name: &dyn Fn(&Value) -> String, count: &str| {
+        let mut pairs: Vec<_> = rows.iter().map(|row| (name(row), row[count].as_i64().unwrap())).collect();
+        pairs.sort();
+        pairs
+    };
+    let inclusive = scratch.json(&["top", "--inclusive", "-n", "0", "--epoch", "before"]);
+    let expected = pairs(
+        inclusive["rows"].as_array().unwrap(),
+        &|row| row["function"].as_str().unwrap().to_owned(),
+        "samples",
+    );
+    let query = format!(
+        "SELECT demangled, sum(count)::BIGINT AS n FROM (SELECT DISTINCT epoch, stack, image, demangled FROM frames) \
+         JOIN stacks USING (epoch, stack) WHERE {of} GROUP BY epoch, image, demangled"
+    );
+    let found = pairs(&rows(scratch, &query), &|row| row["demangled"].as_str().unwrap().to_owned(), "n");
+    assert!(found.len() > 3, "{found:?}");
+    assert_eq!(found, expected);
+    let all =
+        rows(scratch, &format!("SELECT sum(count)::BIGINT AS n, max(depth) AS depth FROM stacks WHERE {of}"));
+    assert_eq!(all[0]["n"], inclusive["samples"]);
+    let deepest =
+        rows(scratch, "SELECT max(depth) + 1 AS depth FROM frames WHERE epoch = dwell_epoch('before')");
+    assert_eq!(all[0]["depth"], deepest[0]["depth"]);
+
+    let hottest =
+        expected.iter().filter(|(name, _)| name != "_start" && name != "main").max_by_key(|(_, n)| *n);
+    let (function, _) = hottest.unwrap();
+    let callers = scratch.json(&["callers", function, "--epoch", "before", "--min-share", "0"]);
+    let expected = pairs(
+        callers["rows"].as_array().unwrap(),
+        &|row| row["function"].as_str().unwrap().to_owned(),
+        "samples",
+    );
+    let recipe = document();
+    let recipe = recipe.split("```sql\n").find(|text| text.starts_with("WITH inside")).unwrap();
+    let recipe = recipe.split("```").next().unwrap().replace("'divide'", &format!("'{function}'"));
+    let recipe =
+        recipe.replace("GROUP BY caller", &format!("WHERE caller IS NOT NULL AND {of} GROUP BY caller"));
+    let found = pairs(&rows(scratch, &recipe), &|row| row["caller"].as_str().unwrap().to_owned(), "samples");
+    assert_eq!(found, expected, "{function}");
+}
+
+#[test]
 fn instructions_are_those_of_annotate() {
     let Some(scratch) = recorded("instructions_are_those_of_annotate") else { return };
     let listing = scratch.json(&["annotate", "divide:divide", "--epoch", "after"]);

@@ -25,7 +25,6 @@ mod run;
 #[cfg(test)]
 mod simulation;
 mod source;
-pub mod stacks;
 mod sys;
 mod x86;
 

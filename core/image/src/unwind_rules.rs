@@ -25,6 +25,7 @@ const DEBUG_FRAME_BYTES_MAX: u64 = 32 << 20;
 /// The unwind information of an image.
 pub struct UnwindRules {
     elf: Arc<Elf>,
+    file: Arc<dyn ReadAt>,
     bases: BaseAddresses,
     /// The index of `.eh_frame`, if the linker wrote one.
     index: Unwind,
@@ -98,7 +99,7 @@ impl UnwindRules {
         }
         let hooks = [".init", ".fini"].iter().filter_map(|name| hook(&file, file.elf.section(name)?));
         let (hooks, is_go) = (hooks.collect(), file.elf.section(".gopclntab").is_some());
-        Ok(UnwindRules { elf: file.elf, bases, index, hooks, is_go, rows })
+        Ok(UnwindRules { file: file.reader(), elf: file.elf, bases, index, hooks, is_go, rows })
     }
 
     /// Returns how the caller of the instruction at an offset of the file is found; `None` if the file does not say.
@@ -111,6 +112,12 @@ impl UnwindRules {
     /// Returns whether all code of the image keeps frame pointers, though no rule says so.
     pub fn keeps_frame_pointers(&self) -> bool {
         self.is_go
+    }
+
+    /// Returns the bytes of the file from an offset on; `None` if it has fewer.
+    pub fn code<const N: usize>(&self, offset: ImageOffset) -> Option<[u8; N]> {
+        let bytes = self.file.read_range(offset.0..offset.0.checked_add(N as u64)?)?;
+        bytes.first_chunk().copied()
     }
 
     fn in_hook(&self, address: u64) -> Option<(Caller, CallerRbp)> {

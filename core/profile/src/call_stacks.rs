@@ -29,13 +29,15 @@ pub enum StackEnd {
     Broken,
     /// The registers of the user's code were not recorded (32-bit code).
     NoRegisters,
+    /// The stack was recorded by frame pointers, and the code of the outermost frame keeps none.
+    NoFramePointer,
     /// The end has a name that this version of Dwell does not know.
     Unknown,
 }
 
 impl StackEnd {
     /// All ends that have a name.
-    pub const ALL: [StackEnd; 8] = [
+    pub const ALL: [StackEnd; 9] = [
         StackEnd::Root,
         StackEnd::NoUnwindInformation,
         StackEnd::NoImage,
@@ -44,6 +46,7 @@ impl StackEnd {
         StackEnd::OtherStack,
         StackEnd::Broken,
         StackEnd::NoRegisters,
+        StackEnd::NoFramePointer,
     ];
 
     /// Returns the name as files and answers spell it.
@@ -57,6 +60,7 @@ impl StackEnd {
             StackEnd::OtherStack => "other-stack",
             StackEnd::Broken => "broken",
             StackEnd::NoRegisters => "no-registers",
+            StackEnd::NoFramePointer => "no-frame-pointer",
             StackEnd::Unknown => "unknown",
         }
     }
@@ -252,7 +256,8 @@ impl<R, F: Ord> CallTree<R, F> {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CallStacksRecord {
-    /// Number of samples per second that should have a stack: of a thread, or of a CPU if the whole machine is sampled.
+    /// Number of samples per second that should have a stack: of a thread, or of a CPU if the whole machine is sampled; 0 for
+    /// an import.
     pub hz: u32,
     /// Number of samples that have a stack.
     pub samples: u64,

@@ -1,18 +1,18 @@
 //! Call stacks of samples: unwinds them when their sample is counted, and adds up equal ones.
 //!
 //! Enters: samples with a copy of their stack, in order of time. Leaves: a tree of frames each time it is taken. Never here: how
-//! a caller is found ([`crate::stacks`]), the copies, which are dropped at once.
+//! a caller is found ([`dwell_unwind`]), the copies, which are dropped at once.
 
 use dwell_attribution::{ExecutionId, ImageIndex};
 use dwell_profile::{
     CallStacksRecord, CallTree, CodePlace, Event, EventIndex, ImageKind, ImageOffset, Pid, StackEnd,
     StackRoot, StoredCallTree,
 };
+use dwell_unwind::{Code, CodeOfProcess, Frame, Rules, StackCopy, continue_by_chain, ends_with_call, walk};
 use rustc_hash::FxHashMap;
 
 use super::{
     attribution::{Attribution, SampleContext},
-    branch_directions::read_code,
     dimensions::ValuesIndex,
     generated_code::Waiting,
     spot::Spot,
@@ -23,10 +23,6 @@ use crate::{
     source::{
         owned_record::RawCallStack,
         records::{Mode, Sample},
-    },
-    stacks::{
-        rules::Rules,
-        walk::{Code, CodeOfProcess, Frame, StackCopy, continue_by_chain, walk},
     },
 };
 
@@ -60,7 +56,7 @@ impl UnwoundStack {
 #[derive(Default)]
 pub struct CallStacks {
     tree: CallTree<Root, Spot>,
-    rules: Rules,
+    rules: Rules<ImageIndex>,
     /// Addresses of one stack, innermost first.
     addresses: Vec<u64>,
     /// Addresses that were looked up for it, in this order.
@@ -262,7 +258,7 @@ fn push_kernel_frames<'a, H: Host>(
 /// The code of the sampled process.
 struct ProcessCode<'a, H> {
     attribution: &'a mut Attribution<H>,
-    rules: &'a mut Rules,
+    rules: &'a mut Rules<ImageIndex>,
     spots: &'a mut Vec<(u64, Option<Spot>)>,
     pid: Pid,
     execution: ExecutionId,
@@ -318,61 +314,9 @@ impl<H: Host> CodeOfProcess for ProcessCode<'_, H> {
     }
 
     fn is_call_before(&mut self, address: u64) -> bool {
-        /// The longest call: a prefix, the opcode, ModRM, SIB and four bytes of displacement.
-        const CALL_BYTES: u64 = 8;
         let Some(Spot::Image(image, offset)) = self.spot(address) else { return true };
-        let Some(start) = offset.checked_sub(CALL_BYTES) else { return false };
-        let mut bytes = [0; CALL_BYTES as usize];
         let Attribution { images, host, .. } = &mut *self.attribution;
-        let length = read_code(images, host, image, start, &mut bytes);
-        length < bytes.len() || ends_with_call(&bytes)
-    }
-}
-
-/// Returns whether the last bytes may be a call of x86-64: `e8` and four bytes, or `ff` with a ModRM byte whose register field
-/// is 2 and as many further bytes as it demands.
-fn ends_with_call(bytes: &[u8]) -> bool {
-    let from_end = |back: usize| bytes.len().checked_sub(back).map(|at| bytes[at]);
-    let indirect = |length: usize| {
-        let (Some(0xff), Some(modrm)) = (from_end(length), from_end(length - 1)) else { return false };
-        let (mode, register, base) = (modrm >> 6, modrm >> 3 & 7, modrm & 7);
-        let sib = usize::from(mode != 3 && base == 4);
-        let displacement = match mode {
-            0 if base == 5 => 4,
-            0 if sib == 1 && from_end(length - 2).is_some_and(|sib| sib & 7 == 5) => 4,
-            1 => 1,
-            2 => 4,
-            _ => 0,
-        };
-        register == 2 && length == 2 + sib + displacement
-    };
-    from_end(5) == Some(0xe8) || (2..=7).any(indirect)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn calls_are_recognized_from_their_end() {
-        let calls: [&[u8]; 7] = [
-            &[0xe8, 1, 2, 3, 4],
-            &[0xff, 0xd0],                         // call rax
-            &[0x41, 0xff, 0xd2],                   // call r10
-            &[0xff, 0x15, 1, 2, 3, 4],             // call [rip + …]
-            &[0xff, 0x50, 0x18],                   // call [rax + 24]
-            &[0xff, 0x14, 0xc5, 1, 2, 3, 4],       // call [rax * 8 + …]
-            &[0x42, 0xff, 0x94, 0x30, 1, 2, 3, 4], // call [rax + r14 + …]
-        ];
-        for call in calls {
-            let mut code = vec![0x90; 8];
-            code.extend(call);
-            assert!(ends_with_call(&code[code.len() - 8..]), "{call:x?}");
-        }
-        for code in
-            [&[0x90_u8; 8][..], &[0, 0, 0, 0, 0, 0, 0xff, 0xe0], &[0, 0, 0, 0, 0xff, 0x50, 0x18, 0x90]]
-        {
-            assert!(!ends_with_call(code), "{code:x?}");
-        }
+        let code = self.rules.code_before(image, offset, || host.unwind_rules(images.record(image)));
+        code.is_none_or(|code| ends_with_call(&code))
     }
 }

@@ -55,13 +55,12 @@ pub fn write_stacks(places: &Places, stacks: &Stacks) -> Vec<u8> {
     };
     builder.string("");
     builder.types();
-    let mut mappings: BTreeMap<&str, u64> = BTreeMap::new();
     let mut locations: BTreeMap<FrameKey, u64> = BTreeMap::new();
     for (node, path) in stacks.sampled() {
         let mut location_id = Vec::new();
         // Each group is a frame with the functions inlined into it, outermost first.
         for group in path.chunk_by(|_, next| stacks.nodes[*next as usize].inlined).rev() {
-            location_id.push(builder.stack_location(stacks, group, &mut mappings, &mut locations));
+            location_id.push(builder.stack_location(stacks, group, &mut locations));
         }
         let cost = node.samples.saturating_mul(stacks.event.period).min(i64::MAX as u64) as i64;
         builder.profile.sample.push(Sample { location_id, value: vec![node.samples as i64, cost] });
@@ -71,11 +70,10 @@ pub fn write_stacks(places: &Places, stacks: &Stacks) -> Vec<u8> {
 
 impl<'a> Builder<'a> {
     /// Returns the number of the location of a frame and the functions inlined into it, outermost first.
-    fn stack_location<'s>(
+    fn stack_location(
         &mut self,
-        stacks: &'s Stacks,
+        stacks: &'a Stacks,
         group: &[u32],
-        mappings: &mut BTreeMap<&'s str, u64>,
         locations: &mut BTreeMap<FrameKey, u64>,
     ) -> u64 {
         let nodes: Vec<&StackNode> = group.iter().map(|at| &stacks.nodes[*at as usize]).collect();
@@ -87,24 +85,11 @@ impl<'a> Builder<'a> {
             return id;
         }
         let function = &stacks.functions[nodes[0].function as usize];
-        let (known, address) = (mappings.len() as u64 + 1, nodes[0].address);
-        let mapping_id = *mappings.entry(&function.path).or_insert(known);
-        if mapping_id == known {
-            let filename = self.string(&function.path);
-            self.profile.mapping.push(Mapping {
-                id: mapping_id,
-                filename,
-                memory_start: address & !0xfff,
-                has_functions: true,
-                has_filenames: true,
-                has_line_numbers: true,
-                has_inline_frames: true,
-                ..Mapping::default()
-            });
-        }
-        let mapping = &mut self.profile.mapping[mapping_id as usize - 1];
-        mapping.memory_start = mapping.memory_start.min(address & !0xfff);
-        mapping.memory_limit = mapping.memory_limit.max((address | 0xfff).saturating_add(1));
+        let (address, over) = (nodes[0].address, nodes[0].address.wrapping_sub(nodes[0].offset));
+        // What stands for the rest of an incomplete stack is in no image.
+        let has_image = !function.build_id.is_empty();
+        let image = has_image.then(|| self.mapping((&function.path, &function.build_id), over, address));
+        let mapping_id = image.unwrap_or(0);
         let mut lines = Vec::new();
         for node in nodes.iter().rev() {
             let name = &stacks.functions[node.function as usize].name;
@@ -155,7 +140,11 @@ impl<'a> Builder<'a> {
         let id = self.profile.location.len() as u64 + 1;
         let location = Location {
             id,
-            mapping_id: self.mapping(procedure, i.address),
+            mapping_id: self.mapping(
+                (&procedure.image, &procedure.build_id),
+                procedure.address_over_offset,
+                i.address,
+            ),
             address: i.address,
             line: self.lines(procedure, i),
         };
@@ -169,14 +158,15 @@ impl<'a> Builder<'a> {
         self.profile.sample.push(Sample { location_id: vec![id], value });
     }
 
-    fn mapping(&mut self, procedure: &'a ProcedurePlaces, address: u64) -> u64 {
+    /// Returns the number of the mapping of an image (path, id) whose addresses are `over` its offsets, which then contains
+    /// `address`.
+    fn mapping(&mut self, (path, id): (&str, &'a str), over: u64, address: u64) -> u64 {
         let next = self.mappings.len() as u64 + 1;
-        let over = procedure.address_over_offset;
-        let id = *self.mappings.entry((&procedure.build_id, over)).or_insert(next);
-        if id == next {
-            let (filename, build_id) = (self.string(&procedure.image), self.string(&procedure.build_id));
+        let number = *self.mappings.entry((id, over)).or_insert(next);
+        if number == next {
+            let (filename, build_id) = (self.string(path), self.string(id));
             self.profile.mapping.push(Mapping {
-                id,
+                id: number,
                 filename,
                 build_id,
                 memory_start: address,
@@ -187,11 +177,11 @@ impl<'a> Builder<'a> {
                 ..Mapping::default()
             });
         }
-        let mapping = &mut self.profile.mapping[id as usize - 1];
+        let mapping = &mut self.profile.mapping[number as usize - 1];
         mapping.memory_start = mapping.memory_start.min(address & !0xfff);
         mapping.memory_limit = mapping.memory_limit.max((address | 0xfff).saturating_add(1));
         mapping.file_offset = mapping.memory_start.wrapping_sub(over);
-        id
+        number
     }
 
     /// Returns the lines of an instruction, innermost first, as the schema requires.

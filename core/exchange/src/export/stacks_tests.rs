@@ -31,6 +31,7 @@ fn stacks() -> Stacks {
         function,
         inlined,
         address: 0x40_1000 + u64::from(function),
+        offset: 0x1000 + u64::from(function),
         line: (!inlined).then(|| ("/src/a.c".to_owned(), 7)),
         samples,
     };

@@ -31,6 +31,8 @@ pub struct Attribute {
     pub attr: PerfEventAttr,
     /// The field `read_format`, including bits that the parser does not know.
     pub read_format: u64,
+    /// The field `branch_sample_type`, including bits that the parser does not know.
+    pub branch_format: u64,
     /// The numbers `type` and `config`, which say what is counted.
     pub counter: (u32, u64),
     /// The ids that the event's records contain.
@@ -48,6 +50,8 @@ impl Attribute {
         // A field that older kernels did not have is zero.
         let word = |at| word_at(bytes, at, little_endian).unwrap_or(0);
         let half = |at| half_at(bytes, at, little_endian).unwrap_or(0);
+        // Two fields of 16 bits each; the second one is reserved.
+        let max_stack = if little_endian { half(108) } else { half(108).rotate_left(16) } as u16;
         let (kind, config, flags) = (half(0), word(8), word(40));
         let flags = AttrFlags::from_bits_truncate(if little_endian { flags } else { flags.reverse_bits() });
         let raw = || PerfEventType::parse(PERF_TYPE_RAW, 0, config, 0, 0);
@@ -70,13 +74,14 @@ impl Attribute {
             clock: PerfClock::Default,
             sample_regs_intr: word(96),
             aux_watermark: 0,
-            sample_max_stack: 0,
+            sample_max_stack: max_stack,
             aux_sample_size: 0,
             sig_data: 0,
         };
         let name = [counted(kind, config), modifiers(flags)].concat();
         let counter = (kind, config);
-        Some((Attribute { attr, read_format: word(32), counter, ids: Vec::new(), name }, size))
+        let (read_format, branch_format) = (word(32), word(72));
+        Some((Attribute { attr, read_format, branch_format, counter, ids: Vec::new(), name }, size))
     }
 }
 

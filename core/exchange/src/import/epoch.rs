@@ -47,9 +47,16 @@ impl ImportedProfile {
             self.tallies.members,
             "samples are of events that were read when the leader of their group was sampled (perf record :S)",
         );
-        count(self.tallies.call_chains, "samples have call chains, which were left out");
+        count(
+            self.call_stacks.left_out,
+            "samples have no call stack here: the profile has more different ones than a recording may contain",
+        );
+        count(
+            self.tallies.deferred_chains,
+            "samples have the user's part of their call stack in a record of its own, which Dwell cannot read",
+        );
         if self.tallies.branch_stacks > 0 {
-            notes.push(stacks_note(self.tallies.branch_stacks, self.stacks.branches));
+            notes.push(stacks_note(self.tallies.branch_stacks, self.branches.branches));
         }
         notes.extend(self.remarks.iter().cloned());
         for ((name, _), tally) in self.attributes.iter().zip(&self.events) {

@@ -11,23 +11,25 @@ use std::{
     sync::Arc,
 };
 
-use dwell_attribution::AppInstance;
+use dwell_attribution::{AppInstance, ExecutionId};
 use dwell_image::Image;
 use dwell_profile::{
-    AccumulatedSamples, Event, ImageId, ImageKind, ImageOffset, ImagePlace, ImagePlaces, ImageRecord,
-    SampleRun,
+    AccumulatedSamples, CodePlace, Event, ImageId, ImageKind, ImageOffset, ImagePlace, ImagePlaces,
+    ImageRecord, SampleRun, StackRoot,
 };
 use jiff::Timestamp;
-use linux_perf_data::{DsoKey, linux_perf_event_reader::CpuMode};
+use linux_perf_data::DsoKey;
+use rustc_hash::FxHashMap;
 
 use super::{
     Gathered, ImportFile, branches,
+    call_stacks::{self, ImportedStacks, Place, Root},
     epoch::event_of,
     imported::{EventTally, ImportedProfile, Target},
     jit::PerfMaps,
     jit_layout::{JitImages, JitTargets, Moved},
-    locate::{Locator, Named},
-    slot::{Slot, offsets},
+    locate::Locator,
+    slot::{Slot, UsedPlaces},
 };
 
 impl ImportedProfile {
@@ -35,31 +37,33 @@ impl ImportedProfile {
         let mut notes = self.notes();
         let mut missing = Vec::new();
         let sums = std::mem::take(&mut self.sums).finish();
+        let call_stacks = std::mem::take(&mut self.call_stacks);
+        let used = UsedPlaces::new(&sums, call_stacks.places());
         let maps = PerfMaps::new(request, locator.written(), self.origin.took);
-        let generated = self.name_jit_code(&maps, &sums, &mut missing);
+        let generated = self.name_jit_code(&maps, &used, &mut missing);
         let mut records: BTreeMap<u32, ImageRecord> = BTreeMap::new();
-        for slot in sums.slots() {
-            if records.contains_key(&slot.target) {
+        for target in used.targets() {
+            if records.contains_key(&target) {
                 continue;
             }
-            let (mut record, mut note) = self.image(slot.target, locator);
-            let is_named = self.names.has(slot.target);
+            let (mut record, mut note) = self.image(target, locator);
+            let is_named = self.names.has(target);
             if is_named && note.is_none() {
-                note = self.is_another(&mut record, slot.target, locator);
+                note = self.is_another(&mut record, target, locator);
             }
             // If the profile does not report where the kernel begins, its own names are more reliable than those from
             // the kernel's symbols.
             if record.kind == ImageKind::Kernel && (!is_named || self.kernel.layout.text.is_some()) {
                 match self.kernel_names(request) {
-                    Ok(names) => record.symbols = names.under(&offsets(&sums, slot.target)),
+                    Ok(names) => record.symbols = names.under(&used.offsets(target)),
                     Err(why) if !is_named => notes.push(why),
                     Err(_) => {}
                 }
             }
-            let numbered = matches!(self.targets[slot.target as usize], Target::Numbered(_));
-            record.places = ImagePlaces { numbered, ..self.names.of(slot.target) };
+            let numbered = matches!(self.targets[target as usize], Target::Numbered(_));
+            record.places = ImagePlaces { numbered, ..self.names.of(target) };
             missing.extend(note);
-            records.insert(slot.target, record);
+            records.insert(target, record);
         }
         if self.names.left_out > 0 {
             notes.push(format!(
@@ -68,55 +72,58 @@ impl ImportedProfile {
             ));
         }
         let events: Vec<Event> = self.attributes.iter().map(|(name, _)| event_of(name)).collect();
-        let (groups, jit) = self.groups(&sums, &records, &generated, &events);
+        let executions = sums.slots().map(|slot| slot.execution).chain(call_stacks.executions());
+        let applications = self.spaces.applications(executions);
+        let jit = self.jit_images(&used, &call_stacks, &applications, &generated);
+        let images = Images { records: &records, generated: &generated, jit: &jit };
+        let groups = groups(&sums, &applications, &images, &events);
+        let root = |root: &Root| {
+            let AppInstance { app, instance } = applications[&root.execution].clone();
+            StackRoot { event: events[usize::from(root.event)].clone(), app, instance, end: root.end }
+        };
+        let place = |execution, place| images.place(&applications[&execution].app, place);
+        let call_stacks = call_stacks.stored(&self.events, root, place);
         let hot = if locator.may_fetch() { hottest(&sums) } else { BTreeSet::new() };
         records
             .iter()
             .filter(|(target, _)| hot.contains(target))
             .for_each(|(_, r)| locator.fetch_debug_info(r));
-        let stacks = std::mem::take(&mut self.stacks);
+        let branches = std::mem::take(&mut self.branches);
         // Code that only branches led through has no record yet.
-        for target in (0..self.targets.len() as u32).filter(|_| stacks.branches > 0) {
+        for target in (0..self.targets.len() as u32).filter(|_| branches.branches > 0) {
             if matches!(self.targets[target as usize], Target::File(_)) {
                 records.entry(target).or_insert_with(|| self.image(target, locator).0);
             }
         }
-        let evidence = branches::evidence(stacks, &records);
-        let epoch = self.epoch(request, &events, notes, now);
-        let images = images(records, jit);
+        let evidence = branches::evidence(branches, &records);
+        let mut epoch = self.epoch(request, &events, notes, now);
+        epoch.call_stacks = call_stacks::record(&call_stacks);
+        let images = image_records(records, jit.records());
         let samples = self.events.iter().map(|e| e.samples).sum::<u64>() - self.tallies.members;
-        Gathered { epoch, images, rows: Rows::new(groups, sums, self.events), evidence, missing, samples }
+        let rows = Rows::new(groups, sums, self.events);
+        Gathered { epoch, images, rows, evidence, call_stacks, missing, samples }
     }
 
-    /// Groups slots by the database's key without the offset, in the order of the database.
-    fn groups(
-        &mut self,
-        sums: &AccumulatedSamples<Slot>,
-        records: &BTreeMap<u32, ImageRecord>,
+    /// Lays out the generated code of each application.
+    fn jit_images(
+        &self,
+        used: &UsedPlaces<'_>,
+        call_stacks: &ImportedStacks,
+        applications: &FxHashMap<ExecutionId, AppInstance>,
         generated: &JitTargets,
-        events: &[Event],
-    ) -> (Vec<Group>, BTreeMap<ImageId, ImageRecord>) {
-        let applications = self.spaces.applications(sums.slots().map(|slot| slot.execution));
-        let app_of = |slot: &Slot| applications[&slot.execution].app.clone();
+    ) -> JitImages {
+        let is_generated = |target: u32| generated.contains(&target);
+        let slots = used.sums.slots().map(|slot| (slot.execution, slot.target));
+        let code: BTreeSet<_> = slots
+            .filter(|(_, target)| is_generated(*target))
+            .chain(call_stacks.in_targets(is_generated))
+            .map(|(execution, target)| (applications[&execution].app.clone(), target))
+            .collect();
         let mut jit = JitImages::default();
-        let code: BTreeSet<_> =
-            sums.slots().filter(|s| generated.contains(&s.target)).map(|s| (app_of(&s), s.target)).collect();
         for (app, target) in code {
-            jit.add(&app, target, &offsets(sums, target), &self.names);
+            jit.add(&app, target, &used.offsets(target), &self.names);
         }
-        let mut groups: BTreeMap<GroupKey, Vec<GroupSlot>> = BTreeMap::new();
-        for (number, slot) in sums.slots().enumerate() {
-            let AppInstance { app, instance } = applications[&slot.execution].clone();
-            let image = match generated.contains(&slot.target) {
-                true => JitImages::id(&app),
-                false => records[&slot.target].id.clone(),
-            };
-            let moved = jit.moved(&app, slot.target);
-            let event = events[usize::from(slot.event)].clone();
-            groups.entry((image, event, app, instance)).or_default().push((number, slot.event, moved));
-        }
-        let group = |((image, event, app, instance), slots)| Group { image, event, app, instance, slots };
-        (groups.into_iter().map(group).collect(), jit.records())
+        jit
     }
 
     fn image(&self, target: u32, locator: &Locator<'_>) -> (ImageRecord, Option<String>) {
@@ -141,11 +148,7 @@ impl ImportedProfile {
             }
             Target::Recorded(id, kind, path) => (ImageRecord::new(id.clone(), *kind, &**path), None),
             Target::Other(name) => special(name, ImageKind::Unknown, &format!("[{name}]")),
-            Target::File(named) => {
-                let known = DsoKey::detect(&named.path, CpuMode::User).and_then(|key| self.build_id(&key));
-                let build_id = named.build_id.clone().or(known.cloned());
-                locator.locate(&Named { path: named.path.clone(), build_id })
-            }
+            Target::File(named) => locator.locate(&self.identified(named)),
         }
     }
 
@@ -165,6 +168,47 @@ impl ImportedProfile {
             ImageRecord::new(ImageId::named(&format!("file:{}", path.display())), ImageKind::File, path);
         Some(note)
     }
+}
+
+/// The images of targets, as rows and frames name them.
+struct Images<'a> {
+    records: &'a BTreeMap<u32, ImageRecord>,
+    generated: &'a JitTargets,
+    jit: &'a JitImages,
+}
+
+impl Images<'_> {
+    /// Returns the image of a target in an application, and its places that are elsewhere in the image.
+    fn find(&self, app: &Arc<str>, target: u32) -> (ImageId, Option<Arc<Moved>>) {
+        match self.generated.contains(&target) {
+            true => (JitImages::id(app), self.jit.moved(app, target)),
+            false => (self.records[&target].id.clone(), None),
+        }
+    }
+
+    fn place(&self, app: &Arc<str>, (target, offset): Place) -> CodePlace {
+        let (image, moved) = self.find(app, target);
+        let moved = moved.and_then(|moved| moved.get(&offset).copied());
+        CodePlace { image, offset: ImageOffset(moved.unwrap_or(offset)) }
+    }
+}
+
+/// Groups slots by the database's key without the offset, in the order of the database.
+fn groups(
+    sums: &AccumulatedSamples<Slot>,
+    applications: &FxHashMap<ExecutionId, AppInstance>,
+    images: &Images<'_>,
+    events: &[Event],
+) -> Vec<Group> {
+    let mut groups: BTreeMap<GroupKey, Vec<GroupSlot>> = BTreeMap::new();
+    for (number, slot) in sums.slots().enumerate() {
+        let AppInstance { app, instance } = applications[&slot.execution].clone();
+        let (image, moved) = images.find(&app, slot.target);
+        let event = events[usize::from(slot.event)].clone();
+        groups.entry((image, event, app, instance)).or_default().push((number, slot.event, moved));
+    }
+    let group = |((image, event, app, instance), slots)| Group { image, event, app, instance, slots };
+    groups.into_iter().map(group).collect()
 }
 
 /// Number of places whose names are compared with those of the image.
@@ -209,7 +253,10 @@ fn hottest(sums: &AccumulatedSamples<Slot>) -> BTreeSet<u32> {
 }
 
 /// Returns the records of all images that have rows, each image once.
-fn images(records: BTreeMap<u32, ImageRecord>, jit: BTreeMap<ImageId, ImageRecord>) -> Vec<ImageRecord> {
+fn image_records(
+    records: BTreeMap<u32, ImageRecord>,
+    jit: BTreeMap<ImageId, ImageRecord>,
+) -> Vec<ImageRecord> {
     let mut images = jit;
     // A file may have been mapped through several paths.
     ImageRecord::absorb_all(&mut images, records.into_values().filter(|r| r.id.as_str() != "jit"));
@@ -297,13 +344,11 @@ impl Rows {
         for (number, event, moved) in &group.slots {
             let event = usize::from(*event);
             let tally = &self.events[event];
-            let whole =
-                |sum: u128| (sum * u128::from(tally.samples) + tally.periods / 2) / tally.periods.max(1);
             let mut before = self.before[event];
-            let mut counted = whole(before);
+            let mut counted = tally.whole_samples(before);
             for (offset, periods) in self.sums.of(*number) {
                 before += u128::from(periods);
-                let count = whole(before) - counted;
+                let count = tally.whole_samples(before) - counted;
                 counted += count;
                 if count > 0 {
                     let moved = moved.as_ref().and_then(|moved| moved.get(&offset));
@@ -328,8 +373,6 @@ fn special(id: ImageId, kind: ImageKind, path: &str) -> ImageRecord {
 #[cfg(test)]
 mod tests {
     use dwell_profile::SampleAccumulator;
-
-    use dwell_attribution::ExecutionId;
 
     use super::*;
 

@@ -30,7 +30,7 @@ pub fn perf_data(bytes: &[u8]) {
     let Ok(header) = header::read(&mut file) else { return };
     let records = bytes.get(header.start as usize..).unwrap_or_default();
     for more in [Vec::new(), vec![(Cursor::new(records), records.len() as u64)]] {
-        with_locator(|_| perf_data::parse(file.clone(), &header, more, &ImportFile::default()));
+        with_locator(|locator| perf_data::parse(file.clone(), &header, more, locator));
     }
 }
 

@@ -38,7 +38,7 @@ pub fn gather(
             let in_parts = is_folder || header.features.is_folder();
             let more = if in_parts { source::parts(&folder).map_err(io)? } else { Vec::new() };
             // A bug of the parser must not end a session: its panic becomes an error about the file.
-            let parse = std::panic::AssertUnwindSafe(|| parse(file, &header, more, request));
+            let parse = std::panic::AssertUnwindSafe(|| parse(file, &header, more, &locator));
             let imported = std::panic::catch_unwind(parse);
             imported.unwrap_or_else(|_| Err("the parser failed".to_owned())).map_err(bad)?
         }

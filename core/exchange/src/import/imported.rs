@@ -8,11 +8,15 @@ use std::time::Duration;
 
 use dwell_attribution::{ExecutionId, Interval, KernelLayout, Mapping, TargetIndex};
 use dwell_profile::{BranchSums, BuildId, ImageId, ImageKind, NamedFrame, Pid, SampleAccumulator};
-use linux_perf_data::{DsoKey, linux_perf_event_reader::PerfEventAttr};
+use linux_perf_data::{
+    DsoKey,
+    linux_perf_event_reader::{CpuMode, PerfEventAttr},
+};
 use rustc_hash::FxHashMap;
 
 use super::{
     ImportFile,
+    call_stacks::{ImportedStacks, Place},
     kallsyms::{IS_ELSEWHERE, Kallsyms, KernelNames, Reading},
     locate::Named,
     names::Names,
@@ -65,6 +69,13 @@ pub(super) struct EventTally {
     pub period_max: u64,
 }
 
+impl EventTally {
+    /// Returns the whole samples that a sum of periods stands for, rounded.
+    pub fn whole_samples(&self, periods: u128) -> u128 {
+        (periods * u128::from(self.samples) + self.periods / 2) / self.periods.max(1)
+    }
+}
+
 /// The machine and command that a profile was recorded of.
 #[derive(Default)]
 pub(super) struct Origin {
@@ -82,7 +93,10 @@ pub(super) struct Origin {
 #[derive(Default)]
 pub(super) struct RecordTallies {
     pub branch_stacks: u64,
-    pub call_chains: u64,
+    /// Samples with the name of a caller, in a text or a profile of pprof.
+    pub with_callers: u64,
+    /// Samples whose call chain lacks the user's part, which is in a record of its own.
+    pub deferred_chains: u64,
     pub aux_records: u64,
     pub unreadable: u64,
     /// Samples whose id belongs to no event.
@@ -114,7 +128,8 @@ pub(super) struct ImportedProfile {
     pub(super) by_target: FxHashMap<Target, u32>,
     /// Sums of periods by slot and offset.
     pub(super) sums: SampleAccumulator<Slot>,
-    pub(super) stacks: BranchSums<u32>,
+    pub(super) branches: BranchSums<u32>,
+    pub(super) call_stacks: ImportedStacks,
     pub(super) names: Names,
     pub(super) build_ids: Vec<(DsoKey, BuildId)>,
     pub origin: Origin,
@@ -160,7 +175,7 @@ impl ImportedProfile {
 
     /// Returns target and number of a place that a profile names without an address, in an image with this path.
     /// `within` is its distance from the start of its procedure.
-    pub(super) fn numbered(&mut self, path: &[u8], frames: Vec<NamedFrame>, within: u64) -> (u32, u64) {
+    pub(super) fn numbered(&mut self, path: &[u8], frames: Vec<NamedFrame>, within: u64) -> Place {
         let target = self.intern(Target::Numbered(path.to_vec()));
         let number = self.names.number(target, &frames, within);
         self.names.add(target, number, None, frames);
@@ -188,7 +203,7 @@ impl ImportedProfile {
     }
 
     /// Returns target and offset of an address in a process; `None` if nothing is mapped there.
-    pub(super) fn user_place(&mut self, pid: Pid, pc: u64) -> Option<(u32, u64)> {
+    pub(super) fn user_place(&mut self, pid: Pid, pc: u64) -> Option<Place> {
         let mapping = self.spaces.find(pid, pc)?;
         let (target, offset) = (mapping.target.0, mapping.offset_of(pc));
         Some(match self.targets[target as usize] {
@@ -199,7 +214,7 @@ impl ImportedProfile {
     }
 
     /// Returns target and offset of an address in the kernel; `None` if no mapping reports it.
-    pub(super) fn kernel_place(&mut self, pc: u64) -> Option<(u32, u64)> {
+    pub(super) fn kernel_place(&mut self, pc: u64) -> Option<Place> {
         let place = self.kernel.layout.place(pc, Interval { since_ns: 0, until_ns: u64::MAX })?;
         let target = match place.module {
             None => self.kernel_target(),
@@ -208,16 +223,32 @@ impl ImportedProfile {
         Some((target, place.offset))
     }
 
-    /// Counts a sample at a target and offset; without a place it is counted as unknown, at its address.
+    /// Returns the place of an address that belongs to nothing.
+    pub(super) fn unknown_place(&mut self, pc: u64) -> Place {
+        (self.intern(Target::Other("unknown")), pc)
+    }
+
+    /// Returns a file with the build ID that its mapping or the profile's list reports.
+    pub(super) fn identified(&self, named: &Named) -> Named {
+        let known = DsoKey::detect(&named.path, CpuMode::User).and_then(|key| self.build_id(&key));
+        Named { path: named.path.clone(), build_id: named.build_id.clone().or(known.cloned()) }
+    }
+
+    /// Returns whether the profile was recorded on x86-64, or does not say.
+    pub(super) fn is_x86_64(&self) -> bool {
+        self.origin.arch.as_ref().is_none_or(|arch| arch == "x86_64")
+    }
+
+    /// Counts a sample at a target and offset, and returns them; without a place it is counted as unknown, at its address.
     pub(super) fn count(
         &mut self,
         event: usize,
         execution: ExecutionId,
-        place: Option<(u32, u64)>,
+        place: Option<Place>,
         pc: u64,
         period: u64,
-    ) {
-        self.count_many(event, execution, place, pc, period, 1);
+    ) -> Place {
+        self.count_many(event, execution, place, pc, period, 1)
     }
 
     /// Counts `samples` samples at a place, with `periods` in all, like `count`.
@@ -225,13 +256,13 @@ impl ImportedProfile {
         &mut self,
         event: usize,
         execution: ExecutionId,
-        place: Option<(u32, u64)>,
+        place: Option<Place>,
         pc: u64,
         periods: u64,
         samples: u64,
-    ) {
+    ) -> Place {
         let unknown = place.is_none();
-        let (target, offset) = place.unwrap_or_else(|| (self.intern(Target::Other("unknown")), pc));
+        let (target, offset) = place.unwrap_or_else(|| self.unknown_place(pc));
         let tally = &mut self.events[event];
         let (period, first) = (periods / samples.max(1), tally.samples == 0);
         tally.samples += samples;
@@ -241,6 +272,7 @@ impl ImportedProfile {
         tally.period_max = tally.period_max.max(period);
         let hint = target ^ execution.0 << 2;
         self.sums.add(Slot { target, execution, event: event as u16 }, hint, offset, periods);
+        (target, offset)
     }
 
     /// Chooses a possible source for the names of the kernel's functions, from what the profile reports before its

@@ -14,15 +14,14 @@ use std::{
     time::{Duration, SystemTime},
 };
 
-use dwell_profile::{AccumulatedSamples, Pid};
+use dwell_profile::Pid;
 
 use super::{
     ImportFile,
     imported::{ImportedProfile, Target},
     jit_layout::JitTargets,
     names::{FunctionText, Names},
-    slot::Slot,
-    slot::offsets,
+    slot::UsedPlaces,
 };
 
 /// Where maps are searched, and when the profile was taken.
@@ -90,10 +89,10 @@ impl ImportedProfile {
     pub(super) fn name_jit_code(
         &mut self,
         maps: &PerfMaps<'_>,
-        sums: &AccumulatedSamples<Slot>,
+        used: &UsedPlaces<'_>,
         missing: &mut Vec<String>,
     ) -> JitTargets {
-        let mut targets: JitTargets = sums.slots().map(|slot| slot.target).collect();
+        let mut targets: JitTargets = used.targets().collect();
         targets.retain(|target| matches!(self.targets[*target as usize], Target::Jit { .. }));
         let mut nameless = BTreeSet::new();
         for &target in &targets {
@@ -103,7 +102,7 @@ impl ImportedProfile {
             }
             // Code that was generated before a fork is in the parent's map.
             let found = [process, owner].into_iter().find_map(|pid| maps.find(pid, self.spaces.is_born(pid)));
-            match found.map(|map| (name(&mut self.names, target, &offsets(sums, target), &map), map)) {
+            match found.map(|map| (name(&mut self.names, target, &used.offsets(target), &map), map)) {
                 Some((Ok(()), _)) => {}
                 Some((Err(e), map)) => missing.push(format!("{}: {e}", map.display())),
                 None => {

@@ -5,12 +5,13 @@
 //! file at the path must be older than the profile.
 
 use std::{
+    fs::File,
     os::unix::ffi::OsStrExt,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use dwell_image::{DebugSearch, DebugState, Image, ImageError, build_id_of_file};
+use dwell_image::{DebugSearch, DebugState, Image, ImageError, UnwindRules, build_id_of_file};
 use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord};
 
 use super::ImportFile;
@@ -41,6 +42,11 @@ impl<'a> Locator<'a> {
         written: Option<SystemTime>,
     ) -> Self {
         Locator { request, debuginfod, written }
+    }
+
+    /// Returns the arguments of the import.
+    pub fn request(&self) -> &'a ImportFile {
+        self.request
     }
 
     /// Returns when the profile was last written.
@@ -82,9 +88,7 @@ impl<'a> Locator<'a> {
             return (ImageRecord { path: found.clone(), ..record }, None);
         }
         let hex = id.to_string();
-        let kept = self.request.perf_cache.as_ref();
-        let kept = kept.map(|dir| dir.join(".build-id").join(&hex[..2]).join(&hex[2..]).join("elf"));
-        if let Some(found) = kept.filter(|path| is_it(&path)) {
+        if let Some(found) = self.kept(id, "elf").filter(|path| is_it(&path)) {
             return (ImageRecord { path: found, ..record }, None);
         }
         if self.place(&record).is_some() {
@@ -116,6 +120,26 @@ impl<'a> Locator<'a> {
     pub fn open(&self, named: &Named) -> Option<Image> {
         let (record, missing) = self.locate(named);
         if missing.is_some() { None } else { Image::open(self.place(&record)?).ok() }
+    }
+
+    /// Reads how callers are found in an image if it is on this machine.
+    pub fn unwind_rules(&self, named: &Named) -> Option<UnwindRules> {
+        let (record, missing) = self.locate(named);
+        let path = self.place(&record).filter(|path| missing.is_none() && path.is_file())?;
+        UnwindRules::read(File::open(path).ok()?).ok()
+    }
+
+    /// Reads how callers are found in the kernel's vdso, if perf kept a copy of it.
+    pub fn unwind_rules_of_vdso(&self, id: &BuildId) -> Option<UnwindRules> {
+        let path = self.kept(id, "vdso").filter(|path| path.is_file())?;
+        UnwindRules::read(File::open(path).ok()?).ok()
+    }
+
+    /// Returns where perf would have kept a copy of an image.
+    fn kept(&self, id: &BuildId, name: &str) -> Option<PathBuf> {
+        let hex = id.to_string();
+        let (first, rest) = hex.split_at_checked(2)?;
+        Some(self.request.perf_cache.as_ref()?.join(".build-id").join(first).join(rest).join(name))
     }
 
     /// Fetches the debug information of a located image, unless it is on this machine.

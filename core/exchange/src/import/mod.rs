@@ -5,12 +5,15 @@
 //! - [`source`] opens the file, and [`packed`] decompresses it;
 //! - [`header`] reads the events, [`records`] returns the records in order of time, [`perf_data`] interprets them, and
 //!   [`sample`] reads the fields of samples;
-//! - [`space`] finds the mapping of an address in its process;
-//! - [`SampleAccumulator`](dwell_profile::SampleAccumulator) adds up samples, and [`BranchSums`](dwell_profile::BranchSums) branch stacks;
+//! - [`space`] finds the mapping of an address in its process, and [`unwind`] the callers, from what [`chain`] reads;
+//! - [`SampleAccumulator`](dwell_profile::SampleAccumulator) adds up samples, [`BranchSums`](dwell_profile::BranchSums) branch stacks, and
+//!   [`call_stacks`] call stacks;
 //! - [`locate`] finds the image of a mapping, and [`finish`] makes rows for the database.
 
 mod attribute;
 mod branches;
+mod call_stacks;
+mod chain;
 mod epoch;
 mod features;
 mod fields;
@@ -23,6 +26,7 @@ mod jit;
 mod jit_layout;
 mod kallsyms;
 mod locate;
+mod named_stacks;
 mod names;
 mod packed;
 mod perf_data;
@@ -34,10 +38,11 @@ mod slot;
 mod source;
 mod space;
 mod tracing;
+mod unwind;
 
 use std::path::PathBuf;
 
-use dwell_profile::{Database, DimensionSet, Epoch, EpochId, ExecutionEvidence, ImageRecord};
+use dwell_profile::{Database, DimensionSet, Epoch, EpochId, ExecutionEvidence, ImageRecord, StoredCallTree};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -100,6 +105,7 @@ struct Gathered {
     rows: finish::Rows,
     /// The sum of the branch stacks.
     evidence: Option<ExecutionEvidence>,
+    call_stacks: StoredCallTree,
     /// Notes on images that are not on this machine. They are not stored in the epoch, because a reader searches again
     /// and may find them.
     missing: Vec<String>,
@@ -132,6 +138,7 @@ pub fn import_perf_data(
         writer.append_runs(&gathered.images, DimensionSet::NONE, |sink| rows.hand_out(ROWS, sink))?;
     }
     writer.append_evidence(gathered.evidence.as_slice())?;
+    writer.append_stacks(&gathered.call_stacks)?;
     writer.finish(now)?;
     Ok(Imported { schema: 1, epoch: id, samples, notes, fetched })
 }

@@ -14,13 +14,15 @@ use linux_perf_data::linux_perf_event_reader::{
 use rustc_hash::FxHashMap;
 
 use super::{
-    ImportFile,
     attribute::{Attribute, READ_LOST, by_id},
+    call_stacks::Root,
     fields::word_at,
     header::Header,
     imported::{EventTally, ImportedProfile, Origin, Target, pid_of},
+    locate::Locator,
     records::{Record, Records},
-    sample::{Layout, Sample},
+    sample::{Branches, Layout, Sample},
+    unwind::Unwinder,
 };
 
 /// Reads all records of a file, and of the files that continue it.
@@ -28,11 +30,11 @@ pub(super) fn parse<R: Read + Seek>(
     mut file: R,
     header: &Header,
     more: Vec<(R, u64)>,
-    request: &ImportFile,
+    locator: &Locator<'_>,
 ) -> Result<ImportedProfile, String> {
     file.seek(SeekFrom::Start(header.start)).map_err(|e| e.to_string())?;
-    let mut reader = Reader::new(header);
-    reader.imported.look_for_kallsyms(request);
+    let mut reader = Reader::new(header, locator);
+    reader.imported.look_for_kallsyms(locator.request());
     let is_alone = header.features.is_folder() && more.is_empty();
     let mut records = Records::new(file, header, more);
     reader.records(&mut records);
@@ -51,8 +53,9 @@ pub(super) fn parse<R: Read + Seek>(
 }
 
 /// The state while the records of a perf.data file are read.
-struct Reader {
+struct Reader<'l> {
     imported: ImportedProfile,
+    unwinder: Unwinder<'l>,
     layouts: Vec<Layout>,
     infos: Vec<RecordParseInfo>,
     by_id: FxHashMap<u64, u16>,
@@ -60,9 +63,9 @@ struct Reader {
     counters: FxHashMap<(u64, Option<Tid>), u64>,
 }
 
-impl Reader {
+impl<'l> Reader<'l> {
     /// Takes what a file reports before its records.
-    fn new(header: &Header) -> Reader {
+    fn new(header: &Header, locator: &'l Locator<'l>) -> Self {
         let (attributes, features) = (&header.attributes, &header.features);
         let info = |a: &Attribute| RecordParseInfo::new(&a.attr, header.endian());
         let imported = ImportedProfile {
@@ -84,6 +87,7 @@ impl Reader {
         };
         Reader {
             imported,
+            unwinder: Unwinder::new(locator),
             layouts: attributes.iter().map(|a| Layout::new(a, header.little_endian)).collect(),
             infos: attributes.iter().map(info).collect(),
             by_id: by_id(attributes),
@@ -148,8 +152,8 @@ impl Reader {
                 continue;
             }
             self.imported.tallies.members += 1;
-            let (pid, ip) = (sample.pid, sample.ip);
-            self.sample(usize::from(member), mode, &Sample { pid, ip, period, ..Sample::default() });
+            let of_member = Sample { period, branches: Branches::default(), ..*sample };
+            self.sample(usize::from(member), mode, &of_member);
         }
     }
 
@@ -209,9 +213,15 @@ impl Reader {
             CpuMode::GuestUser => Some((self.imported.intern(Target::Other("guest-user")), pc)),
             _ => None,
         };
-        self.imported.count(event, execution, place, pc, sample.period);
-        self.imported.tallies.call_chains += u64::from(sample.has_call_chain);
-        if sample.branches.is_empty() {
+        let place = self.imported.count(event, execution, place, pc, sample.period);
+        let callers = self.layouts[event].callers;
+        let stack = self.unwinder.stack(&mut self.imported, callers, (mode, sample), place);
+        if let Some((frames, end)) = stack {
+            let root = Root { event: event as u16, execution, end };
+            self.imported.call_stacks.add(root, frames, sample.period, 1);
+        }
+        // The calls that have not returned are no consecutive branches.
+        if sample.branches.is_empty() || callers.has_calls {
             return;
         }
         self.imported.tallies.branch_stacks += 1;
@@ -221,7 +231,7 @@ impl Reader {
             matches!(self.imported.targets[image as usize], Target::File(_))
                 .then_some(CodePlace { image, offset: ImageOffset(offset) })
         };
-        self.imported.stacks.add(sample.branches.iter().map(|entry| (place(entry.from), place(entry.to))));
+        self.imported.branches.add(sample.branches.iter().map(|entry| (place(entry.from), place(entry.to))));
     }
 }
 

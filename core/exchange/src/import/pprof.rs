@@ -1,7 +1,7 @@
 //! Reads pprof's protocol buffers, compressed by gzip or not.
 //!
-//! Enters: the bytes of a profile. Leaves: the same as from a perf.data file: the leaves of stacks by mapping, and the
-//! names that the profile gives them. Never here: more memory than the size of the file justifies.
+//! Enters: the bytes of a profile. Leaves: the same as from a perf.data file: samples by mapping, their call stacks, and the
+//! names that the profile gives to places. Never here: more memory than the size of the file justifies.
 //!
 //! The schema: `proto/profile.proto` of github.com/google/pprof, whose field numbers are used here.
 
@@ -9,6 +9,7 @@ use std::{borrow::Cow, io::Read, ops::Range};
 
 use dwell_image::Image;
 use dwell_profile::{BuildId, ImageId, ImageKind, ImageOffset, NamedFrame, Pid};
+use dwell_unwind::FRAMES_MAX;
 use flate2::read::MultiGzDecoder;
 use prost::Message;
 use rustc_hash::FxHashMap;
@@ -94,20 +95,27 @@ fn tell(profile: &Profile, locator: &Locator<'_>) -> ImportedProfile {
     }
     let execution = imported.spaces.execution(Pid(1));
     let mut places = Places::new(profile, texts, locator, &mut imported.remarks);
-    let (mut stacks, mut negative) = (0, 0);
+    let (mut negative, mut frames) = (0, Vec::new());
     for sample in &profile.sample {
         let value = sample.value.get(column).copied().unwrap_or(0);
         negative += u64::from(value < 0);
         let Some(value) = u64::try_from(value).ok().filter(|value| *value > 0) else { continue };
-        stacks += u64::from(sample.location_id.len() > 1);
         let leaf = sample.location_id.first();
         let (address, place) = leaf.map_or((0, None), |id| places.of(*id, &mut imported));
         // The values are either times, or numbers of samples with one period.
         let periods = if scale > 0 { value.saturating_mul(scale) } else { value };
         let count = if scale > 0 { (periods / period).max(1) } else { value };
-        imported.count_many(0, execution, place, address, periods, count);
+        let place = imported.count_many(0, execution, place, address, periods, count);
+        frames.clear();
+        frames.push(place);
+        // Addresses of callers are inside their calls, as the schema says.
+        for id in sample.location_id.iter().skip(1).take(FRAMES_MAX) {
+            let (address, caller) = places.of(*id, &mut imported);
+            frames.push(caller.unwrap_or_else(|| imported.unknown_place(address)));
+        }
+        imported.add_named_stack(0, execution, &frames, (periods, count));
     }
-    imported.tallies.call_chains = stacks;
+    imported.end_named_stacks();
     let others = profile.sample_type.len() - 1;
     if others > 0 {
         imported
@@ -378,7 +386,7 @@ mod tests {
             let imported = read(&bytes[..], &Locator::new(&request, None, None)).unwrap();
             let tally = &imported.events[0];
             assert_eq!((tally.samples, tally.unknown, tally.periods), (6, 2, 60_000_000));
-            assert_eq!((imported.attributes[0].0.as_str(), imported.tallies.call_chains), ("cpu-clock", 1));
+            assert_eq!((imported.attributes[0].0.as_str(), imported.tallies.with_callers), ("cpu-clock", 3));
             let Target::File(named) = &imported.targets[0] else { panic!("{:?}", imported.targets) };
             assert_eq!(named.build_id.as_ref().unwrap().to_string(), "abcdef0123");
             let sums = imported.sums.finish();

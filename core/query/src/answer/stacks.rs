@@ -60,6 +60,8 @@ pub struct StackNode {
     pub inlined: bool,
     /// Image address of the instruction, or of the last byte of the call; an offset if the binary is not at hand.
     pub address: u64,
+    /// Offset in the binary of the same byte.
+    pub offset: u64,
     /// Source file and line of the instruction or the call, where they are known.
     pub line: Option<(String, u32)>,
     /// Number of samples whose innermost frame this is.

@@ -9,6 +9,7 @@ pub mod line_detail;
 pub mod listing;
 pub mod places;
 pub mod rebuilt;
+pub mod recorded_stacks;
 pub mod source_file;
 pub mod stacks;
 pub mod stats;

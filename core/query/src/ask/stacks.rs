@@ -23,25 +23,25 @@ type SourceLine = Option<(String, u32)>;
 
 /// A frame at a place, by name. A place with inlined calls has several, outermost first.
 #[derive(Clone)]
-struct NamedFrame {
-    function: u32,
-    inlined: bool,
-    line: SourceLine,
+pub(super) struct NamedFrame {
+    pub function: u32,
+    pub inlined: bool,
+    pub line: SourceLine,
 }
 
 /// A place in an image, by name.
 #[derive(Clone)]
-struct NamedPlace {
+pub(super) struct NamedPlace {
     address: u64,
-    frames: Vec<NamedFrame>,
+    pub frames: Vec<NamedFrame>,
 }
 
 /// Names of places, each looked up once.
-struct Names<'q> {
+pub(super) struct Names<'q> {
     query: &'q Query,
     records: FxHashMap<&'q ImageId, &'q ImageRecord>,
-    places: FxHashMap<CodePlace, NamedPlace>,
-    functions: Vec<StackFunction>,
+    pub places: FxHashMap<CodePlace, NamedPlace>,
+    pub functions: Vec<StackFunction>,
     numbers: FxHashMap<StackFunction, u32>,
 }
 
@@ -90,7 +90,7 @@ impl Query {
 }
 
 impl<'q> Names<'q> {
-    fn new(query: &'q Query, view: &'q View) -> Self {
+    pub fn new(query: &'q Query, view: &'q View) -> Self {
         let records = view.selection.images.iter().map(|image| (&image.record.id, &image.record));
         Names {
             query,
@@ -118,7 +118,7 @@ impl<'q> Names<'q> {
                 stacks.apps.push(root.app.to_string());
                 stacks.apps.len() as u32 - 1
             });
-            let mut put = |parent, function, address, frame: &NamedFrame| {
+            let mut put = |parent, function, (address, offset), frame: &NamedFrame| {
                 let key = (parent, app, function, address, frame.inlined);
                 *known.entry(key).or_insert_with(|| {
                     let (inlined, line) = (frame.inlined, frame.line.clone());
@@ -128,6 +128,7 @@ impl<'q> Names<'q> {
                         function,
                         inlined,
                         address,
+                        offset,
                         line,
                         samples: 0,
                     });
@@ -150,7 +151,7 @@ impl<'q> Names<'q> {
                         kernel: false,
                     });
                     let frame = NamedFrame { function, inlined: false, line: None };
-                    Some(put(None, function, 0, &frame))
+                    Some(put(None, function, (0, 0), &frame))
                 }
             };
             if !root.end.is_complete() && node.samples > 0 {
@@ -160,7 +161,7 @@ impl<'q> Names<'q> {
             }
             let place = self.place(&node.frame);
             for frame in &place.frames {
-                parent = Some(put(parent, frame.function, place.address, frame));
+                parent = Some(put(parent, frame.function, (place.address, node.frame.offset.0), frame));
             }
             let last = parent.expect("each place has a frame");
             stacks.nodes[last as usize].samples += node.samples;
@@ -177,7 +178,7 @@ impl<'q> Names<'q> {
         })
     }
 
-    fn place(&mut self, place: &CodePlace) -> NamedPlace {
+    pub fn place(&mut self, place: &CodePlace) -> NamedPlace {
         if let Some(known) = self.places.get(place) {
             return known.clone();
         }

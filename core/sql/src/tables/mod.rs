@@ -8,6 +8,7 @@
 mod analysed;
 mod images;
 mod recorded;
+mod stacks;
 mod sums;
 
 use std::{
@@ -104,6 +105,8 @@ pub const COMPUTED: &[Table] = &[
     Table { name: "images", columns: images::IMAGES, scan: images::images },
     Table { name: "procedures", columns: images::PROCEDURES, scan: images::procedures },
     Table { name: "procedure_samples", columns: sums::PROCEDURE_SAMPLES, scan: sums::procedure_samples },
+    Table { name: "stacks", columns: stacks::STACKS, scan: stacks::stacks },
+    Table { name: "frames", columns: stacks::FRAMES, scan: stacks::frames },
     Table { name: "lines", columns: images::LINES, scan: images::lines },
     Table { name: "instructions", columns: analysed::INSTRUCTIONS, scan: analysed::instructions },
     Table { name: "stalls", columns: analysed::STALLS, scan: analysed::stalls },

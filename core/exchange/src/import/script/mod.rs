@@ -14,10 +14,12 @@ use std::{
 
 use dwell_image::Image;
 use dwell_profile::{ImageId, ImageKind, NamedFrame, Pid, bytes_to_text, text_to_path};
+use dwell_unwind::FRAMES_MAX;
 use lines::{Call, Head, source_line};
 use rustc_hash::FxHashMap;
 
 use super::{
+    call_stacks::Place,
     imported::{EventTally, ImportedProfile, Target, pid_of},
     locate::{Locator, Named},
     names::{FunctionText, Names},
@@ -52,6 +54,7 @@ pub fn read(mut text: impl BufRead, locator: &Locator<'_>) -> Result<ImportedPro
         return Err("neither a perf.data file nor the text of perf script".to_owned());
     }
     let Reader { mut imported, by_name, strange, lost, .. } = reader;
+    imported.end_named_stacks();
     imported.tallies.unreadable = strange;
     imported.events[0].lost = lost;
     if by_name > 0 {
@@ -75,6 +78,8 @@ struct Reader<'a> {
     images: FxHashMap<String, Option<Symbols>>,
     by_name: u64,
     strange: u64,
+    /// The frames of one stack, innermost first.
+    frames: Vec<Place>,
     /// Number of samples that the kernel had no room for.
     lost: u64,
 }
@@ -89,16 +94,17 @@ struct Open {
     event: String,
     period: u64,
     is_certain: bool,
-    /// The calls that were inlined into the innermost one; the text prints them before it.
+    /// The calls that were inlined into the next one; the text prints them before it.
     inlined: Vec<NamedFrame>,
-    leaf: Option<Leaf>,
-    /// Whether the innermost call has been read, so that the lines that follow are its callers.
-    has_callers: bool,
+    /// The calls, innermost first, at most one more than a stack may have frames.
+    calls: Vec<OpenCall>,
 }
 
-/// The innermost call, which is the only one that is counted.
-struct Leaf {
+/// A call of a sample.
+struct OpenCall {
     address: u64,
+    /// The calls that were inlined into this one, innermost first.
+    inlined: Vec<NamedFrame>,
     symbol: Option<NamedFrame>,
     name: String,
     within: Option<u64>,
@@ -116,6 +122,7 @@ impl<'a> Reader<'a> {
             images: FxHashMap::default(),
             by_name: 0,
             strange: 0,
+            frames: Vec::new(),
             lost: 0,
         }
     }
@@ -193,7 +200,9 @@ impl<'a> Reader<'a> {
     }
 
     fn begin(&mut self, head: Head<'_>) {
-        let pid = head.pid.unwrap_or_else(|| {
+        // Dwell's own export has no processes: it prints a 0, which is the idle task's.
+        let is_process = |pid: &Pid| *pid != Pid::IDLE || head.comm.starts_with("swapper");
+        let pid = head.pid.filter(is_process).unwrap_or_else(|| {
             let next = Pid(NUMBERLESS_PIDS_BELOW - self.pids.len() as u32);
             *self.pids.entry(head.comm.to_owned()).or_insert(next)
         });
@@ -204,8 +213,7 @@ impl<'a> Reader<'a> {
             period: head.period.unwrap_or(1).max(1),
             is_certain: head.is_certain,
             inlined: Vec::new(),
-            leaf: None,
-            has_callers: false,
+            calls: Vec::new(),
         });
         if let (Some(call), Some(open)) = (Call::read(head.rest, true), &mut self.sample) {
             open.take(&call, &mut self.imported.names);
@@ -221,12 +229,10 @@ impl<'a> Reader<'a> {
     /// Reads a line below the first one of a sample.
     fn call(&mut self, line: &str) {
         let Some(open) = &mut self.sample else { return };
-        if open.leaf.is_some() {
-            open.has_callers = true;
-        } else if let Some(call) = Call::read(line, false) {
-            open.take(&call, &mut self.imported.names);
-        } else {
-            self.strange += 1;
+        match Call::read(line, false) {
+            Some(call) => open.take(&call, &mut self.imported.names),
+            // What follows the innermost call may be anything that the user asked perf to print.
+            None => self.strange += u64::from(open.calls.is_empty()),
         }
     }
 
@@ -247,25 +253,35 @@ impl<'a> Reader<'a> {
     /// Counts the sample that was read.
     fn end_sample(&mut self) {
         let Some(open) = self.sample.take() else { return };
-        let is_sample = open.is_certain || open.leaf.is_some();
+        let is_sample = open.is_certain || !open.calls.is_empty();
         let Some(event) = Some(&open.event).filter(|_| is_sample).and_then(|event| self.event(event)) else {
             self.strange += 1;
             return;
         };
         self.imported.spaces.comm(open.pid, &open.comm);
-        self.imported.tallies.call_chains += u64::from(open.has_callers);
         let (pid, period) = (open.pid, open.period);
-        let (address, place) = match open.leaf {
-            Some(leaf) => (leaf.address, self.place(pid, leaf, open.inlined)),
+        let mut calls = open.calls.into_iter();
+        let (address, place) = match calls.next() {
+            Some(leaf) => (leaf.address, self.place(pid, leaf, false)),
             None => (0, None),
         };
         let execution = self.imported.spaces.execution(pid);
-        self.imported.count(event, execution, place, address, period);
+        let place = self.imported.count(event, execution, place, address, period);
+        self.frames.clear();
+        self.frames.push(place);
+        for caller in calls {
+            let address = caller.address;
+            let place = self.place(pid, caller, true);
+            let place = place.unwrap_or_else(|| self.imported.unknown_place(address));
+            self.frames.push(place);
+        }
+        self.imported.add_named_stack(event, execution, &self.frames, (period, 1));
     }
 
-    /// Returns the place of a call and stores its names.
-    fn place(&mut self, pid: Pid, leaf: Leaf, mut frames: Vec<NamedFrame>) -> Option<(u32, u64)> {
-        let Leaf { address, symbol, name, within, image } = leaf;
+    /// Returns the place of a call and stores its names. The address of a caller is its return address; its place is the byte
+    /// before.
+    fn place(&mut self, pid: Pid, call: OpenCall, is_caller: bool) -> Option<Place> {
+        let OpenCall { address, inlined: mut frames, symbol, name, within, image } = call;
         let is_named = symbol.is_some();
         match symbol {
             Some(symbol) => frames.push(symbol),
@@ -278,12 +294,15 @@ impl<'a> Reader<'a> {
         } else if is_generated(&image) {
             Some((self.imported.intern(Target::Jit { process: pid, owner: pid }), address))
         } else {
-            self.by_name(&name, within, &image)
+            let found = self.find_by_name(&name, within, &image);
+            self.by_name += u64::from(found.is_some() && !is_caller);
+            found
         };
         if let Some((target, offset)) = found {
             let start = within.and_then(|within| offset.checked_sub(within));
-            self.imported.names.add(target, offset, start, frames);
-            return found;
+            let offset = offset.wrapping_sub(u64::from(is_caller));
+            self.imported.names.add(target, offset, start.filter(|start| *start <= offset), frames);
+            return Some((target, offset));
         }
         match (is_named, image.is_empty()) {
             (false, true) => None,
@@ -297,7 +316,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Returns a place in the kernel; offsets are addresses if no mapping reports where the kernel's code begins.
-    fn kernel_place(&mut self, address: u64, image: &str) -> (u32, u64) {
+    fn kernel_place(&mut self, address: u64, image: &str) -> Place {
         if let Some(place) = self.imported.kernel_place(address) {
             return place;
         }
@@ -310,29 +329,32 @@ impl<'a> Reader<'a> {
         (self.imported.intern(target), address)
     }
 
-    fn by_name(&mut self, name: &str, within: Option<u64>, image: &str) -> Option<(u32, u64)> {
+    fn find_by_name(&mut self, name: &str, within: Option<u64>, image: &str) -> Option<Place> {
         let within = within.filter(|_| !name.is_empty())?;
         let file = Named { path: path_bytes(plain(image)), build_id: None };
         let find = || self.locator.open(&file).map(|image| symbols(&image));
         let symbols = self.images.entry(image.to_owned()).or_insert_with(find).as_ref()?;
         let (start, size_bytes) = *symbols.get(name)?;
         let offset = start.checked_add(within).filter(|_| within < size_bytes)?;
-        self.by_name += 1;
         Some((self.imported.intern(Target::File(file)), offset))
     }
 }
 
 impl Open {
-    /// Takes a call that is the innermost one or was inlined into it.
+    /// Takes a call, or one that was inlined into the next one.
     fn take(&mut self, call: &Call<'_>, names: &mut Names) {
         let frame =
             call.symbol.map(|function| names.frame(FunctionText { function, ..FunctionText::default() }));
-        if call.is_inlined {
-            self.inlined.extend(frame);
+        if self.calls.len() > FRAMES_MAX {
             return;
         }
-        self.leaf = Some(Leaf {
+        if call.is_inlined {
+            self.inlined.extend(frame.filter(|_| self.inlined.len() < FRAMES_MAX));
+            return;
+        }
+        self.calls.push(OpenCall {
             address: call.address,
+            inlined: std::mem::take(&mut self.inlined),
             symbol: frame,
             name: call.symbol.unwrap_or_default().to_owned(),
             within: call.within,
@@ -340,12 +362,12 @@ impl Open {
         });
     }
 
-    /// Takes the source line of the call above, unless that call is a caller.
+    /// Takes the source line of the call above.
     fn source_line(&mut self, line: &str, names: &mut Names) {
-        let Some((file, line)) = source_line(line).filter(|_| !self.has_callers) else { return };
-        let call = match &mut self.leaf {
-            Some(leaf) => leaf.symbol.as_mut(),
-            None => self.inlined.last_mut(),
+        let Some((file, line)) = source_line(line) else { return };
+        let call = match self.inlined.last_mut() {
+            Some(inlined) => Some(inlined),
+            None => self.calls.last_mut().and_then(|call| call.symbol.as_mut()),
         };
         if let Some(frame) = call {
             *frame = NamedFrame {
