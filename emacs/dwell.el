@@ -94,6 +94,13 @@
 ;; a cause has a range, since an instruction's wait may have several.  In the bar what it explains
 ;; at least is solid, what it may explain at most is light.
 ;;
+;; Callers
+;;
+;; `M-x dwell-callers' shows who calls the function at point, by the call stacks of its samples, and
+;; `M-x dwell-callees' what it calls: a tree, all of whose shares are parts of the function's samples.
+;; TAB unfolds a row, RET and `o' visit the line of its call, `^' goes up, `t' turns callers into
+;; callees and back.
+;;
 ;; Hot procedures
 ;;
 ;; `M-x dwell-hot-procedures' lists where the time goes; a procedure's cycles are split into execution,
@@ -136,6 +143,7 @@
 (require 'dwell-diff)
 (require 'dwell-diff-listing)
 (require 'dwell-summary)
+(require 'dwell-callers)
 (require 'dwell-graph)
 (require 'dwell-flymake)
 (require 'easymenu)
@@ -145,7 +153,7 @@
     (pcase-dolist (`(,key . ,command)
                    '(("h" . dwell-hot-procedures) ("l" . dwell-listing) ("e" . dwell-select-epoch)
                      ("r" . dwell-record) ("k" . dwell-record-cancel) ("N" . dwell-new-epoch)
-                     ("E" . dwell-epochs) ("=" . dwell-diff) ("s" . dwell-summary) ("G" . dwell-graph) ("c" . dwell-compare)
+                     ("E" . dwell-epochs) ("=" . dwell-diff) ("s" . dwell-summary) ("u" . dwell-callers) ("U" . dwell-callees) ("G" . dwell-graph) ("c" . dwell-compare)
                      ("C" . dwell-compare-end) ("P" . dwell-record-process) ("i" . dwell-set-hints) ("d" . dwell-describe-line) ("?" . dwell-legend) ("." . dwell-goto-culprit)
                      ("n" . dwell-next-line) ("p" . dwell-previous-line) ("t" . dwell-hottest-line)
                      ("g" . dwell-refresh)))
@@ -162,6 +170,8 @@
     ["Hot procedures" dwell-hot-procedures]
     ["Listing…" dwell-listing]
     ["Summary…" dwell-summary]
+    ["Callers" dwell-callers]
+    ["Callees" dwell-callees]
     ["Control-flow graph…" dwell-graph]
     "--"
     ["Epochs" dwell-epochs]

@@ -36,6 +36,10 @@ export declare class Dwell {
     callers(request: CallersRequest, cancel?: Cancel | undefined | null): Promise<Callers>;
     /** Ranks functions by the samples in them and in what they call, by the call stacks of samples. */
     inclusive(epochs: Array<string>, limit: number, cancel?: Cancel | undefined | null): Promise<Inclusive>;
+    /** Returns the `limit` call paths with the most samples, each with its innermost `depth` functions at most. */
+    hottestPaths(epochs: Array<string>, limit: number, depth: number, cancel?: Cancel | undefined | null): Promise<HottestPaths>;
+    /** Returns the functions of the source file `path` that are in call stacks, with their callers. */
+    fileFunctions(epochs: Array<string>, path: string, cancel?: Cancel | undefined | null): Promise<FileFunctions>;
     /** Returns how much procedures vary over several epochs, and whether two groups of epochs differ. */
     stats(request: StatsRequest, cancel?: Cancel | undefined | null): Promise<Stats>;
     /** Gives an epoch a name and returns its id. */
@@ -57,10 +61,21 @@ export interface CallersRequest {
     function: string;
     /** What the function calls, instead of who calls it. */
     callees?: boolean;
+    /** The way to the rows, from the function on; the rows are those that follow it. */
+    through?: Array<CallStep>;
     /** Number of levels; 6 by default. */
     depth?: number;
     /** Least share of the function's samples, 0 to 1; rows with a smaller share are left out. 0.01 by default. */
     shareMin?: number;
+}
+/** One call on the way from a function to its callers or callees. */
+export interface CallStep {
+    /** Demangled name of the caller or callee. */
+    function: string;
+    /** File name of its binary. */
+    image: string;
+    /** Whether the call is inlined. */
+    inlined: boolean;
 }
 /** Request for a comparison of two profiles. */
 export interface DiffRequest {
@@ -118,6 +133,8 @@ export interface SummaryRequest {
     procedure?: string;
     /** Limits the summary to images whose path, file name or id contains this text. */
     image?: string;
+    /** Limits the summary to the samples in this function (`NAME` or `BINARY:NAME`) and in what it calls, by their call stacks. */
+    under?: string;
 }
 /** Request for a ranking. */
 export interface TopRequest {
@@ -136,6 +153,17 @@ export interface TopRequest {
     /** By procedure: whether to include the parts of the cycles of each row. */
     split?: boolean;
 }
+/** Samples that were reached through the same functions. */
+export type CallPath = {
+    /** The functions, outermost first; the samples are in the last one. */
+    frames: Array<PathFrame>;
+    /** Whether outer frames were left out, so that stacks that differ in them are one path. */
+    shortened: boolean;
+    /** Number of samples. */
+    samples: number;
+    /** Share of `samples` of all samples that have a stack, 0 to 1. */
+    share: number;
+};
 /** A line that calls. */
 export type CallSite = {
     /** Source file. */
@@ -157,6 +185,8 @@ export type Callers = {
     function: string;
     /** File name of its binary. */
     image: string;
+    /** Where the source code of the function begins, if that is known. */
+    begins: CodeLine | null;
     /** Samples whose stack contains the function. */
     samples: number;
     /** Samples in the function itself. */
@@ -178,6 +208,8 @@ export type CallersRow = {
     image: string;
     /** Whether the call was inlined. */
     inlined: boolean;
+    /** Where the source code of the function begins, if that is known. */
+    begins: CodeLine | null;
     /** Samples of the stacks through this row. */
     samples: number;
     /** Share of the samples of the function that was asked for, 0 to 1. */
@@ -186,6 +218,13 @@ export type CallersRow = {
     sites: Array<CallSite>;
     /** The callers of the caller, or the callees of the callee. */
     rows: Array<CallersRow>;
+};
+/** A line of source code. */
+export type CodeLine = {
+    /** Source file. */
+    file: string;
+    /** Line, from 1. */
+    line: number;
 };
 /** How far to trust an estimate (DCPI §6.1.5). */
 export type Confidence = "low" | "medium" | "high";
@@ -517,6 +556,59 @@ export type FileCosts = {
     stale: Array<StaleLine>;
     /** Programs that the samples are from. */
     programs: Array<Program>;
+    /** Notes that a reader needs to interpret the answer. */
+    notes: Array<string>;
+};
+/** A function of a source file, with its callers. */
+export type FileFunction = {
+    /** Demangled name. */
+    function: string;
+    /** File name of the binary. */
+    image: string;
+    /** First line in the file as it is now, from 1; `null` if the line was edited, or if all calls of the function are inlined. */
+    line: number | null;
+    /** First and last line with samples or calls in call stacks, in the file as it is now, from 1. */
+    lines: [number, number] | null;
+    /** Samples whose stack contains the function. */
+    samples: number;
+    /** Samples in the function itself. */
+    own: number;
+    /** Direct callers, most samples first. Their `rows` are empty. */
+    rows: Array<CallersRow>;
+};
+/** The functions of a source file that are in call stacks, with their callers. */
+export type FileFunctions = {
+    /** Version of this object's form. */
+    schema: number;
+    /** Ids of the epochs whose stacks were merged. */
+    epochs: Array<string>;
+    /** The event whose samples have stacks. */
+    event: string;
+    /** Number of samples that have a stack. */
+    samples: number;
+    /** The functions, by their first line. */
+    functions: Array<FileFunction>;
+    /** Notes that a reader needs to interpret the answer. */
+    notes: Array<string>;
+};
+/** The call paths with the most samples. */
+export type HottestPaths = {
+    /** Version of this object's form. */
+    schema: number;
+    /** Ids of the epochs whose stacks were merged. */
+    epochs: Array<string>;
+    /** The event whose samples have stacks. */
+    event: string;
+    /** Number of samples that have a stack. */
+    samples: number;
+    /** The paths, most samples first. Each sample is counted at one path. */
+    paths: Array<CallPath>;
+    /** Number of paths that are not in `paths`. */
+    others: number;
+    /** Number of samples of those. */
+    others_samples: number;
+    /** How many samples have an incomplete stack. */
+    incomplete: Array<IncompleteStacks>;
     /** Notes that a reader needs to interpret the answer. */
     notes: Array<string>;
 };
@@ -1015,6 +1107,19 @@ export type ListingSuccessor = {
     /** Executions of the edge up to an unknown factor, as for blocks. */
     executions_relative: number | null;
 };
+/** A function in a call path. */
+export type PathFrame = {
+    /** Demangled name. */
+    function: string;
+    /** File name of the binary. */
+    image: string;
+    /** Whether the function was inlined into its caller. */
+    inlined: boolean;
+    /** Whether the function calls itself directly here. Calls by itself are one frame. */
+    recursive: boolean;
+    /** Source line with the most samples: of the call, or of the samples in the last frame. */
+    site: CodeLine | null;
+};
 /** A sampling period. */
 export type Period = {
     /** Mean period, in units of `unit`. */
@@ -1207,7 +1312,7 @@ export type Summary = {
     time_event: string;
     /** Mean number of cycles between two time samples; `null` if the clock rate is unknown. */
     period_cycles: number | null;
-    /** Number of time samples of the scope. */
+    /** Number of time samples of the scope; under a function, only those that have a call stack. */
     samples: number;
     /** Number of those samples that were tallied. */
     samples_tallied: number;
@@ -1255,6 +1360,8 @@ export type Summary = {
     execution: number;
     /** Share that is neither stall nor execution: samples that chance added or removed. */
     net_sampling_error: number;
+    /** Under a function: the samples that the summary rests on. `null` for other scopes. */
+    under: SummaryUnder | null;
     /** Notes that a reader needs to interpret the answer. */
     notes: Array<string>;
 };
@@ -1284,10 +1391,25 @@ export type SummaryRange = {
 };
 /** The part of the profile that a `Summary` covers. */
 export type SummaryScope = {
-    /** Kind of the scope: `procedure`, `image` or `epoch`. */
-    kind: "procedure" | "image" | "epoch";
-    /** `IMAGE:NAME` of the procedure, the paths of the images joined by `, `, or the ids of the epochs joined by `+`. */
+    /** Kind of the scope: `procedure`, `image`, `under` or `epoch`. */
+    kind: "procedure" | "image" | "under" | "epoch";
+    /** `IMAGE:NAME` of the procedure or of the function that the samples are under, the paths of the images joined by `, `, or the ids of the epochs joined by `+`. */
     name: string;
+};
+/** The samples under a function: those in it and in what it calls. */
+export type SummaryUnder = {
+    /** Samples whose call stack contains the function. */
+    samples: number;
+    /** Samples in the function itself. */
+    own: number;
+    /** Number of samples that have a call stack. */
+    stack_samples: number;
+    /** Number of all samples of the event, with and without a call stack. */
+    all_samples: number;
+    /** Share of `samples` of `stack_samples`, 0 to 1: an estimate of the function's share of the whole recording. */
+    share: number;
+    /** Other samples with a call stack whose outer frames are not known. The function may be among those frames. */
+    incomplete: number;
 };
 /** Table of where the samples are: the root object of `dwell top --json`. */
 export type Top = {

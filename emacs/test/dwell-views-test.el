@@ -256,6 +256,62 @@
       (should (equal buffer-file-name file))
       (should (= 3 (line-number-at-pos))))))
 
+;;;; Callers
+
+(defconst dwell-test-callers
+  '("sum(int*) a.out"
+    "Shares of its 40 samples, 50.0% of 80 with a call stack; 30 in itself. The outer frames of 1 of all stacks are not known."
+    "75.0% + parse a.c:2 +1 a.out"
+    "22.5% + load (inlined) a.c:3 a.out"
+    "2.5% [incomplete] a.out")
+  "The callers that the scripted server knows.")
+
+(ert-deftest dwell-callers-unfold-and-fold ()
+  (dwell-test-with-costs
+    (goto-char (point-min))
+    (call-interactively #'dwell-callers)
+    (dwell-test-in "*Dwell callers"
+      (should (equal (dwell-test-lines) dwell-test-callers))
+      (should (looking-at-p " 75.0%"))
+      (dwell-callers-toggle)
+      (dwell-test-until "the callers of parse" (save-excursion (search-forward "main" nil t)))
+      (should (equal (seq-subseq (dwell-test-lines) 2 4) '("75.0% - parse a.c:2 +1 a.out" "75.0% + main a.out")))
+      (dwell-callers-next)
+      (dwell-callers-toggle)
+      (should (equal (dwell-test-messages (dwell-test-settle))
+                     '("Dwell: nothing calls it: the stacks begin there")))
+      (dwell-callers-up)
+      (should (looking-at-p " 75.0% - parse"))
+      ;; A new profile comes: what is unfolded stays so.
+      (revert-buffer)
+      (dwell-test-settle)
+      (dwell-test-until "the callers of parse again" (save-excursion (search-forward "main" nil t)))
+      (dwell-callers-toggle)
+      (should (equal (dwell-test-lines) dwell-test-callers))
+      (goto-char (point-max))
+      (forward-line -1)
+      (should-error (dwell-callers-toggle) :type 'user-error)
+      (should-error (dwell-callers-next) :type 'user-error)
+      (should-error (dwell-callers-visit) :type 'user-error))))
+
+(ert-deftest dwell-callers-lead-to-calls-and-turn-into-callees ()
+  (dwell-test-with-costs
+    (let ((file buffer-file-name))
+      (dwell-callers "a.out:sum")
+      (dwell-test-in "*Dwell callers"
+        (dwell-callers-visit))
+      (should (equal buffer-file-name file))
+      (should (= 2 (line-number-at-pos)))
+      (dwell-test-in "*Dwell callers"
+        (dwell-callers-turn)
+        (dwell-test-until "callees" (save-excursion (goto-char (point-min)) (search-forward "memcpy" nil t)))
+        (should (equal (car (last (dwell-test-lines))) "25.0% + memcpy a.c:4 a.out"))
+        (kill-buffer))
+      (goto-char (point-max))
+      (dwell-callees)
+      (should (equal (dwell-test-messages (dwell-test-settle)) '("Dwell: a.c:7: no function with call stacks is here")))
+      (should-not (get-buffer "*Dwell callers*")))))
+
 ;;;; Summary
 
 (ert-deftest dwell-summary-shows-ranges ()

@@ -97,6 +97,22 @@ function diff({ before, after, procedure, all }) {
   };
 }
 
+/** Who calls `sum`: `parse` from two lines, itself called by `main`, and `load`; of one stack the callers are not known. */
+function callers({ function: name, textDocument, position, callees = false, through = [] }) {
+  if (textDocument !== undefined && position.line > 5) throw { code: -32803, message: 'a.c:7: no function with call stacks is here' };
+  const uri = [...documents.keys()][0] ?? null;
+  const row = (name, samples, sites, leads = true) => ({
+    function: name, image: 'a.out', inlined: name === 'load', samples, share: samples / 40, label: name === 'load' ? 'load (inlined)' : name,
+    details: `${samples} of 40`, place: null, sites: sites.map((line) => ({ uri, line, samples })), leads,
+  });
+  const way = through.map((step) => step.function).join(' ');
+  const rows = callees ? { '': [row('memcpy', 10, [3])] } : { '': [row('parse', 30, [1, 4]), row('load', 9, [2]), row('[incomplete]', 1, [], false)], parse: [row('main', 30, [])] };
+  return {
+    epochs: state.selected, id: name ?? 'a.out:sum', function: 'sum(int*)', image: 'a.out', place: { uri, line: 0 }, samples: 40, own: 30, total: 80,
+    rows: rows[way] ?? [], incomplete: [{ cause: 'cut', image: 'a.out', samples: 1 }], notes: [],
+  };
+}
+
 const summary = ({ procedure, image }) => ({
   epochs: state.selected, scope: { kind: procedure ? 'procedure' : image ? 'image' : 'epoch', name: procedure ?? image ?? state.selected.join('+') },
   machineModel: 'amd-zen4', timeEvent: 'cpu-clock', periodCycles: 1e6, samples: 1000, samplesTallied: 950, talliedShare: 0.95, procedures: 2,
@@ -216,6 +232,7 @@ const requests = {
     epochs: state.epochs.map((each) => ({ ...each, shown: state.selected.some((selector) => names(selector, each)), pinned: state.baseline?.some((selector) => names(selector, each)) ?? false })),
   }),
   'dwell/summary': summary,
+  'dwell/callers': callers,
   'dwell/diff': diff,
   'dwell/fileChanges': fileChanges,
   'dwell/processes': () => ({ processes: [{ pid: 42, name: 'lua', command: 'lua a.lua', user: 'me', own: true, cpuSeconds: 3.25 }] }),

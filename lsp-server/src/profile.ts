@@ -6,9 +6,9 @@ import { readFile, stat } from 'node:fs/promises';
 import type { CancellationToken } from 'vscode-languageserver';
 import {
   errorCode, errorMessage, type Binding, type Callers, type Cancel, type Core, type Diff, type DiffRequest, type EpochList, type FileChanges, type FileCosts,
-  type LineDetail, type Listing, type OpenOptions, type Stats, type StatsRequest, type Summary, type SummaryRequest, type Top,
+  type FileFunctions, type LineDetail, type Listing, type OpenOptions, type Stats, type StatsRequest, type Summary, type SummaryRequest, type Top,
 } from './core';
-import type { HotProceduresParams } from './protocol';
+import type { CallersParams, HotProceduresParams } from './protocol';
 import type { ValidSettings } from './settings';
 import { Cancelled, SharedAnswers } from './shared';
 import { filesHere } from './sourceMap';
@@ -51,6 +51,7 @@ export class Profile {
   private readonly lists: SharedAnswers<EpochList>;
   private readonly evidences: SharedAnswers<string[]>;
   private readonly callerAnswers: SharedAnswers<Callers>;
+  private readonly functions: SharedAnswers<FileFunctions>;
 
   /** `onChange`: what is shown may have changed; `onNote`: something a user may want to know, once. */
   constructor(
@@ -67,6 +68,7 @@ export class Profile {
     this.lists = new SharedAnswers(1, newCancel);
     this.evidences = new SharedAnswers(filesKept, newCancel);
     this.callerAnswers = new SharedAnswers(filesKept, newCancel);
+    this.functions = new SharedAnswers(filesKept, newCancel);
   }
 
   /** Selectors of the epochs shown. */
@@ -169,10 +171,18 @@ export class Profile {
     return this.ask(token, (core) => this.evidences.get(procedure, token, (cancel) => scaleOf(core, cancel)));
   }
 
-  /** Who calls a function (`IMAGE:NAME`, demangled) directly. Rejects if no call stacks were recorded. */
-  callers(name: string, token?: CancellationToken): Promise<Callers> {
-    const request = { epochs: [...this.epochs], function: name, depth: 1 };
-    return this.ask(token, (core) => this.callerAnswers.get(name, token, (cancel) => core.callers(request, cancel)));
+  /** Who calls a function (`IMAGE:NAME`, demangled), or what it calls, after the calls `through`. Rejects if no call stacks were recorded. */
+  callers(name: string, { callees = false, through = [] }: Pick<CallersParams, 'callees' | 'through'>, token?: CancellationToken): Promise<Callers> {
+    const request = { epochs: [...this.epochs], function: name, callees, through, depth: 1, shareMin: 0 };
+    const key = JSON.stringify(request);
+    return this.ask(token, (core) => this.callerAnswers.get(key, token, (cancel) => core.callers(request, cancel)));
+  }
+
+  /** The functions of a file that are in call stacks. `version` is that of the file. Rejects if no call stacks were recorded. */
+  fileFunctions(path: string, version: string, token?: CancellationToken): Promise<FileFunctions> {
+    const epochs = [...this.epochs];
+    const key = JSON.stringify([epochs, path, version]);
+    return this.ask(token, (core) => this.functions.get(key, token, (cancel) => core.fileFunctions(epochs, path, cancel)));
   }
 
   lineDetail(path: string, line: number, token?: CancellationToken): Promise<LineDetail> {
@@ -326,6 +336,7 @@ export class Profile {
     this.lists.clear();
     this.evidences.clear();
     this.callerAnswers.clear();
+    this.functions.clear();
     this.onChange();
   }
 }

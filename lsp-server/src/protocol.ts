@@ -18,6 +18,7 @@ export const methods = {
   diff: 'dwell/diff',
   fileChanges: 'dwell/fileChanges',
   stats: 'dwell/stats',
+  callers: 'dwell/callers',
   cfg: 'dwell/cfg',
   legend: 'dwell/legend',
   processes: 'dwell/processes',
@@ -39,6 +40,8 @@ export const commands = {
 
 /** The command of a code lens; the client runs it, its argument is a procedure's id. */
 export const showListingCommand = 'dwell.showListing';
+/** The command of a lens that names callers; the client goes to a call, its argument is a `CallersLens`. */
+export const goToCallerCommand = 'dwell.goToCaller';
 /** The command that a hover links to: the client shows `dwell/legend`. */
 export const showLegendCommand = 'dwell.showLegend';
 
@@ -51,6 +54,14 @@ export type HintLevel = NonNullable<Settings['hints']>;
 /** `dwell/profileDidChange`. */
 export interface ProfileDidChangeParams {
   epochs: string[];
+}
+
+/** The argument of `dwell.goToCaller`: the calls of a function that a lens names. */
+export interface CallersLens {
+  /** `BINARY:NAME`. */
+  id: string;
+  function: string;
+  calls: { label: string; details: string; uri: string | null; line: number | null }[];
 }
 
 /** `dwell.server.record`'s result. */

@@ -63,7 +63,7 @@ export const FileChangesParams = parameters({ textDocument });
 export type FileChangesParams = Read<typeof FileChangesParams>;
 export const LineParams = parameters({ textDocument, line: rowNumber('must be a line, from 0') });
 export type LineParams = Read<typeof LineParams>;
-export const SummaryParams = parameters({ procedure: lenient(text), image: lenient(text), epochs: lenient(epochs) });
+export const SummaryParams = parameters({ procedure: lenient(text), image: lenient(text), under: lenient(text), epochs: lenient(epochs) });
 export type SummaryParams = Read<typeof SummaryParams>;
 export const DiffParams = parameters({
   before: z.exactOptional(namedEpochs),
@@ -84,6 +84,27 @@ export const StatsParams = parameters({
   image: lenient(text),
 });
 export type StatsParams = Read<typeof StatsParams>;
+
+/** A call on the way from a function to its callers or callees. */
+export const CallStep = parameters({ function: needed('must be a function'), image: z.string('must be a file name'), inlined: z.boolean('must be a boolean') });
+export type CallStep = Read<typeof CallStep>;
+const position = parameters({ line: rowNumber('must be a line, from 0'), character: rowNumber('must be a character, from 0') });
+export const CallersParams = parameters({
+  /** `NAME` or `BINARY:NAME`; without it, the function at `position` of `textDocument`. */
+  function: lenient(text),
+  textDocument: z.exactOptional(textDocument),
+  position: z.exactOptional(position),
+  /** What it calls, instead of who calls it. */
+  callees: lenient(z.boolean()),
+  /** The way to the rows, from the function on; the rows are those that follow it. */
+  through: z.exactOptional(z.array(CallStep, 'must be a list of calls')),
+});
+export type CallersParams = Read<typeof CallersParams>;
+/** `data` of the items of a call hierarchy. */
+export const CallHierarchyData = parameters({
+  function: needed('must be a function'), through: z.array(CallStep, 'must be a list of calls'), callees: z.exactOptional(z.boolean('must be a boolean')),
+});
+export type CallHierarchyData = Read<typeof CallHierarchyData>;
 
 /** `dwell.server.record`'s argument: a command, or processes that run. */
 export const RecordParams = parameters({
@@ -124,6 +145,7 @@ export const Settings = parameters({
   hotShare: lenient(z.number().check(z.gte(0), z.lte(1))),
   dwellPath: lenient(text),
   diagnostics: lenient(z.boolean()),
+  callHierarchy: lenient(z.boolean()),
   sourceMap: lenient(z.record(z.string(), z.catch(z.string(), ''))),
   debugDirs: lenient(texts),
 });

@@ -155,6 +155,29 @@ export const FileCostsResult = z.object({
 });
 export type FileCostsResult = z.infer<typeof FileCostsResult>;
 
+export const CallSite = z.object({ uri: text, line: count, samples: count });
+export type CallSite = z.infer<typeof CallSite>;
+export const CallerRow = z.object({
+  function: text.describe('demangled name'), image: text.describe('file name of the binary'), inlined: z.boolean().describe('whether the call is inlined'),
+  samples: count.describe('samples of the stacks through this row: each sample counts at one row'),
+  share: share("part of the function's samples, not of calls"),
+  label: text, details: text.describe("`75.0% of copy's samples (30 of 40)`"),
+  place: place.nullable().describe('where the function begins; null: unknown'),
+  sites: z.array(CallSite).describe('the lines of the calls, most samples first: in the caller; of callees, in what calls them'),
+  leads: z.boolean().describe('whether there may be further rows behind it: not behind `[incomplete]`'),
+});
+export type CallerRow = z.infer<typeof CallerRow>;
+export const IncompleteStacks = z.object({ cause: text.describe('why the outer frames are not known'), image: text, samples: count });
+export type IncompleteStacks = z.infer<typeof IncompleteStacks>;
+export const CallersResult = z.object({
+  epochs: texts, id: text.describe('`BINARY:NAME`, as `function` of the request takes it'), function: text, image: text, place: place.nullable(),
+  samples: count.describe('samples whose call stack contains the function'), own: count.describe('samples in the function itself'),
+  total: count.describe('samples that have a call stack'),
+  rows: z.array(CallerRow).describe('most samples first'),
+  incomplete: z.array(IncompleteStacks), notes,
+});
+export type CallersResult = z.infer<typeof CallersResult>;
+
 export const DataSource = z.object({
   level: z.enum(['l2', 'last-level', 'memory']), part: countOrNull.describe('part of executions, if it were the only one; null unless the scale is absolute'),
 });
@@ -189,10 +212,16 @@ export const SummaryRange = z.object({ cause, label, shareMin: count, shareMax: 
 export type SummaryRange = z.infer<typeof SummaryRange>;
 export const SummaryPart = z.object({ cause, label, share: count });
 export type SummaryPart = z.infer<typeof SummaryPart>;
+export const SummaryUnder = z.object({
+  samples: count.describe('samples whose call stack contains the function'), own: count.describe('samples in the function itself'),
+  stackSamples: count.describe('samples that have a call stack'), allSamples: count.describe('all samples, with and without one'),
+  share: share('samples as a part of stackSamples'), incomplete: count.describe('other samples whose outer frames are not known: the function may be among them'),
+});
+export type SummaryUnder = z.infer<typeof SummaryUnder>;
 export const SummaryResult = z
   .object({
     epochs: texts,
-    scope: z.object({ kind: z.enum(['procedure', 'image', 'epoch']), name: text }),
+    scope: z.object({ kind: z.enum(['procedure', 'image', 'under', 'epoch']), name: text }),
     machineModel: text.describe('the processor model behind the estimates'), timeEvent: text,
     periodCycles: countOrNull.describe('cycles between two samples'),
     samples: count.describe('samples of time'),
@@ -203,7 +232,8 @@ export const SummaryResult = z
     instructions: countOrNull.describe(`instructions executed, estimated; ${unlessAbsolute}`), ...cpi, bestCaseCpi,
     dynamic: z.array(SummaryRange).describe('each cause explains at least shareMin and at most shareMax of the tallied cycles; ranges of several causes overlap'),
     unexplainedStall: count, unexplainedGain: count, subtotalDynamic: count,
-    staticCauses: z.array(SummaryPart), subtotalStatic: count, totalStall: count, execution: count, netSamplingError: count, notes,
+    staticCauses: z.array(SummaryPart), subtotalStatic: count, totalStall: count, execution: count, netSamplingError: count,
+    under: SummaryUnder.nullable().describe('what the summary under a function rests on: the samples with a call stack; null for other scopes'), notes,
     text: text.describe('the table of Figure 4'), totals: text.describe('what the table rests on, in one line of text'),
   })
   .describe('Shares are parts of samplesTallied: subtotalDynamic + subtotalStatic + execution + netSamplingError = 1');

@@ -2,6 +2,7 @@
  * The server's wiring: which request is answered by which file, in which state. Answers are made elsewhere.
  */
 import {
+  CallHierarchyPrepareRequest,
   CancellationToken,
   ExecuteCommandRequest,
   LSPErrorCodes,
@@ -11,6 +12,7 @@ import {
   TextDocumentSyncKind,
   TextDocuments,
   type Connection,
+  type Disposable,
   type ExecuteCommandParams,
   type InitializeParams,
   type Hover,
@@ -18,6 +20,8 @@ import {
   type InlayHint,
   type Range,
 } from 'vscode-languageserver';
+import { callers, functionsOf } from './callers';
+import { incomingCalls, outgoingCalls, prepare } from './callHierarchy';
 import { codeLenses } from './codeLens';
 import { errorCode, errorMessage, type Binding, type Callers } from './core';
 import { tracking } from './documents';
@@ -63,11 +67,14 @@ class Server {
   private settings: ValidSettings = readSettings(undefined);
   private watch: Watch | undefined;
   private pullsSettings = false;
+  private isInitialized = false;
   private takesProgress = false;
   private commandLinks = false;
   private rendersMarkdown = true;
   /** Whether the client draws line ends itself, out of `dwell/fileCosts` and `dwell/fileChanges`. */
   private drawsLineEnds = false;
+  private registersHierarchy = false;
+  private hierarchy: Promise<Disposable> | undefined;
   private readonly diagnostics: Diagnostics;
 
   constructor(
@@ -92,7 +99,9 @@ class Server {
     const { connection, documents, profile } = this;
     connection.onInitialize((params) => this.initialize(params));
     connection.onInitialized(() => {
+      this.isInitialized = true;
       this.watch?.start();
+      this.offerHierarchy();
       return this.pullSettings();
     });
     connection.onDidChangeConfiguration(({ settings }) => this.configurationChanged(settings));
@@ -124,9 +133,19 @@ class Server {
       this.view(textDocument.uri, token, (view) => this.hints(view, range, token)),
     );
     connection.onCodeLens(({ textDocument }, token) =>
-      this.view(textDocument.uri, token, async (view) => codeLenses(view, await changesOf(this.profile, view, token))),
+      this.view(textDocument.uri, token, async (view) => {
+        const [changes, functions] = await Promise.all([
+          changesOf(this.profile, view, token),
+          functionsOf(this.profile, view, token).catch((error: unknown) => givenUp(error)),
+        ]);
+        return codeLenses(view, changes, functions ?? []);
+      }),
     );
     connection.onHover(({ textDocument, position }, token) => this.view(textDocument.uri, token, (view) => this.hover(view, position.line, token)));
+    const hierarchy = connection.languages.callHierarchy;
+    hierarchy.onPrepare(({ textDocument, position }, token) => this.view(textDocument.uri, token, (view) => prepare(this.profile, view, position, token)));
+    hierarchy.onIncomingCalls(({ item }, token) => answered(token, () => incomingCalls(this.profile, item, token)));
+    hierarchy.onOutgoingCalls(({ item }, token) => answered(token, () => outgoingCalls(this.profile, item, token)));
     // Not onExecuteCommand, which keeps the progress token to itself.
     connection.onRequest(ExecuteCommandRequest.type, (params, token) => answered(token, () => this.execute(params, token)));
   }
@@ -147,6 +166,10 @@ class Server {
       this.view(uri, token, async (view) => fileChanges(view, await changesOf(profile, view, token))),
     );
     this.answerOwn(methods.stats, requests.StatsParams, (params, token) => stats(profile, params, token));
+    this.answerOwn(methods.callers, requests.CallersParams, (params, token) => {
+      const { textDocument } = params;
+      return textDocument === undefined ? callers(profile, params, undefined, token) : this.view(textDocument.uri, token, (view) => callers(profile, params, view, token));
+    });
     this.answerOwn(methods.cfg, requests.CfgParams, ({ procedure }, token) => cfg(profile, procedure, token));
     this.answerOwn(methods.legend, requests.Nothing, () => Promise.resolve(legend()));
     this.answerOwn(methods.processes, requests.Nothing, () => processes());
@@ -179,7 +202,7 @@ class Server {
     const [place] = detail?.places ?? [];
     if (place === undefined) return null;
     const image = place.procedure.slice(0, place.procedure.indexOf(':'));
-    return this.profile.callers(`${image}:${place.label}`, token).catch((error: unknown) => givenUp(error));
+    return this.profile.callers(`${image}:${place.label}`, {}, token).catch((error: unknown) => givenUp(error));
   }
 
   private answerOwn<S extends requests.Schema>(method: string, schema: S, answer: (params: requests.Read<S>, token: CancellationToken) => Promise<unknown>): void {
@@ -199,6 +222,7 @@ class Server {
     this.rendersMarkdown = capabilities.textDocument?.hover?.contentFormat?.[0] !== MarkupKind.PlainText;
     // A client that sends settings is not asked for them: it may send more than is configured, a selection say.
     this.pullsSettings = capabilities.workspace?.configuration === true && !isRecord(initializationOptions);
+    this.registersHierarchy = capabilities.textDocument?.callHierarchy?.dynamicRegistration === true;
     this.configure(initializationOptions);
     return {
       serverInfo: { name: 'dwell-lsp', version: this.options.version },
@@ -208,6 +232,7 @@ class Server {
         ...(this.drawsLineEnds ? {} : { inlayHintProvider: { resolveProvider: false } }),
         codeLensProvider: { resolveProvider: false },
         hoverProvider: true,
+        ...(this.settings.callHierarchy && !this.registersHierarchy ? { callHierarchyProvider: true } : {}),
         executeCommandProvider: { commands: Object.values(commands), workDoneProgress: true },
         workspace: { workspaceFolders: { supported: true } },
         experimental: { dwell: { version: protocolVersion } },
@@ -224,6 +249,27 @@ class Server {
     if (place(before) !== place(this.settings) || this.profile.folder === '') this.profile.use({ database, epochs, sourceMap, debugDirs });
     else this.watch?.changed();
     this.diagnostics.enable(this.settings.diagnostics);
+    this.offerHierarchy();
+  }
+
+  /** Offers the call hierarchy or takes the offer back, where the client lets a server change what it offers. */
+  private offerHierarchy(): void {
+    if (!this.registersHierarchy || !this.isInitialized || this.settings.callHierarchy === (this.hierarchy !== undefined)) return;
+    if (this.settings.callHierarchy) {
+      // Null: the documents that the client opens here.
+      this.hierarchy = this.connection.client.register(CallHierarchyPrepareRequest.type, { documentSelector: null });
+      this.hierarchy.catch((error: unknown) => {
+        this.tellOnce(`the call hierarchy is not offered: ${errorMessage(error)}`);
+      });
+    } else {
+      this.hierarchy?.then(
+        (offer) => {
+          offer.dispose();
+        },
+        () => undefined,
+      );
+      this.hierarchy = undefined;
+    }
   }
 
   private async configurationChanged(settings: unknown): Promise<void> {

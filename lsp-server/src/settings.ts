@@ -15,6 +15,8 @@ export interface ValidSettings {
   dwellPath: string | null;
   /** Whether severe stalls are published as diagnostics. */
   diagnostics: boolean;
+  /** Whether LSP's call hierarchy is answered from call stacks. */
+  callHierarchy: boolean;
   /** From a folder as built to where it is here; longest first. */
   sourceMap: [string, string][];
   /** Folders with separate debug files. */
@@ -22,7 +24,7 @@ export interface ValidSettings {
 }
 
 export function readSettings(sent: unknown, env: NodeJS.ProcessEnv = process.env): ValidSettings {
-  const { database, epochs, hints, hotShare, dwellPath, diagnostics, sourceMap, debugDirs } = read('settings', Settings, isRecord(sent) ? sent : {});
+  const { database, epochs, hints, hotShare, dwellPath, diagnostics, callHierarchy, sourceMap, debugDirs } = read('settings', Settings, isRecord(sent) ? sent : {});
   const folders = Object.entries(sourceMap ?? {}).filter(([from, to]) => from !== '' && to !== '');
   return {
     database: database === undefined ? defaultDatabase(env) : expandHome(database),
@@ -31,6 +33,7 @@ export function readSettings(sent: unknown, env: NodeJS.ProcessEnv = process.env
     hotShare: hotShare ?? 0.01,
     dwellPath: dwellPath === undefined ? null : expandHome(dwellPath),
     diagnostics: diagnostics ?? false,
+    callHierarchy: callHierarchy ?? false,
     sourceMap: folders.map(([from, to]): [string, string] => [from, expandHome(to)]).sort(([a], [b]) => b.length - a.length),
     debugDirs: (debugDirs ?? []).filter((folder) => folder !== '').map(expandHome),
   };

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import type { Core } from '../src/core';
-import { callers, inclusive } from '../src/mcp/answers';
-import { callersOut, inclusiveOut } from '../src/mcp/schemas';
-import { callersText, inclusiveText } from '../src/mcp/texts';
+import { callers, hottestPaths, inclusive } from '../src/mcp/answers';
+import { callersOut, inclusiveOut, pathsOut } from '../src/mcp/schemas';
+import { callersText, inclusiveText, pathsText } from '../src/mcp/texts';
 import { FakeCancel, fakeBinding } from './fake';
 
 const asked = { function: 'copy', callees: false, depth: 4, minShare: 0.01 };
@@ -32,4 +32,18 @@ test('inclusive samples are ranked', async () => {
   const answer = await inclusive(core, { limit: 1 }, new FakeCancel());
   assert.equal(inclusiveOut.parse(answer).allSamples, 200);
   assert.equal(inclusiveText(answer), 'Epoch e1: 80 of 200 samples have a call stack\n  100%, in itself 25.0%  main [prog]\n3 more rows');
+});
+
+test('paths are blocks of functions, outermost first', async () => {
+  const answer = await hottestPaths(fakeBinding({}).core, { limit: 1, depth: 2 }, new FakeCancel());
+  assert.equal(pathsOut.parse(answer).othersSamples, 50);
+  assert.equal(
+    pathsText(answer),
+    `Epoch e1: the hottest paths of 80 samples with a call stack, outermost function first
+37.5% (30 samples)
+    … outer functions left out
+    parse (calls itself) [prog] at /src/main.c:7
+    copy (inlined) [prog]
+2 more paths have 50 samples`,
+  );
 });

@@ -133,7 +133,7 @@ test('a hover shows the instructions of a line, each inlined copy separately, wi
     assert.match(value, /•+ 18\.0cy D-cache or DTLB miss from memory \(18\.0% of executions\) ← 9810 ldq t4, 0\(t1\)\n9828 {6}stq t4, 0\(t2\) +27,766 +18\.0cy/);
     assert.match(value, /In `copy`, inlined into `twice` \[copy\.c:40\]\(file:\/\/\/src\/copy\.c#L40\)/);
     assert.match(value, /Culprits: \[copy\.c:3\]\(file:\/\/\/src\/copy\.c#L3\) \(D-cache or DTLB miss\)/);
-    assert.match(value, /`copy:copy` is called from `parse` 75\.0% \(\[main\.c:7\]\(file:\/\/\/src\/main\.c#L7\)\), `load` 25\.0% \(\[main\.c:9\]/);
+    assert.match(value, /`copy` is called from `parse` 75\.0% \(\[main\.c:7\]\(file:\/\/\/src\/main\.c#L7\)\), `load` 25\.0% \(\[main\.c:9\]/);
     assert.ok(!value.includes('command:'), 'not to a client that does not run them');
     const line = await client.sendRequest<LineResult>('dwell/line', { textDocument: { uri }, line: 3 });
     assert.equal(line.places[1]?.callers[0]?.line, 39);
@@ -188,7 +188,7 @@ test('a summary is DCPI\'s Figure 4, as data, as text and folded above the listi
 test('a summary without samples has no negative zero', () => {
   const none = { schema: 1, epochs: [], scope: { kind: 'epoch' as const, name: 'e' }, machine_model: 'm', time_event: 'cycles', period_cycles: null, samples: 0, samples_tallied: 0, tallied_share: 0, scale: 'procedure' as const, cpi_min: null, cpi_max: null };
   const zero = { procedures: 0, procedures_left_out: 0, cycles: null, instructions: null, cpi: null, best_case_cpi: null, dynamic: [], unexplained_stall: 0, unexplained_gain: -1e-9 };
-  const rest = { subtotal_dynamic: 0, static: [], subtotal_static: 0, total_stall: 0, execution: 0, net_sampling_error: 0, notes: [] };
+  const rest = { subtotal_dynamic: 0, static: [], subtotal_static: 0, total_stall: 0, execution: 0, net_sampling_error: 0, under: null, notes: [] };
   assert.ok(summaryText({ ...none, ...zero, ...rest }).every((line) => !line.includes('-0.0')));
 });
 

@@ -1,7 +1,7 @@
 /**
  * A core without Rust: answers from data, counts what it is asked, waits where a test says so.
  */
-import type { Binding, Callers, CallersRow, Cancel, Core, Diff, DiffChange, DiffFactors, EpochList, FileChanges, FileCosts, LineDetail, Stats, Summary, LineCost, Listing, Top, TopRequest, TopRow } from '../src/core';
+import type { Binding, Callers, CallersRequest, CallersRow, Cancel, Core, Diff, DiffChange, DiffFactors, EpochList, FileChanges, FileCosts, HottestPaths, LineDetail, Stats, Summary, LineCost, Listing, Top, TopRequest, TopRow } from '../src/core';
 
 export interface FakeCore extends Core {
   /** What the core was asked to do. */
@@ -57,9 +57,11 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
       return Promise.resolve(fileChanges(a, b));
     },
     summary: () => Promise.resolve(summary()),
-    callers: ({ function: name, depth }) =>
-      name.endsWith(':absent') ? Promise.reject(new CoreError('no-function-in-stacks', `function '${name}': in no call stack`)) : Promise.resolve(callers(name, depth)),
+    callers: ({ function: name, depth, through }) =>
+      name.endsWith(':absent') ? Promise.reject(new CoreError('no-function-in-stacks', `function '${name}': in no call stack`)) : Promise.resolve(callers(name, depth, through)),
     inclusive: () => Promise.reject(new CoreError('no-stacks', 'no call stacks were recorded')),
+    hottestPaths: () => Promise.resolve(hottestPaths()),
+    fileFunctions: () => Promise.reject(new CoreError('no-stacks', 'no call stacks were recorded')),
     stats: ({ epochs }) => Promise.resolve(stats(epochs)),
     renameEpoch: (epoch, name) => {
       core.done.push(`rename ${epoch} ${name}`);
@@ -317,14 +319,25 @@ function lineDetail(line: number): LineDetail {
 }
 
 /** A function with two callers, the first of which is called from `main`. */
-function callers(name: string, depth = 6): Callers {
+export function callers(name: string, depth = 6, through: NonNullable<CallersRequest['through']> = []): Callers {
   const row = (caller: string, samples: number, line: number, rows: CallersRow[]): CallersRow => ({
-    function: caller, image: 'prog', inlined: false, samples, share: samples / 40, sites: [{ file: '/src/main.c', line, samples }], rows,
+    function: caller, image: 'prog', inlined: false, begins: caller === 'parse' ? { file: '/src/main.c', line: 5 } : null, samples, share: samples / 40, sites: [{ file: '/src/main.c', line, samples }], rows,
   });
   return {
-    schema: 1, epochs: ['e1'], event: 'cpu-clock', function: name, image: 'prog', samples: 40, own: 30, total: 80,
-    rows: [row('parse', 30, 7, depth > 1 ? [row('main', 30, 20, [])] : []), row('load', 10, 9, [])],
+    schema: 1, epochs: ['e1'], event: 'cpu-clock', function: name.slice(name.indexOf(':') + 1), image: 'prog', begins: { file: '/src/copy.c', line: 1 }, samples: 40, own: 30, total: 80,
+    rows: through.length === 0 ? [row('parse', 30, 7, depth > 1 ? [row('main', 30, 20, [])] : []), row('load', 10, 9, [])] : through.map(() => row('main', 30, 20, [])).slice(-1),
     incomplete: [{ cause: 'cut', image: 'libc.so.6', samples: 2 }], notes: ['a note'],
+  };
+}
+
+function hottestPaths(): HottestPaths {
+  const frame = (name: string, line: number): HottestPaths['paths'][number]['frames'][number] => ({
+    function: name, image: 'prog', inlined: false, recursive: name === 'parse', site: { file: '/src/main.c', line },
+  });
+  return {
+    schema: 1, epochs: ['e1'], event: 'cpu-clock', samples: 80,
+    paths: [{ frames: [frame('parse', 7), { ...frame('copy', 0), site: null, inlined: true }], shortened: true, samples: 30, share: 0.375 }],
+    others: 2, others_samples: 50, incomplete: [], notes: [],
   };
 }
 
@@ -357,6 +370,7 @@ function summary(): Summary {
     total_stall: 0.868,
     execution: 0.12,
     net_sampling_error: 0.012,
+    under: null,
     notes: [],
   };
 }

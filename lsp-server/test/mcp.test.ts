@@ -50,11 +50,11 @@ test('the tools exist, are read-only, and explain their numbers', { skip }, asyn
   const { client } = await connect(given().database);
   assert.match(client.getInstructions() ?? '', /low confidence/);
   const { tools } = await client.listTools();
-  assert.deepEqual(tools.map(({ name }) => name), ['epochs', 'hot_procedures', 'lines', 'listing', 'summary', 'callers', 'inclusive', 'diff']);
+  assert.deepEqual(tools.map(({ name }) => name), ['epochs', 'hot_procedures', 'lines', 'listing', 'summary', 'callers', 'callees', 'hottest_paths', 'inclusive', 'diff']);
   for (const { name, annotations, outputSchema } of tools) {
     assert.equal(annotations?.readOnlyHint, true, name);
     assert.ok(outputSchema, name);
-    if (!['epochs', 'callers', 'inclusive'].includes(name)) assert.match(JSON.stringify(outputSchema), /processor cycles|cycles per execution|null: no estimate|does not tell count from cost/, name);
+    if (!['epochs', 'callers', 'callees', 'hottest_paths', 'inclusive'].includes(name)) assert.match(JSON.stringify(outputSchema), /processor cycles|cycles per execution|null: no estimate|does not tell count from cost/, name);
   }
 });
 

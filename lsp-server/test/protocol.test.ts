@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { test } from 'node:test';
-import { commands, methods, showListingCommand } from '../src/protocol';
+import { commands, goToCallerCommand, methods, showListingCommand } from '../src/protocol';
 import { Settings } from '../src/requests';
 import { page, withTypes } from './protocolTypes';
 
@@ -18,4 +18,5 @@ test('every request, notification, command and setting has its row', async () =>
   const expected = [...Object.values(methods), ...Object.values(commands), ...Object.keys(Settings.shape)];
   assert.deepEqual([...rows].sort(), expected.sort());
   assert.ok(text.includes(showListingCommand));
+  assert.ok(text.includes(goToCallerCommand));
 });

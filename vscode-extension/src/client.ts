@@ -2,7 +2,7 @@
 // often one. Files ask the server of their folder; views show that of the file one works on.
 import * as vscode from 'vscode';
 import {
-  commands, methods, type CfgResult, type CompareParams, type DiffParams, type DiffResult, type EpochsResult, type FileChangesResult,
+  commands, methods, type CallersParams, type CallersResult, type CfgResult, type CompareParams, type DiffParams, type DiffResult, type EpochsResult, type FileChangesResult,
   type FileCostsResult, type HotProceduresParams, type HotProceduresResult, type ImportPerfParams, type LegendResult, type ListingResult, type NewEpochParams, type ProcessesResult,
   type RecordParams, type RecordResult, type RenameEpochParams,
 } from '@dwell/lsp-server/protocol';
@@ -64,6 +64,10 @@ export class Client implements vscode.Disposable {
 
   listing(procedure: string, token?: vscode.CancellationToken): Promise<ListingResult> {
     return this.ask<ListingResult>(methods.listing, { procedure }, token);
+  }
+
+  callers(params: CallersParams): Promise<CallersResult> {
+    return this.ask<CallersResult>(methods.callers, params);
   }
 
   fileCosts(uri: vscode.Uri): Promise<FileCostsResult> {

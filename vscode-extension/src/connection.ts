@@ -139,6 +139,7 @@ export class Connection implements vscode.Disposable {
       hints: chosen.get('hints', 'hot'),
       hotShare: chosen.get('hotShare', 0.01),
       diagnostics: chosen.get('diagnostics', false),
+      callHierarchy: chosen.get('callHierarchy', false),
       sourceMap: chosen.get<Record<string, string>>('sourceMap', {}),
       debugDirs: chosen.get<string[]>('debugDirs', []),
       ...(database ? { database } : {}),

@@ -5,6 +5,7 @@ import { Client } from './client';
 import type { Dwell } from './dwell';
 import { Failures } from './failures';
 import { Profile } from './profile';
+import * as callers from './callers';
 import * as cfg from './cfg';
 import * as compare from './compare';
 import * as compareListings from './compareListings';
@@ -26,7 +27,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<Api> {
   const dwell: Dwell = { client, profile, failures, log, memory: context.workspaceState };
   const lines = new LineMarks(dwell);
   context.subscriptions.push(log, failures, client, profile, lines);
-  for (const feature of [cfg, compare, compareListings, epochs, epochView, hints, hotProcedures, legend, listing, record, status]) {
+  for (const feature of [callers, cfg, compare, compareListings, epochs, epochView, hints, hotProcedures, legend, listing, record, status]) {
     context.subscriptions.push(feature.activate(dwell));
   }
   await client.start();

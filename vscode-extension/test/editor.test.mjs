@@ -159,6 +159,38 @@ test('in the workbench, over the fake server', { skip, timeout: 600_000 }, async
       await workbench.tab('chase.dwell').waitFor();
       await page.getByText('D-cache miss)').waitFor();
     });
+    await step('a lens names the callers, and leads to the call that one picks', async () => {
+      await workbench.clickLens('called from walk 75 %');
+      await page.getByPlaceholder('The call to go to').waitFor();
+      await workbench.choose('scan');
+      await workbench.statusItem(`Ln ${hotLine - 3}, Col 1`).waitFor();
+    });
+    await step('the callers are a tree that unfolds by keyboard and leads to the calls', async () => {
+      await workbench.goTo(hotLine);
+      await workbench.command('Dwell: Show Callers');
+      const rows = () => namesOf(workbench, 'Callers');
+      const direct = [
+        'callers of chase, 50.0% of the samples with a call stack', `walk, 75.0% of chase's samples (30 of 40), at chase.c:${hotLine - 2}`,
+        `scan, 22.5% of chase's samples (9 of 40), at chase.c:${hotLine - 3}`, "[incomplete], 2.5% of chase's samples (1 of 40), no source",
+      ];
+      assert.deepEqual(await workbench.until('callers', rows, (names) => names.length === 4), direct);
+      await page.keyboard.press('Home');
+      await page.keyboard.press('ArrowDown');
+      await page.keyboard.press('ArrowRight');
+      const unfolded = await workbench.until('the callers of walk', rows, (names) => names.length === 5);
+      assert.equal(unfolded[2], `main, 75.0% of chase's samples (30 of 40), at chase.c:${hotLine - 4}`);
+      await page.keyboard.press('ArrowDown');
+      await page.keyboard.press('Enter');
+      await workbench.statusItem(`Ln ${hotLine - 4}, Col 1`).waitFor();
+      assert.equal(await page.locator('.notification-list-item', { hasText: 'the callers' }).count(), 0);
+      await workbench.command('Dwell: Switch Between Callers and Callees');
+      await workbench.until('callees', () => namesOf(workbench, 'Callees'), (names) => names[1]?.startsWith('memcpy, 25.0%'));
+      if (process.env.DWELL_TEST_SHOT) await workbench.shot(process.env.DWELL_TEST_SHOT);
+      await workbench.goTo(1);
+      await workbench.command('Dwell: Show Callees');
+      await page.locator('.notification-list-item', { hasText: 'no function with call stacks is here' }).waitFor();
+      await workbench.command('Notifications: Clear All Notifications');
+    });
     await step('the view lists the hot procedures', async () => {
       await workbench.command('View: Show Dwell');
       await workbench.until('rows', () => rowsOf(workbench), (rows) => rows.join() === procedureRows.join());

@@ -7,7 +7,7 @@ import {
 } from 'vscode-languageserver/node';
 import { TextDocument } from 'vscode-languageserver-textdocument';
 import {
-  commands, methods, protocolVersion, showListingCommand, type EpochsResult, type EpochSummary, type FileCostsResult,
+  commands, goToCallerCommand, methods, protocolVersion, showListingCommand, type CallerRow, type CallersLens, type CallersParams, type CallersResult, type EpochsResult, type EpochSummary, type FileCostsResult,
   type CfgResult, type CompareParams, type DiffChange, type DiffParams, type DiffResult, type FileChangesResult, type HotProceduresParams,
   type HotProceduresResult, type LegendResult,
   type ImportPerfParams, type ProcessesResult, type RenameEpochParams, type HotRow, type ListingLine, type ListingParams,
@@ -57,7 +57,13 @@ connection.onCodeLens((params) => {
   const hot = hotPlace(params.textDocument.uri);
   if (!hot) return [];
   const start = { line: hot.line - 1, character: 0 };
-  return [{ range: { start, end: start }, command: { title: '86 % · 2.6 s · 31 cycles/instr (ideal 0.50)', command: showListingCommand, arguments: [procedure] } }];
+  const range = { start, end: start };
+  const calls = callerRows([], false).map(({ label, details, sites: [site] }) => ({ label, details, uri: site?.uri ?? null, line: site?.line ?? null }));
+  const callers: CallersLens = { id: 'chase:chase', function: 'chase', calls };
+  return [
+    { range, command: { title: '86 % · 2.6 s · 31 cycles/instr (ideal 0.50)', command: showListingCommand, arguments: [procedure] } },
+    { range, command: { title: 'called from walk 75 %, scan 25 %', command: goToCallerCommand, arguments: [callers] } },
+  ];
 });
 
 connection.onHover((params) => {
@@ -117,6 +123,26 @@ connection.onRequest(methods.fileChanges, ({ textDocument }: { textDocument: { u
   const noise = { ...change('noise', 'no change beyond noise', 40, 42), line: hot.line - 1 };
   return { ...none, lines: [noise, { ...change('slower', '+30.0% · slower ×1.60 · CPI 19→31', 2000, 3200), line: hot.line }] };
 });
+
+connection.onRequest(methods.callers, ({ function: name = 'chase:chase', position, callees = false, through = [] }: CallersParams): CallersResult => {
+  if (position?.line === 0) throw new ResponseError(LSPErrorCodes.RequestFailed, 'chase.c:1: no function with call stacks is here');
+  return {
+    epochs: shown(), id: name, function: 'chase', image: 'chase', place: null, samples: 40, own: 30, total: 80,
+    rows: callerRows(through.map((step) => step.function), callees), incomplete: [{ cause: 'cut', image: 'chase', samples: 2 }], notes: [],
+  };
+});
+
+/** `walk`, which `main` calls, and `scan`; of one stack the callers are not known. `chase` calls `memcpy`. */
+function callerRows(way: string[], callees: boolean): CallerRow[] {
+  const hot = anyHotPlace();
+  const row = (name: string, samples: number, back: number): CallerRow => ({
+    function: name, image: 'chase', inlined: false, samples, share: samples / 40, label: name, details: `${(2.5 * samples).toFixed(1)}% of chase's samples (${samples} of 40)`, place: null,
+    sites: hot && back > 0 ? [{ uri: hot.uri, line: hot.line - back, samples }] : [], leads: name !== '[incomplete]',
+  });
+  if (callees) return way.length === 0 ? [row('memcpy', 10, 1)] : [];
+  const rows: Record<string, CallerRow[]> = { '': [row('walk', 30, 2), row('scan', 9, 3), row('[incomplete]', 1, 0)], walk: [row('main', 30, 4)] };
+  return rows[way.join(' ')] ?? [];
+}
 
 connection.onRequest(methods.legend, (): LegendResult => ({ markdown: '# What do these numbers mean?\n\nThe share of all sampled time.\n', text: '', headings: [] }));
 

@@ -352,6 +352,9 @@ pub struct SummaryArgs {
     /// All functions of the binaries (images) whose path or id contains this text.
     #[arg(long, value_name = "PART", conflicts_with = "procedure", value_parser = spelled())]
     pub image: Option<String>,
+    /// All samples in this function and in what it calls, by their call stacks: `NAME` or `BINARY:NAME`.
+    #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["procedure", "image"], value_parser = spelled())]
+    pub under: Option<String>,
 }
 
 #[derive(Debug, Args)]

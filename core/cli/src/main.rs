@@ -152,7 +152,9 @@ fn run_top(query: Query, database: &Path, args: &TopArgs, json: bool) -> anyhow:
     if by == By::Caller {
         let function = args.of.clone().context("top: --by caller needs the function: --of FUNCTION")?;
         let (direction, filter) = (Direction::Callers, args.filter());
-        let request = CallersRequest { epochs, function, direction, depth: 1, share_min: 0.0, filter };
+        let through = Vec::new();
+        let request =
+            CallersRequest { epochs, function, direction, through, depth: 1, share_min: 0.0, filter };
         return print_callers(&query, &request, json);
     }
     let request = TopRequest {
@@ -182,6 +184,7 @@ fn run_callers(query: &Query, args: &CallersArgs, direction: Direction, json: bo
         epochs: args.epoch.clone(),
         function: args.function.clone(),
         direction,
+        through: Vec::new(),
         depth: args.depth.into(),
         share_min: args.min_share / 100.0,
         filter: args.filter(),
@@ -267,6 +270,7 @@ fn run_summary(query: &Query, args: &SummaryArgs, json: bool) -> anyhow::Result<
         epochs: args.epoch.clone(),
         procedure: args.procedure.clone(),
         image: args.image.clone(),
+        under: args.under.clone(),
     };
     let summary = query.summary(&request, &Cancel::new())?;
     if json { print_json(&summary) } else { print(&summary::render(&summary)) }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use dwell_query::answer::{Summary, SummaryPart};
+use dwell_query::answer::{Summary, SummaryPart, SummaryUnder};
 
 use crate::text::{self, BOLD, DIM, counted, grouped, heat, paint, si};
 
@@ -32,7 +32,8 @@ pub fn render(summary: &Summary) -> String {
     page.say("***");
     page.sum("Total tallied", tenths.total);
     let tallied = grouped(summary.samples_tallied.round() as u64);
-    page.say(format!("***   ({tallied} samples, {:.1}% of all)", 100.0 * summary.tallied_share));
+    let of = if summary.under.is_some() { "those under it" } else { "all" };
+    page.say(format!("***   ({tallied} samples, {:.1}% of {of})", 100.0 * summary.tallied_share));
     page.foot(summary);
     page.out
 }
@@ -43,7 +44,11 @@ struct Page {
 
 impl Page {
     fn head(&mut self, s: &Summary) {
-        let name = if s.scope.kind == "epoch" { "whole recording".to_owned() } else { s.scope.name.clone() };
+        let name = match &*s.scope.kind {
+            "epoch" => "whole recording".to_owned(),
+            "under" => format!("under {}", s.scope.name),
+            _ => s.scope.name.clone(),
+        };
         self.say(paint(BOLD, format!("*** {name}")));
         // If the clock rate is unknown, samples replace cycles: their ratios are the same.
         let instructions = s.instructions.or_else(|| s.cpi.map(|cpi| s.samples_tallied / cpi));
@@ -85,12 +90,31 @@ impl Page {
                 s.machine_model
             ),
         ));
+        if let Some(under) = &s.under {
+            self.say(paint(DIM, under_told(under)));
+        }
         s.notes.iter().for_each(|n| self.say(paint(DIM, format!("note: {n}"))));
     }
 
     fn say(&mut self, line: impl std::fmt::Display) {
         writeln!(self.out, "{line}").expect("a String takes every text");
     }
+}
+
+/// Describes what a summary of the samples under a function rests on.
+fn under_told(under: &SummaryUnder) -> String {
+    let incomplete = match under.incomplete {
+        0 => String::new(),
+        n => format!("; the outer frames of {} are not known, it may be among them", grouped(n)),
+    };
+    format!(
+        "{} of the recording are under it: {} of {} samples with a call stack ({} samples in all), {} in itself{incomplete}",
+        text::percent(under.share, 1),
+        grouped(under.samples),
+        grouped(under.stack_samples),
+        grouped(under.all_samples),
+        grouped(under.own),
+    )
 }
 
 /// Numbers that are added up, in tenths of a percent.

@@ -77,6 +77,16 @@ fn callers_have_their_shares_and_stacks_are_complete() {
     let main = inclusive["rows"].as_array().unwrap().iter().find(|row| row["function"] == "main").unwrap();
     assert!(main["share"].as_f64().unwrap() > 0.97, "{main}");
 
+    let under = scratch.json(&["summary", "--under", "parse"]);
+    let of_parse = under["under"]["share"].as_f64().unwrap();
+    assert!(under["scope"]["kind"] == "under" && (of_parse - parse).abs() < 0.05, "{under}");
+    assert_eq!(under["under"]["samples"], under["samples"]);
+    let text = scratch.text(&["summary", "--under", "parse"]);
+    assert!(
+        text.contains("*** under stacks-program:parse") && text.contains("of the recording are under it"),
+        "{text}"
+    );
+
     // A sample with a stack is one of all samples.
     let total = |line: &(Vec<String>, u64)| line.1;
     let all = folded(&scratch.text(&["export", "-f", "folded", "--all-samples"]));
@@ -93,6 +103,9 @@ fn callers_have_their_shares_and_stacks_are_complete() {
     let svg = std::fs::read_to_string(svg).unwrap();
     assert!(svg.starts_with("<?xml") && svg.contains("parse") && svg.contains("_start"));
 
+    let by_thread = scratch.dwell(&["top", "--by", "caller", "--of", "leaf", "--cpu", "0"]);
+    assert_eq!(by_thread.status, Some(1), "stacks are not kept by CPU");
+    assert_eq!(scratch.dwell(&["summary", "--under", "nobody"]).status, Some(1));
     let unknown = scratch.dwell(&["callers", "nobody"]);
     assert_eq!(unknown.status, Some(1));
     assert!(

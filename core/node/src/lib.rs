@@ -144,6 +144,31 @@ impl Dwell {
         })
     }
 
+    /// Returns the `limit` call paths with the most samples, each with its innermost `depth` functions at most.
+    #[napi(ts_return_type = "Promise<HottestPaths>")]
+    pub fn hottest_paths(
+        &self,
+        epochs: Vec<String>,
+        limit: u32,
+        depth: u32,
+        cancel: Option<&Cancel>,
+    ) -> AsyncTask<Ask> {
+        self.ask(cancel, move |query, cancel| {
+            query.hottest_paths(&epochs, &SampleFilter::default(), limit as usize, depth as usize, cancel)
+        })
+    }
+
+    /// Returns the functions of the source file `path` that are in call stacks, with their callers.
+    #[napi(ts_return_type = "Promise<FileFunctions>")]
+    pub fn file_functions(
+        &self,
+        epochs: Vec<String>,
+        path: String,
+        cancel: Option<&Cancel>,
+    ) -> AsyncTask<Ask> {
+        self.ask(cancel, move |query, cancel| query.file_functions(&epochs, &text_to_path(&path), cancel))
+    }
+
     /// Returns how much procedures vary over several epochs, and whether two groups of epochs differ.
     #[napi(ts_return_type = "Promise<Stats>")]
     pub fn stats(&self, request: StatsRequest, cancel: Option<&Cancel>) -> AsyncTask<Ask> {

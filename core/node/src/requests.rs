@@ -69,6 +69,19 @@ pub struct SummaryRequest {
     pub procedure: Option<String>,
     /// Limits the summary to images whose path, file name or id contains this text.
     pub image: Option<String>,
+    /// Limits the summary to the samples in this function (`NAME` or `BINARY:NAME`) and in what it calls, by their call stacks.
+    pub under: Option<String>,
+}
+
+/// One call on the way from a function to its callers or callees.
+#[napi(object)]
+pub struct CallStep {
+    /// Demangled name of the caller or callee.
+    pub function: String,
+    /// File name of its binary.
+    pub image: String,
+    /// Whether the call is inlined.
+    pub inlined: bool,
 }
 
 /// Request for who calls a function, or what it calls.
@@ -80,6 +93,8 @@ pub struct CallersRequest {
     pub function: String,
     /// What the function calls, instead of who calls it.
     pub callees: Option<bool>,
+    /// The way to the rows, from the function on; the rows are those that follow it.
+    pub through: Option<Vec<CallStep>>,
     /// Number of levels; 6 by default.
     pub depth: Option<u32>,
     /// Least share of the function's samples, 0 to 1; rows with a smaller share are left out. 0.01 by default.
@@ -155,10 +170,12 @@ pub fn diff(request: DiffRequest) -> dwell_query::DiffRequest {
 /// Converts a request for callers or callees.
 pub fn callers(request: CallersRequest) -> dwell_query::CallersRequest {
     let is_inwards = request.callees.unwrap_or(false);
+    let step = |CallStep { function, image, inlined }| dwell_query::CallStep { function, image, inlined };
     dwell_query::CallersRequest {
         epochs: request.epochs,
         function: request.function,
         direction: if is_inwards { Direction::Callees } else { Direction::Callers },
+        through: request.through.unwrap_or_default().into_iter().map(step).collect(),
         depth: request.depth.unwrap_or(6) as usize,
         share_min: request.share_min.unwrap_or(0.01),
         filter: SampleFilter::default(),
@@ -167,7 +184,8 @@ pub fn callers(request: CallersRequest) -> dwell_query::CallersRequest {
 
 /// Converts a request for a summary.
 pub fn summary(request: SummaryRequest) -> dwell_query::SummaryRequest {
-    dwell_query::SummaryRequest { epochs: request.epochs, procedure: request.procedure, image: request.image }
+    let SummaryRequest { epochs, procedure, image, under } = request;
+    dwell_query::SummaryRequest { epochs, procedure, image, under }
 }
 
 /// Converts a request for statistics.

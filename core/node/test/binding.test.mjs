@@ -30,7 +30,7 @@ test('a call that was cancelled before it began rejects with its code', async ()
   const calls = [dwell.epochs(cancel), dwell.top({ epochs: [] }, cancel), dwell.listing([], 'x', cancel), dwell.fileCosts([], '/x', cancel),
     dwell.lineDetail([], '/x', 1, cancel), dwell.diff({ a: [], b: [] }, cancel), dwell.fileChanges({ a: [], b: [] }, '/x', cancel),
     dwell.summary({ epochs: [] }, cancel), dwell.stats({ epochs: [] }, cancel), dwell.callers({ epochs: [], function: 'x' }, cancel),
-    dwell.inclusive([], 1, cancel)];
+    dwell.inclusive([], 1, cancel), dwell.hottestPaths([], 1, 8, cancel), dwell.fileFunctions([], '/x', cancel)];
   // All are listened to at once: a rejection that nobody hears yet is an error of the test's.
   const errors = await Promise.all(calls.map(failure));
   assert.deepEqual(errors.map(({ code }) => code), Array(calls.length).fill('cancelled'));

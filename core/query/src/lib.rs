@@ -19,7 +19,7 @@ mod query;
 
 pub use analyse::procedures::NO_SYMBOL;
 pub use ask::{
-    callers::{CallersRequest, Direction},
+    callers::{CallStep, CallersRequest, Direction},
     diff::DiffRequest,
     recorded_stacks::{RecordedFrame, RecordedStack, RecordedStacks},
     stats::{Normalize, StatsRequest},

@@ -23,6 +23,7 @@ use crate::{
         totals::Totals,
     },
     answer::CycleSplit,
+    ask::stacks::NamedStacks,
     load::{
         images::ImageStore,
         selection::Selection,
@@ -127,6 +128,8 @@ pub(crate) struct View {
     pub(crate) rows: LruCache<(usize, u64), RowCost>,
     /// Factors for the frequencies of each image's procedures, by image (an index).
     scales: Mutex<FxHashMap<usize, Arc<OnceCell<Scales>>>>,
+    /// Call stacks of the samples, by name.
+    pub(crate) stacks: OnceCell<Arc<NamedStacks>>,
 }
 
 impl Query {
@@ -204,6 +207,7 @@ impl Query {
                 costs: LruCache::new(INSTRUCTIONS_KEPT),
                 rows: LruCache::new(ROWS_IN_SIGHT),
                 scales: Mutex::default(),
+                stacks: OnceCell::default(),
             }))
         };
         slot.get_or_try_init(read).cloned()

@@ -19,6 +19,7 @@ export type LinesAnswer = z.input<typeof schemas.linesOut>;
 export type SummaryAnswer = z.input<typeof schemas.summaryOut>;
 export type CallersAnswer = z.input<typeof schemas.callersOut>;
 export type InclusiveAnswer = z.input<typeof schemas.inclusiveOut>;
+export type PathsAnswer = z.input<typeof schemas.pathsOut>;
 export type DiffAnswer = z.input<typeof schemas.diffOut>;
 type Losses = HotAnswer['losses'];
 
@@ -119,6 +120,17 @@ function levels(rows: readonly CallersRow[], level: number): CallersAnswer['rows
 
 export async function inclusive(core: Core, asked: In<typeof schemas.inclusiveIn>, cancel: Cancel): Promise<InclusiveAnswer> {
   return camel(await core.inclusive(asked.epochs ?? latest, asked.limit, cancel));
+}
+
+export async function hottestPaths(core: Core, asked: In<typeof schemas.pathsIn>, cancel: Cancel): Promise<PathsAnswer> {
+  const { paths, ...answer } = await core.hottestPaths(asked.epochs ?? latest, asked.limit, asked.depth, cancel);
+  return {
+    ...camel(answer),
+    paths: paths.map(({ frames, ...path }) => ({
+      ...path,
+      frames: frames.map(({ site, ...frame }) => ({ ...frame, file: site?.file ?? null, line: site?.line ?? null })),
+    })),
+  };
 }
 
 export async function diff(core: Core, asked: In<typeof schemas.diffIn>, cancel: Cancel): Promise<DiffAnswer> {

@@ -103,7 +103,12 @@ export const linesOut = z.object({
 
 export const summaryIn = z.object({
   procedure: procedure.exactOptional(),
-  image: z.string().min(1).exactOptional().describe('images whose path, file name or id contains this; with neither: everything'),
+  image: z.string().min(1).exactOptional().describe('images whose path, file name or id contains this'),
+  under: z
+    .string()
+    .min(1)
+    .exactOptional()
+    .describe("'NAME' or 'BINARY:NAME': the samples in this function and in what it calls, by their call stacks; with none of these: everything"),
   epochs,
 });
 export const summaryOut = SummaryResult.omit({ timeEvent: true, periodCycles: true, samplesTallied: true, text: true, totals: true }).describe(
@@ -124,6 +129,7 @@ export const callersIn = z.object({
   minShare: z.number().min(0).max(1).default(0.01).describe("leave out rows with a lesser part of the function's samples"),
   epochs,
 });
+export const calleesIn = callersIn.omit({ callees: true });
 export const callersOut = z.object({
   epochs: z.array(z.string()),
   function: name,
@@ -166,6 +172,41 @@ export const inclusiveOut = z.object({
     )
     .describe('most samples first'),
   others: z.number().describe('functions beyond the limit'),
+  incomplete,
+  notes,
+});
+
+export const pathsIn = z.object({
+  limit: limit(200, 10).describe('paths at most'),
+  depth: limit(1024, 16).describe('functions of a path at most: of longer stacks the innermost ones are kept'),
+  epochs,
+});
+export const pathsOut = z.object({
+  epochs: z.array(z.string()),
+  samples: z.number().describe('samples that have a call stack'),
+  paths: z
+    .array(
+      z.object({
+        samples: z.number().describe('each sample counts at one path'),
+        share: stackShare.describe('part of the samples that have a call stack, 0 to 1'),
+        shortened: z.boolean().describe('outer functions were left out: stacks that differ in them are one path'),
+        frames: z
+          .array(
+            z.object({
+              function: name,
+              image: binary,
+              inlined: z.boolean().describe('inlined into its caller'),
+              recursive: z.boolean().describe('calls itself directly here: its calls are one frame'),
+              file: file.describe('source file of the most frequent call; in the last frame of the most samples; null: unknown'),
+              line,
+            }),
+          )
+          .describe('outermost first; the samples are in the last one'),
+      }),
+    )
+    .describe('most samples first'),
+  others: z.number().describe('paths beyond the limit'),
+  othersSamples: z.number().describe('their samples'),
   incomplete,
   notes,
 });

@@ -18,7 +18,7 @@ export interface McpOptions {
 }
 
 const instructions = `Dwell is a sampling profiler that explains stalls: it measures where the time went, works out what was waited for and, where there is evidence, how often each instruction ran.
-Begin with hot_procedures (or epochs, to see what was recorded), then lines for a source file, listing for a procedure's instructions, summary for where cycles go by cause, callers for who calls a function (or inclusive for whole call trees), diff for what changed between two epochs.
+Begin with hot_procedures (or epochs, to see what was recorded), then lines for a source file, listing for a procedure's instructions, summary for where cycles go by cause, callers for who calls a function, callees for what it calls, hottest_paths and inclusive for whole call trees, diff for what changed between two epochs.
 Shares and seconds are measured. CPI is cycles per instruction; its best case is what it would be without waiting. Executions and CPI are numbers only where the scale is absolute; else use the bounds (cpiMin, cpiMax) and ratios (perEntry, executionsRelative), and do not guess the number. A stall's culprit is the instruction that was waited for. Causes that are tied cannot be told apart: name all of them. Causes come as ranges and may overlap: never add up their maxima. Estimates of low confidence are guesses; say so when you use them. Notes and losses tell what is missing.`;
 
 /** Serves one client on standard input and output until it closes them. */
@@ -69,7 +69,7 @@ export function mcpServer(options: McpOptions): McpServer {
   server.registerTool(
     'summary',
     {
-      title: 'Summary', description: 'Where the cycles of a procedure, an image or everything go, by cause, as ranges.',
+      title: 'Summary', description: 'Where the cycles of a procedure, an image, of all under a function or of everything go, by cause, as ranges.',
       inputSchema: schemas.summaryIn, outputSchema: schemas.summaryOut, annotations,
     },
     (asked, context) => ask(context, async (core, cancel) => tell(schemas.summaryOut, await answers.summary(core, asked, cancel), texts.summaryText)),
@@ -81,6 +81,23 @@ export function mcpServer(options: McpOptions): McpServer {
       inputSchema: schemas.callersIn, outputSchema: schemas.callersOut, annotations,
     },
     (asked, context) => ask(context, async (core, cancel) => tell(schemas.callersOut, await answers.callers(core, asked, cancel), texts.callersText)),
+  );
+  server.registerTool(
+    'callees',
+    {
+      title: 'Callees', description: 'What a function calls, by the call stacks of the samples in it and in what it calls: a tree with shares and the lines of the calls.',
+      inputSchema: schemas.calleesIn, outputSchema: schemas.callersOut, annotations,
+    },
+    (asked, context) =>
+      ask(context, async (core, cancel) => tell(schemas.callersOut, await answers.callers(core, { ...asked, callees: true }, cancel), texts.callersText)),
+  );
+  server.registerTool(
+    'hottest_paths',
+    {
+      title: 'Hottest paths', description: 'The heaviest call paths from the outermost function to the one that the samples are in, by the call stacks of samples, with shares.',
+      inputSchema: schemas.pathsIn, outputSchema: schemas.pathsOut, annotations,
+    },
+    (asked, context) => ask(context, async (core, cancel) => tell(schemas.pathsOut, await answers.hottestPaths(core, asked, cancel), texts.pathsText)),
   );
   server.registerTool(
     'inclusive',

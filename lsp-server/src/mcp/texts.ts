@@ -5,9 +5,10 @@
 import { hex } from '../address';
 import type { Listing } from '../core';
 import { listingText } from '../listingText';
+import { underText } from '../summary';
 import { count, cpi, cyclesEach, cyclesRange, duration, entriesText, fileName, percent, quantity, shortCycles } from '../text';
 import { signedPercent, verdictWords } from '../verdict';
-import type { CallersAnswer, DiffAnswer, EpochsAnswer, HotAnswer, InclusiveAnswer, LinesAnswer, SummaryAnswer } from './answers';
+import type { CallersAnswer, DiffAnswer, EpochsAnswer, HotAnswer, InclusiveAnswer, LinesAnswer, PathsAnswer, SummaryAnswer } from './answers';
 
 export function epochsText({ epochs, warnings }: EpochsAnswer): string {
   if (epochs.length === 0) return ['No epochs: `dwell record COMMAND` makes one.', ...warnings].join('\n');
@@ -61,6 +62,25 @@ export function inclusiveText({ epochs, samples, allSamples, rows, others, incom
     `Epoch ${epochs.join(' + ')}: ${count(samples)} of ${count(allSamples)} samples have a call stack`,
     ...table,
     ...(others > 0 ? [`${others} more rows`] : []),
+    ...incompleteLines(incomplete),
+    ...notes,
+  ].join('\n');
+}
+
+/** A path is a block: its share, then a line for each function. */
+export function pathsText({ epochs, samples, paths, others, othersSamples, incomplete, notes }: PathsAnswer): string {
+  const blocks = paths.flatMap(({ share, samples: own, shortened, frames }) => {
+    const lines = frames.map(({ function: name, image, inlined, recursive, file, line }) => {
+      const place = file === null ? '' : ` at ${file}${line === null ? '' : `:${line}`}`;
+      const how = [...(inlined ? ['inlined'] : []), ...(recursive ? ['calls itself'] : [])];
+      return `    ${name}${how.length === 0 ? '' : ` (${how.join(', ')})`} [${image}]${place}`;
+    });
+    return [`${percent(share)} (${count(own)} samples)`, ...(shortened ? ['    … outer functions left out'] : []), ...lines];
+  });
+  return [
+    `Epoch ${epochs.join(' + ')}: the hottest paths of ${count(samples)} samples with a call stack, outermost function first`,
+    ...blocks,
+    ...(others > 0 ? [`${count(others)} more paths have ${count(othersSamples)} samples`] : []),
     ...incompleteLines(incomplete),
     ...notes,
   ].join('\n');
@@ -128,10 +148,11 @@ export function linesText(path: string, { epochs, source, lines, procedures, omi
   ].join('\n');
 }
 
-export function summaryText({ epochs, scope, machineModel, samples, talliedShare, proceduresLeftOut, notes, text }: SummaryAnswer & { text: string }): string {
+export function summaryText({ epochs, scope, machineModel, samples, talliedShare, proceduresLeftOut, under, notes, text }: SummaryAnswer & { text: string }): string {
+  const rests = underText({ under, scope });
   const head = `${scope.name}, epoch ${epochs.join(' + ')}: ${count(samples)} samples, ${percent(talliedShare)} of them tallied; machine model ${machineModel}`;
   const left = proceduresLeftOut > 0 ? [`${proceduresLeftOut} procedures with samples are left out`] : [];
-  return [head, 'Each cause: at least to at most, of the tallied cycles. Ranges of causes overlap.', text.trimEnd(), ...left, ...notes].join('\n');
+  return [head, ...(rests === undefined ? [] : [rests]), 'Each cause: at least to at most, of the tallied cycles. Ranges of causes overlap.', text.trimEnd(), ...left, ...notes].join('\n');
 }
 
 type Change = DiffAnswer['total'];

@@ -76,7 +76,9 @@ fn gather(query: &Query, args: &ReportArgs) -> anyhow::Result<Material> {
     let procedures = top(TopBy::Procedure, args.rows.max(args.limit))?;
     let summary = |procedure: Option<String>| {
         let image = args.image.clone().filter(|_| procedure.is_none());
-        match query.summary(&SummaryRequest { epochs: args.epoch.clone(), procedure, image }, &cancel) {
+        match query
+            .summary(&SummaryRequest { epochs: args.epoch.clone(), procedure, image, under: None }, &cancel)
+        {
             Ok(summary) => Ok(Some(summary)),
             Err(QueryError::NoTime { .. }) => Ok(None),
             Err(error) => Err(error),

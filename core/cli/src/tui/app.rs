@@ -1,13 +1,13 @@
 //! State of the terminal interface: what is shown and what keys do. The state is a stack of places, from images through
-//! procedures to a listing.
+//! procedures to a listing or to callers.
 //!
 //! This module knows no terminal and no database. Keys and answers come in; requests and state go out, so that tests are
 //! deterministic.
 
 use dwell_profile::Dimension;
 use dwell_query::{
-    Domain, TopBy,
-    answer::{EpochSummary, Listing, Top, TopRow},
+    CallStep, Domain, TopBy,
+    answer::{Callers, CallersRow, EpochSummary, INCOMPLETE, Listing, Top, TopRow},
 };
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
@@ -29,8 +29,18 @@ pub struct Asked {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Question {
-    Rows { by: TopBy, image: Option<String> },
-    Listing { procedure: String },
+    Rows {
+        by: TopBy,
+        image: Option<String>,
+    },
+    Listing {
+        procedure: String,
+    },
+    /// The callers of a function (`BINARY:NAME`), after those that `through` leads through.
+    Callers {
+        function: String,
+        through: Vec<CallStep>,
+    },
 }
 
 /// An answer to a request.
@@ -43,6 +53,7 @@ pub enum Known {
         domains: (f64, f64),
     },
     Listing(Box<Listing>),
+    Callers(Box<Callers>),
 }
 
 /// Returns whether a row of an earlier answer belongs to the domain. It selects rows until the answer for the domain
@@ -75,7 +86,15 @@ impl Place {
     pub fn by(&self) -> Option<TopBy> {
         match self.question {
             Question::Rows { by, .. } => Some(by),
-            Question::Listing { .. } => None,
+            Question::Listing { .. } | Question::Callers { .. } => None,
+        }
+    }
+
+    /// Returns the callers that are shown; `None` if the place shows something else.
+    pub fn callers(&self) -> Option<&Callers> {
+        match &self.known {
+            Some(Known::Callers(callers)) => Some(callers),
+            _ => None,
         }
     }
 }
@@ -239,6 +258,7 @@ impl App {
             KeyCode::Tab => self.turn(1),
             KeyCode::BackTab => self.turn(self.kinds().len() - 1),
             KeyCode::Enter | KeyCode::Right | KeyCode::Char('l') => self.enter(),
+            KeyCode::Char('c') => self.enter_callers(),
             KeyCode::Esc | KeyCode::Left | KeyCode::Backspace => self.leave(),
             _ => {}
         }
@@ -266,6 +286,9 @@ impl App {
 
     /// Opens the selected row: from an image to its procedures, from a procedure to its listing.
     fn enter(&mut self) {
+        if self.place().callers().is_some() {
+            return self.enter_callers();
+        }
         let rows = self.rows();
         let Some(row) = rows.get(self.place().selected) else { return };
         let next = match self.place().by() {
@@ -280,10 +303,31 @@ impl App {
             _ => None,
         };
         if let Some((question, title)) = next {
-            self.places.push(Place::new(question, title));
-            self.filter.clear();
-            self.is_asked = false;
+            self.go_to(question, title);
         }
+    }
+
+    /// Opens the callers of the selected function, or of the selected caller.
+    fn enter_callers(&mut self) {
+        let place = self.place();
+        let next = match (&place.question, place.callers()) {
+            (Question::Rows { by: TopBy::Procedure, .. }, _) => {
+                self.rows().get(place.selected).and_then(|row| callers_of(row))
+            }
+            (Question::Callers { function, through }, Some(callers)) => {
+                callers.rows.get(place.selected).and_then(|row| further_callers(function, through, row))
+            }
+            _ => None,
+        };
+        if let Some((question, title)) = next {
+            self.go_to(question, title);
+        }
+    }
+
+    fn go_to(&mut self, question: Question, title: String) {
+        self.places.push(Place::new(question, title));
+        self.filter.clear();
+        self.is_asked = false;
     }
 
     fn leave(&mut self) {
@@ -296,9 +340,10 @@ impl App {
     }
 
     fn keep_selected(&mut self) {
-        let last = match self.place().by() {
-            Some(_) => self.rows().len().saturating_sub(1),
-            None => self.lines.saturating_sub(self.page.max(1)),
+        let last = match (self.place().by(), self.place().callers()) {
+            (Some(_), _) => self.rows().len().saturating_sub(1),
+            (None, Some(callers)) => callers.rows.len().saturating_sub(1),
+            (None, None) => self.lines.saturating_sub(self.page.max(1)),
         };
         let is_known = self.place().known.is_some();
         let place = self.place_mut();
@@ -306,6 +351,24 @@ impl App {
             place.selected = place.selected.min(last);
         }
     }
+}
+
+/// Returns the request for the callers of a procedure's row, with the procedure's name.
+fn callers_of(row: &TopRow) -> Option<(Question, String)> {
+    let name = row.demangled.clone()?;
+    let function = format!("{}:{name}", file_name(row.image.as_deref()?));
+    Some((Question::Callers { function, through: Vec::new() }, name))
+}
+
+/// Returns the request for the callers of a caller, with its name; `None` if they are not known.
+fn further_callers(function: &str, through: &[CallStep], row: &CallersRow) -> Option<(Question, String)> {
+    let CallersRow { function: name, image, inlined, .. } = row;
+    if name == INCOMPLETE {
+        return None;
+    }
+    let step = CallStep { function: name.clone(), image: image.clone(), inlined: *inlined };
+    let through = through.iter().cloned().chain([step]).collect();
+    Some((Question::Callers { function: function.to_owned(), through }, name.clone()))
 }
 
 fn next_domain(domain: Domain) -> Domain {

@@ -2,7 +2,7 @@
 
 use dwell_query::{
     Domain, TopBy,
-    answer::{EpochSummary, Top, TopRow},
+    answer::{Callers, CallersRow, EpochSummary, Top, TopRow},
 };
 use ratatui::{
     Frame,
@@ -17,7 +17,7 @@ use ratatui::{
 
 use super::{
     ansi,
-    app::{App, Known, kind, row_name},
+    app::{App, Known, Question, file_name, kind, row_name},
 };
 use crate::{
     annotate,
@@ -47,6 +47,7 @@ pub fn draw(app: &mut App, frame: &mut Frame) {
         (None, None) => say(frame, body, "reading …"),
         (None, Some(Known::Rows { .. })) => table(app, frame, body),
         (None, Some(Known::Listing(_))) => listing(app, frame, body),
+        (None, Some(Known::Callers(_))) => callers(app, frame, body),
     }
     frame.render_widget(Paragraph::new(keys(app)), foot);
     if app.has_help {
@@ -99,7 +100,11 @@ fn crumbs(app: &App) -> Line<'static> {
     let mut spans = vec![Span::raw(" ")];
     for (n, place) in app.places.iter().enumerate() {
         let is_last = n + 1 == app.places.len();
-        let what = place.by().map_or("listing", kind);
+        let what = match place.question {
+            Question::Rows { by, .. } => kind(by),
+            Question::Listing { .. } => "listing",
+            Question::Callers { .. } => "callers",
+        };
         let of = if place.title.is_empty() { String::new() } else { format!(" of {}", place.title) };
         spans.push(Span::styled(format!("{what}{of}"), if is_last { STRONG } else { QUIET }));
         if !is_last {
@@ -171,11 +176,6 @@ fn right(title: &str, by: TopBy) -> Line<'static> {
 
 fn row<'a>(row: &TopRow, primary: Option<&str>, by: TopBy, most: f64, bar_width: usize) -> Row<'a> {
     let samples = primary.and_then(|event| row.samples.get(event)).copied().unwrap_or(0);
-    let heat = match row.share {
-        s if s >= 0.1 => Style::new().fg(Color::Red),
-        s if s >= 0.01 => Style::new().fg(Color::Yellow),
-        _ => Style::new(),
-    };
     let number = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
     let name = match (by, is_kernel(row)) {
         (TopBy::Procedure | TopBy::Image, true) => Line::from(vec![
@@ -187,7 +187,7 @@ fn row<'a>(row: &TopRow, primary: Option<&str>, by: TopBy, most: f64, bar_width:
     let colour = if is_kernel(row) { Color::Magenta } else { Color::Cyan };
     Row::new([
         Cell::from(Span::styled(bar(row.share / most, bar_width), Style::new().fg(colour))),
-        number(format!("{:.2}%", 100.0 * row.share)).style(heat),
+        number(format!("{:.2}%", 100.0 * row.share)).style(heat(row.share)),
         number(grouped(samples)),
         number(si_or_dash(row.cycles)),
         number(cycles_each(row.cpi, row.cpi_min)),
@@ -200,6 +200,80 @@ fn bar(part: f64, width: usize) -> String {
     let eighths = (part.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;
     let last = (eighths % 8).checked_sub(1).and_then(|n| BAR.chars().nth(n));
     "█".repeat(eighths / 8).chars().chain(last).collect()
+}
+
+/// Draws the callers of a function, and what their samples are a share of.
+fn callers(app: &mut App, frame: &mut Frame, area: Rect) {
+    let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(area);
+    app.page = usize::from(body.height.saturating_sub(1)).max(1);
+    let place = app.places.last_mut().expect("there is always a first place");
+    let Some(Known::Callers(callers)) = &place.known else { return };
+    frame.render_widget(Paragraph::new(Line::styled(callers_told(callers), QUIET)), head);
+    let bar_width = if area.width >= 100 { 16 } else { 8 };
+    let most = callers.rows.iter().map(|row| row.share).fold(1e-9, f64::max);
+    let rows: Vec<Row> = callers.rows.iter().map(|row| caller(row, most, bar_width)).collect();
+    let count = rows.len();
+    let number = |title: &'static str| Cell::from(Line::from(title).alignment(Alignment::Right));
+    let titles =
+        [number(""), number("share"), number("samples"), Cell::from("called from"), Cell::from("at")];
+    let widths = [
+        Constraint::Length(bar_width as u16 + 1),
+        Constraint::Length(7),
+        Constraint::Length(11),
+        Constraint::Fill(2),
+        Constraint::Fill(1),
+    ];
+    let selected = place.selected.min(count.saturating_sub(1));
+    let mut state = TableState::new().with_selected(selected).with_offset(place.offset);
+    let table = Table::new(rows, widths).header(Row::new(titles).style(STRONG)).row_highlight_style(SELECTED);
+    frame.render_stateful_widget(table, body, &mut state);
+    place.offset = state.offset();
+    scrollbar(frame, body, count, selected);
+    if count == 0 {
+        say(frame, body, "no caller: the stacks begin here");
+    }
+}
+
+/// Describes what the shares of callers are parts of, and how many stacks are incomplete.
+fn callers_told(callers: &Callers) -> String {
+    let incomplete: u64 = callers.incomplete.iter().map(|row| row.samples).sum();
+    let incomplete = match incomplete {
+        0 => String::new(),
+        n => format!("; {} of all stacks are incomplete", grouped(n)),
+    };
+    let (samples, total) = (grouped(callers.samples), grouped(callers.total));
+    format!(
+        " share of the {samples} samples of {}, of {total} with a call stack{incomplete}",
+        callers.function
+    )
+}
+
+fn caller<'a>(row: &CallersRow, most: f64, bar_width: usize) -> Row<'a> {
+    let number = |text: String| Cell::from(Line::from(text).alignment(Alignment::Right));
+    let inlined = if row.inlined { "  inlined" } else { "" };
+    let name = vec![
+        Span::raw(format!("{}  {}", row.function, row.image)),
+        Span::styled(inlined, Style::new().fg(Color::Magenta)),
+    ];
+    let site = row.sites.first().map_or(String::new(), |site| {
+        let more = if row.sites.len() > 1 { format!(" +{}", row.sites.len() - 1) } else { String::new() };
+        format!("{}:{}{more}", file_name(&site.file), site.line)
+    });
+    Row::new([
+        Cell::from(Span::styled(bar(row.share / most, bar_width), Style::new().fg(Color::Cyan))),
+        number(format!("{:.2}%", 100.0 * row.share)).style(heat(row.share)),
+        number(grouped(row.samples)),
+        Cell::from(Line::from(name)),
+        Cell::from(site),
+    ])
+}
+
+fn heat(share: f64) -> Style {
+    match share {
+        s if s >= 0.1 => Style::new().fg(Color::Red),
+        s if s >= 0.01 => Style::new().fg(Color::Yellow),
+        _ => Style::new(),
+    }
 }
 
 fn listing(app: &mut App, frame: &mut Frame, area: Rect) {
@@ -227,9 +301,29 @@ fn scrollbar(frame: &mut Frame, area: Rect, count: usize, at: usize) {
 
 /// Returns the line of keys, as many as fit.
 fn keys(app: &App) -> Line<'static> {
-    let all: &[(&str, &str)] = match (app.is_typing, app.place().by()) {
+    let all: &[(&str, &str)] = match (app.is_typing, &app.place().question) {
         (true, _) => &[("Enter", "keep"), ("Esc", "drop")],
-        (_, Some(_)) => &[
+        (_, Question::Rows { by: TopBy::Procedure, .. }) => &[
+            ("↑↓", "move"),
+            ("Enter", "open"),
+            ("c", "callers"),
+            ("Esc", "back"),
+            ("Tab", "rows"),
+            ("u", "kernel"),
+            ("/", "filter"),
+            ("?", "help"),
+            ("q", "quit"),
+            ("p", "pause"),
+        ],
+        (_, Question::Callers { .. }) => &[
+            ("↑↓", "move"),
+            ("Enter", "its callers"),
+            ("Esc", "back"),
+            ("p", "pause"),
+            ("?", "help"),
+            ("q", "quit"),
+        ],
+        (_, Question::Rows { .. }) => &[
             ("↑↓", "move"),
             ("Enter", "open"),
             ("Esc", "back"),
@@ -240,7 +334,9 @@ fn keys(app: &App) -> Line<'static> {
             ("q", "quit"),
             ("p", "pause"),
         ],
-        (_, None) => &[("↑↓", "scroll"), ("Esc", "back"), ("p", "pause"), ("?", "help"), ("q", "quit")],
+        (_, Question::Listing { .. }) => {
+            &[("↑↓", "scroll"), ("Esc", "back"), ("p", "pause"), ("?", "help"), ("q", "quit")]
+        }
     };
     let mut spans = Vec::new();
     for (key, does) in all {
@@ -250,9 +346,10 @@ fn keys(app: &App) -> Line<'static> {
     Line::from(spans)
 }
 
-const HELP: [(&str, &str); 9] = [
+const HELP: [(&str, &str); 10] = [
     ("↑ ↓ j k", "move by a row; PgUp PgDn: a page; Home End g G: to an end"),
     ("Enter → l", "show an image's procedures or a procedure's listing"),
+    ("c", "show who calls the function of the row; Enter: who calls that caller"),
     ("Esc ←", "back to where you came from"),
     ("Tab", "switch rows: images, procedures, lines, applications, instances"),
     ("u", "switch between all, user only and kernel only"),

@@ -25,7 +25,7 @@ use std::{
 
 use anyhow::Context;
 use dwell_profile::Database;
-use dwell_query::{Cancel, Query, SampleFilter, TopBy, TopRequest};
+use dwell_query::{CallersRequest, Cancel, Direction, Query, SampleFilter, TopBy, TopRequest};
 use ratatui::crossterm::event::{self, Event};
 
 use crate::args::TopArgs;
@@ -147,6 +147,18 @@ fn answer(query: &Query, filter: &SampleFilter, asked: &Asked) -> Result<Known, 
         }
         Question::Listing { procedure } => {
             Ok(Known::Listing(Box::new(query.listing_of(&asked.epochs, filter, procedure, &cancel)?)))
+        }
+        Question::Callers { function, through } => {
+            let request = CallersRequest {
+                epochs: asked.epochs.clone(),
+                function: function.clone(),
+                direction: Direction::Callers,
+                through: through.clone(),
+                depth: 1,
+                share_min: 0.0,
+                filter: filter.clone(),
+            };
+            Ok(Known::Callers(Box::new(query.callers(&request, &cancel)?)))
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use dwell_query::{
-    Domain, TopBy,
-    answer::{EpochSummary, EventSummary, Top, TopRow},
+    CallStep, Domain, TopBy,
+    answer::{CallSite, Callers, CallersRow, EpochSummary, EventSummary, Top, TopRow},
 };
 use expect_test::{Expect, expect};
 use ratatui::{
@@ -74,6 +74,39 @@ fn rows(by: TopBy) -> Vec<TopRow> {
     }
 }
 
+/// `parse` and `load` call the function, `main` calls `parse`, and nobody calls `main`.
+fn callers(function: &str, through: &[CallStep]) -> Callers {
+    let row = |function: &str, samples: u64, line: u32| CallersRow {
+        function: function.to_owned(),
+        image: "prog".to_owned(),
+        inlined: function == "load",
+        begins: None,
+        samples,
+        share: samples as f64 / 40.0,
+        sites: [line, line + 2].map(|line| CallSite { file: "/src/a.c".to_owned(), line, samples }).to_vec(),
+        rows: Vec::new(),
+    };
+    let rows = match through {
+        [] => vec![row("parse", 30, 7), row("load", 9, 20), row("[incomplete]", 1, 0)],
+        [step] if step.function == "parse" => vec![row("main", 30, 33)],
+        _ => Vec::new(),
+    };
+    Callers {
+        schema: 1,
+        epochs: vec!["e1".into()],
+        event: "cpu-clock".into(),
+        function: function.split(':').next_back().unwrap_or_default().to_owned(),
+        image: "prog".into(),
+        begins: None,
+        samples: 40,
+        own: 40,
+        total: 200,
+        rows,
+        incomplete: Vec::new(),
+        notes: Vec::new(),
+    }
+}
+
 /// An application whose requests are answered at once.
 struct Run {
     app: App,
@@ -105,6 +138,9 @@ impl Run {
                         notes: Vec::new(),
                     };
                     Ok(Known::Rows { top: Box::new(top), epochs: vec![epoch()], domains })
+                }
+                Question::Callers { function, through } => {
+                    Ok(Known::Callers(Box::new(callers(function, through))))
                 }
                 Question::Listing { .. } => Err("hot: no instructions can be read".to_owned()),
             };
@@ -147,7 +183,7 @@ fn keys_open_images_procedures_and_listings_and_lead_back() {
         "█▍         10.00%         100    200 M   1.50 cold[2J  prog                     "
         "                                                                                "
         "                                                                                "
-        " ↑↓ move  Enter open  Esc back  Tab rows  u kernel  / filter  ? help  q quit  p "
+        " ↑↓ move  Enter open  c callers  Esc back  Tab rows  u kernel  / filter  ? help "
     "#]]);
     run.press(&[KeyCode::Enter]);
     assert!(
@@ -163,6 +199,50 @@ fn keys_open_images_procedures_and_listings_and_lead_back() {
         "                                                                                "
         " ↑↓ scroll  Esc back  p pause  ? help  q quit                                   "
     "#]]);
+    run.press(&[KeyCode::Esc, KeyCode::Esc]);
+    assert_eq!(run.app.places.len(), 1);
+}
+
+#[test]
+fn a_key_shows_callers_and_theirs_and_leads_back() {
+    let mut run = Run::new(80, 8);
+    run.press(&[KeyCode::Char('c')]);
+    assert_eq!(run.app.places.len(), 1, "an image has no callers");
+    run.press(&[KeyCode::Enter, KeyCode::Char('c')]);
+    run.check(expect![[r#"
+        " dwell top  daily  live  1,000 samples of cpu-clock, 3 lost                     "
+        " images › procedures of prog › callers of hot                                   "
+        " share of the 40 samples of hot, of 200 with a call stack                       "
+        "            share     samples called from                       at              "
+        "████████   75.00%          30 parse  prog                       a.c:7 +1        "
+        "██▍        22.50%           9 load  prog  inlined               a.c:20 +1       "
+        "▎           2.50%           1 [incomplete]  prog                a.c:0 +1        "
+        " ↑↓ move  Enter its callers  Esc back  p pause  ? help  q quit                  "
+    "#]]);
+    run.press(&[KeyCode::Enter]);
+    run.check(expect![[r#"
+        " dwell top  daily  live  1,000 samples of cpu-clock, 3 lost                     "
+        " images › procedures of prog › callers of hot › callers of parse                "
+        " share of the 40 samples of hot, of 200 with a call stack                       "
+        "            share     samples called from                       at              "
+        "████████   75.00%          30 main  prog                        a.c:33 +1       "
+        "                                                                                "
+        "                                                                                "
+        " ↑↓ move  Enter its callers  Esc back  p pause  ? help  q quit                  "
+    "#]]);
+    run.press(&[KeyCode::Char('c')]);
+    run.check(expect![[r#"
+        " dwell top  daily  live  1,000 samples of cpu-clock, 3 lost                     "
+        " images › procedures of prog › callers of hot › callers of parse › callers of ma"
+        " share of the 40 samples of hot, of 200 with a call stack                       "
+        "            share     samples called from                       at              "
+        "                        no caller: the stacks begin here                        "
+        "                                                                                "
+        "                                                                                "
+        " ↑↓ move  Enter its callers  Esc back  p pause  ? help  q quit                  "
+    "#]]);
+    run.press(&[KeyCode::Esc, KeyCode::Esc, KeyCode::End, KeyCode::Enter]);
+    assert_eq!(run.app.places.len(), 3, "the callers of an incomplete stack are not known");
     run.press(&[KeyCode::Esc, KeyCode::Esc]);
     assert_eq!(run.app.places.len(), 1);
 }

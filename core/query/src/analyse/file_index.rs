@@ -82,31 +82,9 @@ impl FileIndex {
         Ok(index)
     }
 
-    /// Returns the spellings of `path` in the debug information. The name of `path` is the index's name, and `sources` maps
-    /// recorded folders to folders here. All spellings of the same file are returned. If the recorded file is not on this
-    /// machine, the result is the only recorded file that ends in the same two or more path components.
+    /// Returns the [`spellings`] of `path` in the debug information. The name of `path` is the index's name.
     pub fn spellings(&self, path: &Path, sources: &SourceMap) -> Vec<Arc<str>> {
-        let canonical = path.canonicalize().ok();
-        let is_same =
-            |file: &Path| file == path || canonical.is_some() && file.canonicalize().ok() == canonical;
-        let candidates: Vec<&Arc<str>> = self.files.keys().collect();
-        let mut same: Vec<Arc<str>> = candidates
-            .iter()
-            .filter(|f| is_same(&sources.here(&text_to_path(f))))
-            .map(|f| (*f).clone())
-            .collect();
-        same.sort();
-        if !same.is_empty() {
-            return same;
-        }
-        let elsewhere = candidates.into_iter().filter(|f| !text_to_path(f).exists());
-        let mut ranked: Vec<_> = elsewhere.map(|f| (common_tail(&text_to_path(f), path), f)).collect();
-        ranked.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
-        match ranked[..] {
-            [(n, file)] if n >= 2 => vec![file.clone()],
-            [(n, file), (next, _), ..] if n >= 2 && n > next => vec![file.clone()],
-            _ => Vec::new(),
-        }
+        spellings(self.files.keys().collect(), path, sources)
     }
 
     /// Returns the indices of the procedures with sampled instructions from `file`.
@@ -117,6 +95,31 @@ impl FileIndex {
     /// Returns the procedures that begin in `file`, each with its line.
     pub fn procedures_beginning_in(&self, file: &str) -> impl Iterator<Item = (u32, usize)> {
         self.begins.get(file).into_iter().flatten().copied()
+    }
+}
+
+/// Returns those of `candidates`, files as the debug information spells them, that are the file at `path`. All of them have the
+/// name of `path`, and `sources` maps recorded folders to folders here. All spellings of the same file are returned. If the recorded
+/// file is not on this machine, the result is the only recorded file that ends in the same two or more path components.
+pub fn spellings(candidates: Vec<&Arc<str>>, path: &Path, sources: &SourceMap) -> Vec<Arc<str>> {
+    let canonical = path.canonicalize().ok();
+    let is_same = |file: &Path| file == path || canonical.is_some() && file.canonicalize().ok() == canonical;
+    let mut same: Vec<Arc<str>> = candidates
+        .iter()
+        .filter(|f| is_same(&sources.here(&text_to_path(f))))
+        .map(|f| (*f).clone())
+        .collect();
+    same.sort();
+    if !same.is_empty() {
+        return same;
+    }
+    let elsewhere = candidates.into_iter().filter(|f| !text_to_path(f).exists());
+    let mut ranked: Vec<_> = elsewhere.map(|f| (common_tail(&text_to_path(f), path), f)).collect();
+    ranked.sort_by_key(|(n, _)| std::cmp::Reverse(*n));
+    match ranked[..] {
+        [(n, file)] if n >= 2 => vec![file.clone()],
+        [(n, file), (next, _), ..] if n >= 2 && n > next => vec![file.clone()],
+        _ => Vec::new(),
     }
 }
 

@@ -59,6 +59,21 @@ impl Totals {
         self.merge(more.most, more.scale);
     }
 
+    /// Returns the totals of a part of the executions and samples: this times all.
+    pub fn scaled(&self, part: f64) -> Totals {
+        let scaled = |interval: Interval| Interval { min: part * interval.min, max: part * interval.max };
+        Totals {
+            head_samples: part * self.head_samples,
+            estimated_samples: part * self.estimated_samples,
+            executed: part * self.executed,
+            executed_min: part * self.executed_min,
+            executed_max: part * self.executed_max,
+            best_case: part * self.best_case,
+            most: self.most.map(|(frequency, interval)| (part * frequency, interval.map(scaled))),
+            ..*self
+        }
+    }
+
     fn merge(&mut self, most: Option<(f64, Option<Interval>)>, scale: Option<ScaleKind>) {
         self.most = [self.most, most].into_iter().flatten().max_by(|a, b| a.0.total_cmp(&b.0));
         self.scale = [self.scale, scale].into_iter().flatten().min();

@@ -34,9 +34,9 @@ pub use source_file::{
     FileCosts, LineCost, LineCulprit, LineTie, ProcedureCost, Program, SourceState, StaleLine,
 };
 pub use stacks::{
-    CallSite, Callers, CallersRow, INCOMPLETE, Inclusive, InclusiveRow, IncompleteStacks, StackFunction,
-    StackNode, Stacks,
+    CallPath, CallSite, Callers, CallersRow, CodeLine, FileFunction, FileFunctions, HottestPaths, INCOMPLETE,
+    Inclusive, InclusiveRow, IncompleteStacks, PathFrame, StackFunction, StackNode, Stacks,
 };
 pub use stats::{Stats, StatsComparison, StatsRow, StatsSet};
-pub use summary::{Summary, SummaryPart, SummaryRange, SummaryScope};
+pub use summary::{Summary, SummaryPart, SummaryRange, SummaryScope, SummaryUnder};
 pub use top::{CycleSplit, EventCounts, Top, TopRow};

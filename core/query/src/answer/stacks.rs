@@ -171,6 +171,8 @@ pub struct Callers {
     pub function: String,
     /// File name of its binary.
     pub image: String,
+    /// Where the source code of the function begins, if that is known.
+    pub begins: Option<CodeLine>,
     /// Samples whose stack contains the function.
     pub samples: u64,
     /// Samples in the function itself.
@@ -195,6 +197,8 @@ pub struct CallersRow {
     pub image: String,
     /// Whether the call was inlined.
     pub inlined: bool,
+    /// Where the source code of the function begins, if that is known.
+    pub begins: Option<CodeLine>,
     /// Samples of the stacks through this row.
     pub samples: u64,
     /// Share of the samples of the function that was asked for, 0 to 1.
@@ -215,4 +219,106 @@ pub struct CallSite {
     pub line: u32,
     /// Samples of the stacks through this call.
     pub samples: u64,
+}
+
+/// A line of source code.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
+pub struct CodeLine {
+    /// Source file.
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+}
+
+/// The functions of a source file that are in call stacks, with their callers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
+pub struct FileFunctions {
+    /// Version of this object's form.
+    pub schema: u32,
+    /// Ids of the epochs whose stacks were merged.
+    pub epochs: Vec<String>,
+    /// The event whose samples have stacks.
+    pub event: String,
+    /// Number of samples that have a stack.
+    pub samples: u64,
+    /// The functions, by their first line.
+    pub functions: Vec<FileFunction>,
+    /// Notes that a reader needs to interpret the answer.
+    pub notes: Vec<String>,
+}
+
+/// A function of a source file, with its callers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
+pub struct FileFunction {
+    /// Demangled name.
+    pub function: String,
+    /// File name of the binary.
+    pub image: String,
+    /// First line in the file as it is now, from 1; `None` if the line was edited, or if all calls of the function are inlined.
+    pub line: Option<u32>,
+    /// First and last line with samples or calls in call stacks, in the file as it is now, from 1.
+    pub lines: Option<(u32, u32)>,
+    /// Samples whose stack contains the function.
+    pub samples: u64,
+    /// Samples in the function itself.
+    pub own: u64,
+    /// Direct callers, most samples first. Their `rows` are empty.
+    pub rows: Vec<CallersRow>,
+}
+
+/// The call paths with the most samples.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
+pub struct HottestPaths {
+    /// Version of this object's form.
+    pub schema: u32,
+    /// Ids of the epochs whose stacks were merged.
+    pub epochs: Vec<String>,
+    /// The event whose samples have stacks.
+    pub event: String,
+    /// Number of samples that have a stack.
+    pub samples: u64,
+    /// The paths, most samples first. Each sample is counted at one path.
+    pub paths: Vec<CallPath>,
+    /// Number of paths that are not in `paths`.
+    pub others: usize,
+    /// Number of samples of those.
+    pub others_samples: u64,
+    /// How many samples have an incomplete stack.
+    pub incomplete: Vec<IncompleteStacks>,
+    /// Notes that a reader needs to interpret the answer.
+    pub notes: Vec<String>,
+}
+
+/// Samples that were reached through the same functions.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
+pub struct CallPath {
+    /// The functions, outermost first; the samples are in the last one.
+    pub frames: Vec<PathFrame>,
+    /// Whether outer frames were left out, so that stacks that differ in them are one path.
+    pub shortened: bool,
+    /// Number of samples.
+    pub samples: u64,
+    /// Share of `samples` of all samples that have a stack, 0 to 1.
+    pub share: f64,
+}
+
+/// A function in a call path.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
+pub struct PathFrame {
+    /// Demangled name.
+    pub function: String,
+    /// File name of the binary.
+    pub image: String,
+    /// Whether the function was inlined into its caller.
+    pub inlined: bool,
+    /// Whether the function calls itself directly here. Calls by itself are one frame.
+    pub recursive: bool,
+    /// Source line with the most samples: of the call, or of the samples in the last frame.
+    pub site: Option<CodeLine>,
 }

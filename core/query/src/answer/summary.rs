@@ -21,7 +21,7 @@ pub struct Summary {
     pub time_event: String,
     /// Mean number of cycles between two time samples; `None` if the clock rate is unknown.
     pub period_cycles: Option<f64>,
-    /// Number of time samples of the scope.
+    /// Number of time samples of the scope; under a function, only those that have a call stack.
     pub samples: u64,
     /// Number of those samples that were tallied.
     pub samples_tallied: f64,
@@ -65,18 +65,38 @@ pub struct Summary {
     pub execution: f64,
     /// Share that is neither stall nor execution: samples that chance added or removed.
     pub net_sampling_error: f64,
+    /// Under a function: the samples that the summary rests on. `None` for other scopes.
+    pub under: Option<SummaryUnder>,
     /// Notes that a reader needs to interpret the answer.
     pub notes: Vec<String>,
+}
+
+/// The samples under a function: those in it and in what it calls.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
+pub struct SummaryUnder {
+    /// Samples whose call stack contains the function.
+    pub samples: u64,
+    /// Samples in the function itself.
+    pub own: u64,
+    /// Number of samples that have a call stack.
+    pub stack_samples: u64,
+    /// Number of all samples of the event, with and without a call stack.
+    pub all_samples: u64,
+    /// Share of `samples` of `stack_samples`, 0 to 1: an estimate of the function's share of the whole recording.
+    pub share: f64,
+    /// Other samples with a call stack whose outer frames are not known. The function may be among those frames.
+    pub incomplete: u64,
 }
 
 /// The part of the profile that a [`Summary`] covers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct SummaryScope {
-    /// Kind of the scope: `procedure`, `image` or `epoch`.
-    #[cfg_attr(feature = "typescript", ts(type = "'procedure' | 'image' | 'epoch'"))]
+    /// Kind of the scope: `procedure`, `image`, `under` or `epoch`.
+    #[cfg_attr(feature = "typescript", ts(type = "'procedure' | 'image' | 'under' | 'epoch'"))]
     pub kind: String,
-    /// `IMAGE:NAME` of the procedure, the paths of the images joined by `, `, or the ids of the epochs joined by `+`.
+    /// `IMAGE:NAME` of the procedure or of the function that the samples are under, the paths of the images joined by `, `, or the ids of the epochs joined by `+`.
     pub name: String,
 }
 

@@ -2,7 +2,10 @@
 //!
 //! Input: epochs. Output: a tree of named frames, with inlined calls. Cost: one look-up for each distinct place.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, hash_map::Entry},
+    sync::Arc,
+};
 
 use dwell_image::{Image, without_parameters};
 use dwell_profile::{
@@ -12,8 +15,8 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     Cancel, Query, QueryError, SampleFilter,
-    analyse::procedures::{image_name, symbol_at},
-    answer::{INCOMPLETE, PlaceEvent, StackFunction, StackNode, Stacks},
+    analyse::procedures::{begin_of, image_name, symbol_at},
+    answer::{CodeLine, INCOMPLETE, PlaceEvent, StackFunction, StackNode, Stacks},
     load::call_stacks,
     query::View,
 };
@@ -36,6 +39,20 @@ pub(super) struct NamedPlace {
     pub frames: Vec<NamedFrame>,
 }
 
+/// Call stacks by name, with where their functions begin.
+pub(crate) struct NamedStacks {
+    pub stacks: Stacks,
+    /// Source file and first line of each function that is compiled on its own, by the function's index.
+    begins: FxHashMap<u32, (Arc<str>, u32)>,
+}
+
+impl NamedStacks {
+    /// Returns source file and first line of a function (an index); `None` if they are not known, or if all its calls are inlined.
+    pub fn begin(&self, function: u32) -> Option<CodeLine> {
+        self.begins.get(&function).map(|(file, line)| CodeLine { file: file.to_string(), line: *line })
+    }
+}
+
 /// Names of places, each looked up once.
 pub(super) struct Names<'q> {
     query: &'q Query,
@@ -43,6 +60,7 @@ pub(super) struct Names<'q> {
     pub places: FxHashMap<CodePlace, NamedPlace>,
     pub functions: Vec<StackFunction>,
     numbers: FxHashMap<StackFunction, u32>,
+    begins: FxHashMap<u32, (Arc<str>, u32)>,
 }
 
 impl Query {
@@ -53,7 +71,25 @@ impl Query {
         filter: &SampleFilter,
         cancel: &Cancel,
     ) -> Result<Stacks, QueryError> {
-        let view = self.view_of(epochs, filter)?;
+        Ok(self.name_stacks(&*self.view_of(epochs, filter)?, filter, cancel)?.stacks)
+    }
+
+    /// Returns the same as [`Query::stacks`], and keeps it for the next request.
+    pub(crate) fn named_stacks(
+        &self,
+        view: &View,
+        filter: &SampleFilter,
+        cancel: &Cancel,
+    ) -> Result<Arc<NamedStacks>, QueryError> {
+        view.stacks.get_or_try_init(|| self.name_stacks(view, filter, cancel).map(Arc::new)).cloned()
+    }
+
+    fn name_stacks(
+        &self,
+        view: &View,
+        filter: &SampleFilter,
+        cancel: &Cancel,
+    ) -> Result<NamedStacks, QueryError> {
         let selection = &view.selection;
         let none = || {
             // A recording that could not have stacks says why.
@@ -62,6 +98,10 @@ impl Query {
             let otherwise = || "no call stacks were recorded: record with '--stacks 500'".to_owned();
             QueryError::NoStacks { epoch: selection.name(), why: refused.cloned().unwrap_or_else(otherwise) }
         };
+        if filter.has_dimensions() {
+            let why = "call stacks are not kept by thread, CPU or control group: select by application (--app) or none";
+            return Err(QueryError::NoStacks { epoch: selection.name(), why: why.to_owned() });
+        }
         let event = selection.primary().ok_or_else(none)?;
         let tree = call_stacks::read(&self.database, &selection.epochs, event, filter)?;
         if tree.is_empty() {
@@ -82,10 +122,10 @@ impl Query {
             incomplete: BTreeMap::new(),
             notes: selection.notes.clone(),
         };
-        let mut names = Names::new(self, &view);
+        let mut names = Names::new(self, view);
         names.add(&tree, &mut stacks, cancel)?;
         stacks.functions = names.functions;
-        Ok(stacks)
+        Ok(NamedStacks { stacks, begins: names.begins })
     }
 }
 
@@ -98,6 +138,7 @@ impl<'q> Names<'q> {
             places: FxHashMap::default(),
             functions: Vec::new(),
             numbers: FxHashMap::default(),
+            begins: FxHashMap::default(),
         }
     }
 
@@ -196,6 +237,15 @@ impl<'q> Names<'q> {
         named
     }
 
+    /// Keeps where a function begins, unless that is known.
+    fn keep_begin(&mut self, function: u32, begin: impl FnOnce() -> Option<(Arc<str>, u32)>) {
+        if let Entry::Vacant(entry) = self.begins.entry(function)
+            && let Some(begin) = begin()
+        {
+            entry.insert(begin);
+        }
+    }
+
     fn one_frame(&mut self, address: u64, function: StackFunction) -> NamedPlace {
         let function = self.number(function);
         NamedPlace { address, frames: vec![NamedFrame { function, inlined: false, line: None }] }
@@ -222,7 +272,11 @@ impl<'q> Names<'q> {
                 inlined: at > 0,
                 line,
             });
-            return NamedPlace { address: address.0, frames: frames.collect() };
+            let frames: Vec<NamedFrame> = frames.collect();
+            self.keep_begin(frames[0].function, || {
+                opened.procedure_line(opened.procedure_at(address)?.address)
+            });
+            return NamedPlace { address: address.0, frames };
         }
         if let Some(symbol) = symbol_at(&record.symbols, place.offset.0) {
             return self.one_frame(place.offset.0, function(dwell_image::demangle(&symbol.name)));
@@ -234,7 +288,8 @@ impl<'q> Names<'q> {
                 line: frame.file.as_ref().map(|f| f.to_string()).zip(frame.line),
             });
             let frames: Vec<NamedFrame> = frames.collect();
-            if !frames.is_empty() {
+            if let Some(outermost) = frames.first() {
+                self.keep_begin(outermost.function, || begin_of(record, place.offset));
                 return NamedPlace { address: place.offset.0, frames };
             }
         }

@@ -30,8 +30,10 @@ pub struct SummaryRequest {
     pub epochs: Vec<String>,
     /// If set, only this procedure (`NAME` or `IMAGE:NAME`).
     pub procedure: Option<String>,
-    /// If set, only images whose path, file name or id contains this text. If neither is set, everything.
+    /// If set, only images whose path, file name or id contains this text. If nothing is set, everything.
     pub image: Option<String>,
+    /// If set, only the samples in this function (`NAME` or `BINARY:NAME`) and in what it calls, by their call stacks.
+    pub under: Option<String>,
 }
 
 impl Query {
@@ -41,6 +43,9 @@ impl Query {
         let selection = &view.selection;
         if !selection.primary().is_some_and(|e| e.is_time()) {
             return Err(QueryError::NoTime { epoch: selection.name() });
+        }
+        if let Some(name) = &request.under {
+            return self.summary_under(&view, name, cancel);
         }
         let all = self.procedures(&view, cancel)?;
         let (scope, subjects) = match &request.procedure {
@@ -52,8 +57,7 @@ impl Query {
             None => of_images(selection, all, &request.image)?,
         };
         let tally = self.tally(&view, &subjects, cancel)?;
-        let model = dwell_analysis::MachineModel::for_cpu(&selection.epochs[selection.epochs.len() - 1].cpu);
-        Ok(tally.answer(selection, scope, model.name()))
+        Ok(tally.answer(selection, scope))
     }
 
     fn tally(
@@ -109,7 +113,7 @@ pub fn split(costs: &ProcedureCosts) -> Option<CycleSplit> {
 }
 
 /// Least share of the samples for which a procedure is analysed. Analysing the others would take long and change little.
-const PROCEDURE_SHARE_MIN: f64 = 0.0001;
+pub(super) const PROCEDURE_SHARE_MIN: f64 = 0.0001;
 
 /// Rows of dynamic causes, in the order of Figure 4. The causes of one row share one range.
 const DYNAMIC_ROWS: [(&str, &[Cause]); 9] = [
@@ -139,7 +143,7 @@ const STATIC_ROWS: [&str; 7] = [
 
 /// Sums over instructions, in time samples.
 #[derive(Clone, Debug, Default)]
-struct Tally {
+pub(super) struct Tally {
     /// Number of all time samples, tallied or not.
     samples: u64,
     tallied: f64,
@@ -166,12 +170,46 @@ impl Tally {
     }
 
     /// Returns the tally of a procedure that cannot be analysed.
-    fn left_out(samples: u64) -> Tally {
+    pub fn left_out(samples: u64) -> Tally {
         Tally { samples, left_out: 1, ..Tally::default() }
     }
 
+    /// Returns the tally of a part of a procedure's samples: of each block as many as `of_block` returns, by the block's index.
+    /// They go where the block's samples go. `samples` is the number of all, also of those outside of blocks.
+    pub fn of_part(costs: &ProcedureCosts, samples: u64, of_block: impl Fn(usize) -> u64) -> Tally {
+        let mut tally = Tally { samples, procedures: 1, ..Tally::default() };
+        for (index, block) in costs.analysis.blocks.iter().enumerate() {
+            let whole: f64 =
+                block.instructions.clone().map(|i| costs.analysis.instructions[i].head_samples).sum();
+            if of_block(index) > 0 && whole > 0.0 {
+                let totals = costs.totals(block.instructions.clone());
+                let mut of_all = Tally { totals, ..Tally::default() };
+                of_all.add_block(costs, block.instructions.clone());
+                tally.add(&of_all.scaled(of_block(index) as f64 / whole));
+            }
+        }
+        tally
+    }
+
+    /// Multiplies everything but the numbers of samples and procedures.
+    fn scaled(&self, part: f64) -> Tally {
+        let dynamic = self.dynamic.iter().map(|(row, (min, max))| (*row, (part * min, part * max)));
+        Tally {
+            tallied: part * self.tallied,
+            totals: self.totals.scaled(part),
+            dynamic: dynamic.collect(),
+            stalled: part * self.stalled,
+            unexplained: part * self.unexplained,
+            gain: part * self.gain,
+            statics: self.statics.iter().map(|(row, share)| (*row, part * share)).collect(),
+            execution: part * self.execution,
+            error: part * self.error,
+            ..self.clone()
+        }
+    }
+
     /// Adds the tally of another procedure.
-    fn add(&mut self, more: &Tally) {
+    pub fn add(&mut self, more: &Tally) {
         self.samples += more.samples;
         for (sum, part) in [
             (&mut self.tallied, more.tallied),
@@ -263,7 +301,8 @@ impl Tally {
     }
 
     /// Converts the tally to an answer.
-    fn answer(&self, selection: &Selection, scope: SummaryScope, machine_model: &str) -> Summary {
+    pub fn answer(&self, selection: &Selection, scope: SummaryScope) -> Summary {
+        let model = dwell_analysis::MachineModel::for_cpu(&selection.epochs[selection.epochs.len() - 1].cpu);
         let period = selection.period_cycles();
         let share = |part: f64| if self.tallied > 0.0 { part / self.tallied } else { 0.0 };
         let range = |cause: &str| {
@@ -294,7 +333,7 @@ impl Tally {
             schema: 1,
             epochs: selection.epochs.iter().map(|e| e.id.to_string()).collect(),
             scope,
-            machine_model: machine_model.to_owned(),
+            machine_model: model.name().to_owned(),
             time_event: selection.primary().map_or("", |e| e.name()).to_owned(),
             period_cycles: period,
             samples: self.samples,
@@ -318,6 +357,7 @@ impl Tally {
             total_stall: share(self.stalled + self.gain + fixed),
             execution: share(self.execution),
             net_sampling_error: share(self.error),
+            under: None,
             notes,
         }
     }
