@@ -1,12 +1,13 @@
 // Tests `dwell report --html` in a real browser: the page is complete without a network, hostile names stay text, the table
 // sorts and filters, links lead to instructions, and the page is legible in both colour schemes.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
+import { paint } from '../flame-graph/flameGraph.mjs';
 import { target, top } from './step.mjs';
 
 const executablePath = process.env.CHROMIUM ?? '/usr/bin/chromium';
@@ -56,7 +57,28 @@ function makeReport() {
   run('report', '--html', file);
 }
 
-async function open({ colorScheme = 'light', viewport = { width: 1280, height: 900 }, hash = '' } = {}) {
+/** Records a program with a hostile symbol whose calls are known, and makes its report; null if nothing can be sampled here. */
+function recordReport() {
+  const [program, names, report] = ['called', 'called-names', 'called.html'].map((name) => join(scratch, name));
+  writeFileSync(`${program}.c`, `static volatile long sum;
+__attribute__((noinline)) void f0(long n) { for (long i = 0; i < n; i++) sum += i / (i % 7 + 1); }
+__attribute__((noinline)) void parse(void) { f0(30000); sum++; }
+__attribute__((noinline)) void load(void) { f0(10000); sum++; }
+int main(void) { for (int i = 0; i < 3000; i++) { parse(); load(); } return 0; }`);
+  writeFileSync(names, `f0 ${hostile}\n`);
+  execFileSync('gcc', ['-O1', '-g', '-o', program, `${program}.c`]);
+  execFileSync('objcopy', [`--redefine-syms=${names}`, program]);
+  const database = join(scratch, 'called-db');
+  const { status, stderr } = spawnSync(dwell, ['--db', database, 'record', '-e', 'cpu-clock', '-F', '2000', '--stacks', '1000', '--', program], { encoding: 'utf8' });
+  if (status !== 0) {
+    console.log(`SKIPPED flame graph of a report: ${stderr.trim().split('\n').at(-1)}`);
+    return null;
+  }
+  execFileSync(dwell, ['--db', database, 'report', '--html', report]);
+  return report;
+}
+
+async function open({ colorScheme = 'light', viewport = { width: 1280, height: 900 }, hash = '', file: shown = file } = {}) {
   const context = await browser.newContext({ colorScheme, viewport });
   const page = await context.newPage();
   const seen = { requests: [], errors: [] };
@@ -64,7 +86,7 @@ async function open({ colorScheme = 'light', viewport = { width: 1280, height: 9
   page.on('pageerror', (error) => seen.errors.push(error.message));
   page.on('console', (message) => { if (message.type() === 'error') seen.errors.push(message.text()); });
   page.on('dialog', (dialog) => { seen.errors.push(`dialog ${dialog.message()}`); dialog.dismiss(); });
-  await page.goto(pathToFileURL(file).href + hash);
+  await page.goto(pathToFileURL(shown).href + hash);
   return { context, page, seen };
 }
 
@@ -138,3 +160,61 @@ for (const colorScheme of ['light', 'dark']) {
     }
   });
 }
+
+test('the flame graph is walked, zoomed, searched, turned around and colored, and leads to listings', { skip }, async () => {
+  const report = recordReport();
+  if (report === null) return;
+  const { context, page, seen } = await open({ file: report });
+  const status = page.locator('.flame-status');
+  const says = (text) => status.filter({ hasText: text }).waitFor({ timeout: 10_000 });
+  const graph = page.locator('.flame-scroller');
+  await graph.focus();
+  for (const name of ['_start', '__libc_start', '__libc_start', 'main', 'parse']) {
+    await page.keyboard.press('ArrowDown');
+    await says(name);
+  }
+  await page.keyboard.press('ArrowRight');
+  await says('load');
+  await page.keyboard.press('ArrowLeft');
+  await page.keyboard.press('Enter');
+  const whole = page.getByRole('button', { name: 'Show all' });
+  assert.ok(await whole.isEnabled());
+  await page.keyboard.press('ArrowDown');
+  await says('<img/src=x/onerror=');
+  await page.keyboard.press('Escape');
+  assert.ok(await whole.isDisabled());
+
+  const search = page.getByLabel('Search functions');
+  await search.fill('parse');
+  const matches = await page.locator('.flame-matches').textContent();
+  assert.match(matches, /^[67]\d\.\d % of the stacks, functions: 1$/);
+  await search.fill('');
+
+  await page.getByLabel('From the innermost').check();
+  await graph.focus();
+  await page.keyboard.press('ArrowDown');
+  await says('<img/src=x/onerror=');
+  await page.keyboard.press('ArrowDown');
+  await says('parse');
+  await page.keyboard.press('ArrowUp');
+  await page.locator('.flame-bar select').selectOption('cause');
+  assert.ok((await page.locator('.flame-legend li').count()) > 2);
+  await status.getByRole('link', { name: 'listing' }).click();
+  assert.match(page.url(), /#p\d+$/);
+  assert.equal(await page.locator('img').count(), 0);
+  assert.deepEqual(seen.errors, []);
+  assert.deepEqual(seen.requests.filter((url) => !/^(file|data):/.test(url)), []);
+  await context.close();
+});
+
+test('names in the flame graph are legible on every color, light and dark', () => {
+  const colors = readFileSync(join(top, 'flame-graph', 'flameGraph.mjs'), 'utf8').match(/#[0-9a-f]{6}\b/g);
+  assert.ok(colors.length > 15, String(colors));
+  for (const color of colors) {
+    for (const shade of [1, 0.85, 0.5, 0.4]) {
+      const { fill, ink } = paint(color, shade);
+      const [light, dark] = [luminance(fill), ink === '#000' ? 0 : 1].sort((a, b) => b - a);
+      assert.ok((light + 0.05) / (dark + 0.05) >= 4.5, `${ink} on ${color} × ${shade}`);
+    }
+  }
+});

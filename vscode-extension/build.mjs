@@ -19,13 +19,18 @@ const target = `linux-${process.arch}`;
 export function bundle(entry, outfile) {
   return build({
     entryPoints: [entry], outfile, external: ['vscode'], bundle: true, platform: 'node', format: 'cjs', target: 'node20',
-    sourcemap: true, minify: true, keepNames: true, logLevel: 'warning',
+    sourcemap: true, minify: true, keepNames: true, logLevel: 'warning', loader: { '.css': 'text' },
   });
 }
 
 /** What a webview's page runs. */
-export function bundlePage(entry, outfile) {
+function bundlePage(entry, outfile) {
   return build({ entryPoints: [entry], outfile, bundle: true, platform: 'browser', format: 'iife', target: 'es2022', minify: true, logLevel: 'warning' });
+}
+
+/** The scripts of all pages. */
+export async function bundlePages(folder) {
+  for (const name of ['hotList', 'flame']) await bundlePage(join(here, 'src', name, 'script.ts'), join(folder, `${name}.js`));
 }
 
 /** Builds dist/ and packs it, with what the manifest names, into `vsix`. */
@@ -38,7 +43,7 @@ async function buildDist() {
   await rm(dist, { recursive: true, force: true });
   await mkdir(join(dist, 'bin'), { recursive: true });
   await bundle(join(here, 'src', 'extension.ts'), join(dist, 'extension.js'));
-  await bundlePage(join(here, 'src', 'hotList', 'script.ts'), join(dist, 'hotList.js'));
+  await bundlePages(dist);
   for (const name of ['server.js', 'mcp.js']) await copyIn(join(top, 'lsp-server', 'dist', name), join(dist, name));
   await copyIn(join(top, 'lsp-server', 'dist', 'dwell-core.node'), join(dist, 'dwell-core.node'));
   const program = process.env.DWELL_BIN ?? join(process.env.CARGO_TARGET_DIR ?? join(top, 'target'), 'release', 'dwell');

@@ -34,6 +34,8 @@ export declare class Dwell {
     summary(request: SummaryRequest, cancel?: Cancel | undefined | null): Promise<Summary>;
     /** Returns who calls a function or what it calls, by the call stacks of its samples. */
     callers(request: CallersRequest, cancel?: Cancel | undefined | null): Promise<Callers>;
+    /** Returns all call stacks as one tree of functions. */
+    flame(request: FlameRequest, cancel?: Cancel | undefined | null): Promise<Flame>;
     /** Ranks functions by the samples in them and in what they call, by the call stacks of samples. */
     inclusive(epochs: Array<string>, limit: number, cancel?: Cancel | undefined | null): Promise<Inclusive>;
     /** Returns the `limit` call paths with the most samples, each with its innermost `depth` functions at most. */
@@ -94,6 +96,17 @@ export interface DiffRequest {
     all?: boolean;
     /** Largest number of procedures and of lines. */
     limit?: number;
+}
+/** Request for all call stacks as one tree. */
+export interface FlameRequest {
+    /** Selectors of the epochs to merge. */
+    epochs: Array<string>;
+    /** Events whose stacks are in the tree; none: the event of time. */
+    events?: Array<string>;
+    /** Number of the largest frames that are kept apart; 20,000 by default. */
+    frames?: number;
+    /** Whether to leave out the analysis of functions, which takes long to compute. */
+    bare?: boolean;
 }
 /** Options of `Dwell.open`. */
 export interface OpenOptions {

@@ -5,7 +5,7 @@ import type * as core from '@dwell/core';
 
 export type {
   Diff, DiffFactors, DiffRequest, EpochList, FileChanges, LineDetail, Stats, StatsRequest, Summary, SummaryRequest,
-  Callers, CallersRequest, CallersRow, FileFunction, FileFunctions, HottestPaths, DiffChange, FileCosts, Inclusive, LineCost, Listing, OpenOptions, ListingInstruction, ListingStall, ProcedureCost, Top, TopRequest, TopRow,
+  Callers, CallersRequest, CallersRow, FileFunction, FileFunctions, HottestPaths, DiffChange, FileCosts, Flame, FlameAnalysis, FlameFunction, FlameNode, FlameRequest, Inclusive, LineCost, Listing, OpenOptions, ListingInstruction, ListingStall, ProcedureCost, Top, TopRequest, TopRow,
 } from '@dwell/core';
 
 /** How an item of both profiles changed. */
@@ -28,6 +28,7 @@ export interface Core {
   fileChanges(request: core.DiffRequest, path: string, cancel: Cancel): Promise<core.FileChanges>;
   summary(request: core.SummaryRequest, cancel: Cancel): Promise<core.Summary>;
   callers(request: core.CallersRequest, cancel: Cancel): Promise<core.Callers>;
+  flame(request: core.FlameRequest, cancel: Cancel): Promise<core.Flame>;
   inclusive(epochs: string[], limit: number, cancel: Cancel): Promise<core.Inclusive>;
   hottestPaths(epochs: string[], limit: number, depth: number, cancel: Cancel): Promise<core.HottestPaths>;
   fileFunctions(epochs: string[], path: string, cancel: Cancel): Promise<core.FileFunctions>;

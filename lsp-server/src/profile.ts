@@ -6,9 +6,9 @@ import { readFile, stat } from 'node:fs/promises';
 import type { CancellationToken } from 'vscode-languageserver';
 import {
   errorCode, errorMessage, type Binding, type Callers, type Cancel, type Core, type Diff, type DiffRequest, type EpochList, type FileChanges, type FileCosts,
-  type FileFunctions, type LineDetail, type Listing, type OpenOptions, type Stats, type StatsRequest, type Summary, type SummaryRequest, type Top,
+  type FileFunctions, type Flame, type LineDetail, type Listing, type OpenOptions, type Stats, type StatsRequest, type Summary, type SummaryRequest, type Top,
 } from './core';
-import type { CallersParams, HotProceduresParams } from './protocol';
+import type { CallersParams, FlameParams, HotProceduresParams } from './protocol';
 import type { ValidSettings } from './settings';
 import { Cancelled, SharedAnswers } from './shared';
 import { filesHere } from './sourceMap';
@@ -52,6 +52,7 @@ export class Profile {
   private readonly evidences: SharedAnswers<string[]>;
   private readonly callerAnswers: SharedAnswers<Callers>;
   private readonly functions: SharedAnswers<FileFunctions>;
+  private readonly flames: SharedAnswers<Flame>;
 
   /** `onChange`: what is shown may have changed; `onNote`: something a user may want to know, once. */
   constructor(
@@ -69,6 +70,7 @@ export class Profile {
     this.evidences = new SharedAnswers(filesKept, newCancel);
     this.callerAnswers = new SharedAnswers(filesKept, newCancel);
     this.functions = new SharedAnswers(filesKept, newCancel);
+    this.flames = new SharedAnswers(2, newCancel);
   }
 
   /** Selectors of the epochs shown. */
@@ -183,6 +185,12 @@ export class Profile {
     const epochs = [...this.epochs];
     const key = JSON.stringify([epochs, path, version]);
     return this.ask(token, (core) => this.functions.get(key, token, (cancel) => core.fileFunctions(epochs, path, cancel)));
+  }
+
+  /** All call stacks as one tree. Rejects if none were recorded. */
+  flame(params: FlameParams, token?: CancellationToken): Promise<Flame> {
+    const request = { epochs: [...this.epochs], ...params };
+    return this.ask(token, (core) => this.flames.get(JSON.stringify(request), token, (cancel) => core.flame(request, cancel)));
   }
 
   lineDetail(path: string, line: number, token?: CancellationToken): Promise<LineDetail> {
@@ -337,6 +345,7 @@ export class Profile {
     this.evidences.clear();
     this.callerAnswers.clear();
     this.functions.clear();
+    this.flames.clear();
     this.onChange();
   }
 }

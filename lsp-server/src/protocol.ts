@@ -20,6 +20,7 @@ export const methods = {
   stats: 'dwell/stats',
   callers: 'dwell/callers',
   cfg: 'dwell/cfg',
+  flame: 'dwell/flame',
   legend: 'dwell/legend',
   processes: 'dwell/processes',
   profileDidChange: 'dwell/profileDidChange',

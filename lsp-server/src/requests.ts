@@ -57,6 +57,15 @@ export const ListingParams = parameters({ procedure });
 export type ListingParams = Read<typeof ListingParams>;
 export const CfgParams = parameters({ procedure });
 export type CfgParams = Read<typeof CfgParams>;
+export const FlameParams = parameters({
+  /** Events whose stacks are in the tree; none: the event of time. */
+  events: lenient(epochs),
+  /** How many of the largest frames are kept apart. */
+  frames: lenient(positive),
+  /** Without the analysis of functions, which takes long to compute. */
+  bare: lenient(z.boolean()),
+});
+export type FlameParams = Read<typeof FlameParams>;
 export const FileCostsParams = parameters({ textDocument });
 export type FileCostsParams = Read<typeof FileCostsParams>;
 export const FileChangesParams = parameters({ textDocument });

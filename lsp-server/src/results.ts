@@ -319,6 +319,35 @@ export type CfgBlock = z.infer<typeof CfgBlock>;
 export const CfgResult = z.object({ title: text, svg: text, blocks: z.array(CfgBlock).describe('by address'), omittedBlocks: count });
 export type CfgResult = z.infer<typeof CfgResult>;
 
+export const FlameEvent = z.object({ name: text, period: count, unit: z.enum(['cycles', 'ns', 'events']), samples: count.describe('samples with a call stack'), allSamples: count });
+export type FlameEvent = z.infer<typeof FlameEvent>;
+export const FlameCause = z.object({ kind: stallKind, cause, label, shareMin: count, shareMax: count });
+export type FlameCause = z.infer<typeof FlameCause>;
+export const FlameAnalysis = z
+  .object({
+    samples: count.describe('samples of time that were tallied; shares are parts of them'), scale: ScaleKind.nullable(), ...cpi,
+    execution: count, causes: z.array(FlameCause).describe('the largest possible share first; ranges of several causes overlap'),
+  })
+  .describe("Of a function's own instructions, inlined copies included, calls not");
+export type FlameAnalysis = z.infer<typeof FlameAnalysis>;
+export const FlameFunction = z.object({
+  kind: z.enum(['function', 'application', 'event', 'incomplete']).describe('what a frame stands for; incomplete: unknown callers'),
+  name: text, image: text.describe('file name of the binary'), id: textOrNull.describe('what `dwell/listing` takes; null: it has no samples of its own, or is inlined only'),
+  kernel: z.boolean(), file: textOrNull, line: countOrNull.describe('from 1, where the function begins'), location: place.nullable(),
+  total: count.describe('of the stacks that contain it, each once'), own: count.describe('of the stacks that end in it'),
+  analysis: FlameAnalysis.nullable().describe('null: it was not analysed'),
+});
+export type FlameFunction = z.infer<typeof FlameFunction>;
+export const FlameResult = z.object({
+  epochs: texts, events: z.array(FlameEvent), unit: text.describe('of counts: `samples`; of several events the unit that their periods have in common'),
+  seconds: count.describe('time that one of them stands for; 0: not known'), total: count, functions: z.array(FlameFunction),
+  parents: z.array(count).describe('of each frame the index of its caller, which precedes it, or -1; frames of one caller are in descending order'),
+  codes: z.array(count).describe("of each frame its function's index twice, plus one if it is inlined; negative: that many small frames together"),
+  own: z.array(count).describe('of each frame the stacks that end in it'),
+  merged: count.describe('small frames that are not kept apart'), analysedShare: share('part of the total in functions that were analysed'), notes,
+});
+export type FlameResult = z.infer<typeof FlameResult>;
+
 export const LegendResult = z.object({ markdown: text, text: text.describe('the same for clients that render no Markdown'), headings: z.array(z.object({ start: count, end: count })).describe('where they are in `text`, in UTF-16') });
 export type LegendResult = z.infer<typeof LegendResult>;
 

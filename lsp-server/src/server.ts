@@ -29,6 +29,7 @@ import { cfg } from './cfg';
 import { Diagnostics } from './diagnostics';
 import { changesOf, diff, fileChanges, lineChanges, stats } from './diff';
 import { compare, epochs, removeEpochs, renameEpoch } from './epochs';
+import { flame } from './flame';
 import { fileCosts, lineCosts } from './fileCosts';
 import { viewFile, type FileView } from './fileView';
 import { hotProcedures } from './hotProcedures';
@@ -171,6 +172,7 @@ class Server {
       return textDocument === undefined ? callers(profile, params, undefined, token) : this.view(textDocument.uri, token, (view) => callers(profile, params, view, token));
     });
     this.answerOwn(methods.cfg, requests.CfgParams, ({ procedure }, token) => cfg(profile, procedure, token));
+    this.answerOwn(methods.flame, requests.FlameParams, (params, token) => flame(profile, params, token));
     this.answerOwn(methods.legend, requests.Nothing, () => Promise.resolve(legend()));
     this.answerOwn(methods.processes, requests.Nothing, () => processes());
   }

@@ -1,7 +1,7 @@
 /**
  * A core without Rust: answers from data, counts what it is asked, waits where a test says so.
  */
-import type { Binding, Callers, CallersRequest, CallersRow, Cancel, Core, Diff, DiffChange, DiffFactors, EpochList, FileChanges, FileCosts, HottestPaths, LineDetail, Stats, Summary, LineCost, Listing, Top, TopRequest, TopRow } from '../src/core';
+import type { Binding, Callers, CallersRequest, CallersRow, Cancel, Core, Diff, DiffChange, DiffFactors, EpochList, FileChanges, FileCosts, Flame, HottestPaths, LineDetail, Stats, Summary, LineCost, Listing, Top, TopRequest, TopRow } from '../src/core';
 
 export interface FakeCore extends Core {
   /** What the core was asked to do. */
@@ -59,6 +59,7 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
     summary: () => Promise.resolve(summary()),
     callers: ({ function: name, depth, through }) =>
       name.endsWith(':absent') ? Promise.reject(new CoreError('no-function-in-stacks', `function '${name}': in no call stack`)) : Promise.resolve(callers(name, depth, through)),
+    flame: () => Promise.resolve(flame()),
     inclusive: () => Promise.reject(new CoreError('no-stacks', 'no call stacks were recorded')),
     hottestPaths: () => Promise.resolve(hottestPaths()),
     fileFunctions: () => Promise.reject(new CoreError('no-stacks', 'no call stacks were recorded')),
@@ -379,4 +380,25 @@ function stats(epochs: string[]): Stats {
   const sets = epochs.map((epoch) => ({ epoch, name: null, against: false, samples: 1000, exposure: 1 }));
   const row = { procedure: 'copy', demangled: 'copy', image: 'copy', range_share: 0.1, sum: 200, sum_share: 0.1, n: 2, mean: 100, std_dev: 7, min: 90, max: 110 };
   return { schema: 1, event: 'cycles', sets, total: 2000, rows: [{ ...row, samples: [90, 110] }], omitted_rows: 0, notes: [] };
+}
+
+/** `main` calls `copy`, which is inlined into it once, and small functions. */
+function flame(): Flame {
+  const none = { kind: 'function' as const, image: 'prog', kernel: false, id: null, analysis: null, own: 0 };
+  const node = { parent: null, function: null, inlined: false, merged: 0, own: 0 };
+  const cause = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', share_min: 0.1, share_max: 0.8 };
+  const analysis = { samples: 70, scale: 'procedure' as const, cpi: null, cpi_min: 2.5, cpi_max: null, execution: 0.2, causes: [cause] };
+  return {
+    schema: 1, epochs: ['e1'], unit: 'samples', total: 80, merged: 3, analysed_share: 0.9, incomplete: [], notes: ['a note'],
+    events: [{ name: 'cpu-clock', period: 1_000_000, unit: 'ns', samples: 80, all_samples: 200 }],
+    functions: [
+      { ...none, name: 'main', file: '/src/main.c', line: 20, total: 80 },
+      { ...none, name: 'copy', id: 'prog:copy', file: 'copy.c', line: 3, total: 75, own: 75, analysis },
+    ],
+    nodes: [
+      { ...node, function: 0, total: 80 },
+      { ...node, parent: 0, function: 1, inlined: true, total: 75, own: 75 },
+      { ...node, parent: 0, merged: 3, total: 5, own: 5 },
+    ],
+  };
 }

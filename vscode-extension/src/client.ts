@@ -3,7 +3,7 @@
 import * as vscode from 'vscode';
 import {
   commands, methods, type CallersParams, type CallersResult, type CfgResult, type CompareParams, type DiffParams, type DiffResult, type EpochsResult, type FileChangesResult,
-  type FileCostsResult, type HotProceduresParams, type HotProceduresResult, type ImportPerfParams, type LegendResult, type ListingResult, type NewEpochParams, type ProcessesResult,
+  type FileCostsResult, type FlameParams, type FlameResult, type HotProceduresParams, type HotProceduresResult, type ImportPerfParams, type LegendResult, type ListingResult, type NewEpochParams, type ProcessesResult,
   type RecordParams, type RecordResult, type RenameEpochParams,
 } from '@dwell/lsp-server/protocol';
 import { Connection, type Report, type ServerState } from './connection';
@@ -124,6 +124,10 @@ export class Client implements vscode.Disposable {
 
   cfg(procedure: string): Promise<CfgResult> {
     return this.ask<CfgResult>(methods.cfg, { procedure });
+  }
+
+  flame(params: FlameParams, token?: vscode.CancellationToken): Promise<FlameResult> {
+    return this.ask<FlameResult>(methods.flame, params, token);
   }
 
   processes(): Promise<ProcessesResult> {

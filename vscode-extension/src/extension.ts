@@ -11,6 +11,7 @@ import * as compare from './compare';
 import * as compareListings from './compareListings';
 import * as epochs from './epochs';
 import * as epochView from './epochView';
+import * as flame from './flame';
 import * as hints from './hints';
 import * as hotProcedures from './hotProcedures';
 import * as legend from './legend';
@@ -27,7 +28,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<Api> {
   const dwell: Dwell = { client, profile, failures, log, memory: context.workspaceState };
   const lines = new LineMarks(dwell);
   context.subscriptions.push(log, failures, client, profile, lines);
-  for (const feature of [callers, cfg, compare, compareListings, epochs, epochView, hints, hotProcedures, legend, listing, record, status]) {
+  for (const feature of [callers, cfg, compare, compareListings, epochs, epochView, flame, hints, hotProcedures, legend, listing, record, status]) {
     context.subscriptions.push(feature.activate(dwell));
   }
   await client.start();

@@ -57,7 +57,7 @@ test('in the extension host, packaged, from recording to source lines', { skip, 
     if (!await offline()) t.diagnostic('SKIPPED without a network: unshare cannot take it away here');
     const [installed] = (await readdir(real.extensions)).filter((name) => name.startsWith('dwell.dwell-'));
     const dist = join(real.extensions, installed, 'dist');
-    const files = ['bin', 'dwell-core.node', 'extension.js', 'hotList.js', 'mcp.js', 'server.js'];
+    const files = ['bin', 'dwell-core.node', 'extension.js', 'flame.js', 'hotList.js', 'mcp.js', 'server.js'];
     assert.deepEqual((await readdir(dist)).filter((name) => !name.includes('LEGAL')).sort(), files);
     assert.match((await run(join(dist, 'bin', 'dwell'), ['--version'])).stdout, /^dwell /);
     const hello = { jsonrpc: '2.0', id: 1, method: 'initialize', params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'test', version: '1' } } };
@@ -289,6 +289,39 @@ test('in the workbench, over the fake server', { skip, timeout: 600_000 }, async
       await block.focus();
       await page.keyboard.press('Enter');
       await workbench.until('the listing', () => workbench.tab('chase.dwell').getAttribute('aria-selected'), (selected) => selected === 'true');
+    });
+    await step('the flame graph loads nothing, is walked and zoomed by keyboard, finds functions, and leads to their source', async () => {
+      await workbench.command('Dwell: Show Flame Graph');
+      const picture = await workbench.webviewTitled('Flame Graph');
+      const says = (text) => workbench.until(text, () => picture.locator('.flame-status').textContent(), (said) => said?.includes(text));
+      assert.match(await picture.locator('meta[http-equiv]').getAttribute('content'), /^default-src 'none'; style-src 'nonce-/);
+      await picture.getByText('2,000 of 4,000 samples of cpu-clock').waitFor();
+      const graph = picture.locator('.flame-scroller');
+      await graph.focus();
+      await page.keyboard.press('ArrowDown');
+      await says('main · chase · 100.0 % (2,000 samples, 2.0 s)');
+      await page.keyboard.press('ArrowDown');
+      await says('31 cycles per instruction (29 to 33) · of its own time: D-cache miss 40.0 % to 90.0 %');
+      await page.keyboard.press('ArrowRight');
+      await says('link_cycle');
+      await page.keyboard.press('Enter');
+      assert.equal(await picture.getByRole('button', { name: 'Show all' }).isEnabled(), true);
+      await page.keyboard.press('Escape');
+      await says('(2,000 samples, 2.0 s)');
+      await picture.getByLabel('From the innermost').check();
+      await graph.focus();
+      await page.keyboard.press('ArrowDown');
+      await says('chase, inlined');
+      await picture.getByLabel('Search functions').fill('link');
+      await picture.getByText('14.0 % of the stacks, functions: 1').waitFor();
+      await picture.locator('select').selectOption('cause');
+      await picture.locator('.flame-legend').getByText('memory', { exact: true }).waitFor();
+      await graph.focus();
+      await page.keyboard.press(' ');
+      await workbench.statusItem(`Ln ${hotLine - 1},`).waitFor();
+      await workbench.tab('Flame Graph').click();
+      await workbench.command('View: Close Editor');
+      await workbench.tab('Flame Graph').waitFor({ state: 'detached' });
     });
     await step('an epoch gets a name, and is removed once one has said so', async () => {
       await workbench.command('Dwell: Rename Epoch…');

@@ -8,7 +8,7 @@ import {
 import { TextDocument } from 'vscode-languageserver-textdocument';
 import {
   commands, goToCallerCommand, methods, protocolVersion, showListingCommand, type CallerRow, type CallersLens, type CallersParams, type CallersResult, type EpochsResult, type EpochSummary, type FileCostsResult,
-  type CfgResult, type CompareParams, type DiffChange, type DiffParams, type DiffResult, type FileChangesResult, type HotProceduresParams,
+  type CfgResult, type CompareParams, type FlameFunction, type FlameParams, type FlameResult, type DiffChange, type DiffParams, type DiffResult, type FileChangesResult, type HotProceduresParams,
   type HotProceduresResult, type LegendResult,
   type ImportPerfParams, type ProcessesResult, type RenameEpochParams, type HotRow, type ListingLine, type ListingParams,
   type ListingResult,
@@ -143,6 +143,26 @@ function callerRows(way: string[], callees: boolean): CallerRow[] {
   const rows: Record<string, CallerRow[]> = { '': [row('walk', 30, 2), row('scan', 9, 3), row('[incomplete]', 1, 0)], walk: [row('main', 30, 4)] };
   return rows[way.join(' ')] ?? [];
 }
+
+connection.onRequest(methods.flame, ({ bare = false }: FlameParams): FlameResult => {
+  const hot = anyHotPlace();
+  const none = { kind: 'function' as const, kernel: false, file: null, line: null, location: null, own: 0, analysis: null };
+  const cause = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', shareMin: 0.4, shareMax: 0.9 };
+  const analysis = { samples: 3440, scale: 'absolute' as const, cpi: 31, cpiMin: 29, cpiMax: 33, execution: 0.05, causes: [cause] };
+  const functions: FlameFunction[] = [
+    { ...none, name: 'main', image: 'chase', id: null, total: 2000 },
+    {
+      ...none, name: 'chase', image: 'chase', id: procedure, file: '/work/chase.c', line: hot?.line ?? null, location: hot ? { uri: hot.uri, line: hot.line - 1 } : null,
+      total: 1720, own: 1720, analysis: bare ? null : analysis,
+    },
+    { ...none, name: 'link_cycle', image: 'chase', id: '/work/chase:link_cycle', total: 280, own: 279 },
+    { ...none, name: 'clear_page_erms', image: '[kernel.kallsyms]', id: null, kernel: true, total: 1, own: 1 },
+  ];
+  return {
+    epochs: shown(), events: [{ name: 'cpu-clock', period: 1_000_000, unit: 'ns', samples: 2000, allSamples: 4000 }], unit: 'samples', seconds: 0.001, total: 2000, functions,
+    parents: [-1, 0, 0, 2], codes: [0, 3, 4, 6], own: [0, 1720, 279, 1], merged: 0, analysedShare: bare ? 0 : 0.86, notes: [],
+  };
+});
 
 connection.onRequest(methods.legend, (): LegendResult => ({ markdown: '# What do these numbers mean?\n\nThe share of all sampled time.\n', text: '', headings: [] }));
 

@@ -4,7 +4,7 @@ import { cp, mkdir, mkdtemp, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { buildPackage, bundle, bundlePage } from '../build.mjs';
+import { buildPackage, bundle, bundlePages } from '../build.mjs';
 import { installExtension } from './vscodeWeb.mjs';
 
 const run = promisify(execFile);
@@ -23,7 +23,7 @@ export async function stageWithFake(root) {
   await mkdir(folder, { recursive: true });
   for (const name of ['package.json', 'media', 'syntaxes']) await cp(join(extension, name), join(folder, name), { recursive: true });
   await bundle(join(extension, 'src', 'extension.ts'), join(folder, 'dist', 'extension.js'));
-  await bundlePage(join(extension, 'src', 'hotList', 'script.ts'), join(folder, 'dist', 'hotList.js'));
+  await bundlePages(join(folder, 'dist'));
   await bundle(join(here, 'fakeServer.ts'), join(folder, 'dist', 'server.js'));
   return folder;
 }

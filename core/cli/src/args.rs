@@ -16,7 +16,7 @@ mod top;
 pub use callpaths::{CallpathsArgs, Metric};
 pub use record::{CountArg, RecordArgs};
 pub use sql::{SqlArgs, SqlFormat};
-pub use stacks::{CallersArgs, FlameArgs};
+pub use stacks::{CallersArgs, FlameArgs, FlameColors};
 pub use top::{By, TopArgs};
 
 /// Where have all the cycles gone?
@@ -72,7 +72,7 @@ pub enum Verb {
     Callers(CallersArgs),
     /// Show what a function calls, by the call stacks of its samples.
     Callees(CallersArgs),
-    /// Draw all call stacks as a flame graph.
+    /// Draw all call stacks as a flame graph, or the change between those of two recordings.
     Flame(FlameArgs),
     /// List the instructions of a function with samples, CPI, stalls and culprits.
     Annotate(AnnotateArgs),

@@ -17,6 +17,7 @@ mod epochs;
 mod exit;
 mod export;
 mod feedback;
+mod flame;
 mod import;
 mod list;
 mod place;
@@ -36,13 +37,13 @@ use std::{
 
 use anyhow::Context;
 use args::{
-    AnnotateArgs, By, CallersArgs, CfgArgs, Cli, ColorWhen, DiffArgs, FlameArgs, GraphFormat, ListArgs,
-    StatsArgs, SummaryArgs, TopArgs, Verb,
+    AnnotateArgs, By, CallersArgs, CfgArgs, Cli, ColorWhen, DiffArgs, GraphFormat, ListArgs, StatsArgs,
+    SummaryArgs, TopArgs, Verb,
 };
 use clap::{CommandFactory, Parser};
 use dwell_query::{
-    CallersRequest, Cancel, Detail, DiffRequest, Direction, Options, Query, SampleFilter, StatsRequest,
-    SummaryRequest, TopBy, TopRequest,
+    CallersRequest, Cancel, Detail, DiffRequest, Direction, Options, Query, StatsRequest, SummaryRequest,
+    TopBy, TopRequest,
 };
 use serde::Serialize;
 
@@ -92,7 +93,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Top(args) => run_top(open(cli)?, &db()?, args, cli.json),
         Verb::Callers(args) => run_callers(&open(cli)?, args, Direction::Callers, cli.json),
         Verb::Callees(args) => run_callers(&open(cli)?, args, Direction::Callees, cli.json),
-        Verb::Flame(args) => run_flame(&open(cli)?, args, cli.json),
+        Verb::Flame(args) => flame::run(&open(cli)?, args, cli.json),
         Verb::Annotate(args) => run_annotate(&open(cli)?, args, cli.json),
         Verb::List(args) => run_list(&open(cli)?, args, cli.json),
         Verb::Cfg(args) => run_cfg(&open(cli)?, args, cli.json),
@@ -196,26 +197,6 @@ fn print_callers(query: &Query, request: &CallersRequest, json: bool) -> anyhow:
     let answer = query.callers(request, &Cancel::new())?;
     let title = if request.direction == Direction::Callers { "called from" } else { "calls" };
     if json { print_json(&answer) } else { print(&callers::render(&answer, title, text::width())) }
-}
-
-fn run_flame(query: &Query, args: &FlameArgs, json: bool) -> anyhow::Result<()> {
-    let filter = SampleFilter { app: args.app.clone(), ..SampleFilter::default() };
-    let stacks = query.stacks(&args.epoch, &filter, &Cancel::new())?;
-    let svg = dwell_exchange::flame_graph(&stacks, args.inverted)?;
-    if args.output.as_os_str() == "-" {
-        anyhow::ensure!(!json, "flame: --json describes a file: name it with --output");
-        return print_raw(&svg);
-    }
-    std::fs::write(&args.output, &svg).with_context(|| format!("flame: {}", args.output.display()))?;
-    if json {
-        return print_json(&serde_json::json!({ "schema": 1, "epochs": stacks.epochs, "file": args.output,
-            "bytes": svg.len(), "samples": stacks.samples(), "notes": stacks.notes }));
-    }
-    print(&format!(
-        "{}: {} samples with a call stack\n",
-        args.output.display(),
-        text::grouped(stacks.samples())
-    ))
 }
 
 fn run_annotate(query: &Query, args: &AnnotateArgs, json: bool) -> anyhow::Result<()> {

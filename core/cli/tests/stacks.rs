@@ -106,6 +106,41 @@ fn callers_have_their_shares_and_stacks_are_complete() {
     let by_thread = scratch.dwell(&["top", "--by", "caller", "--of", "leaf", "--cpu", "0"]);
     assert_eq!(by_thread.status, Some(1), "stacks are not kept by CPU");
     assert_eq!(scratch.dwell(&["summary", "--under", "nobody"]).status, Some(1));
+    let flame = scratch.json(&["flame"]);
+    let whole = |flame: &Value| {
+        flame["nodes"].as_array().unwrap().iter().map(|n| n["own"].as_u64().unwrap()).sum::<u64>()
+    };
+    assert_eq!(whole(&flame), samples - without, "each stack ends in one frame");
+    let functions = flame["functions"].as_array().unwrap();
+    let leaf = functions.iter().find(|f| f["name"] == "leaf" && f["image"] == "stacks-program").unwrap();
+    assert!(leaf["own"].as_u64().unwrap() as f64 > 0.9 * flame["total"].as_f64().unwrap(), "{leaf}");
+    let analysis = &leaf["analysis"];
+    let shares = analysis["causes"].as_array().unwrap().iter().map(|c| c["share_min"].as_f64().unwrap());
+    assert!(analysis["samples"].as_f64().unwrap() > 100.0 && shares.sum::<f64>() <= 1.001, "{leaf}");
+    assert_eq!(analysis["cpi"].is_number(), analysis["scale"] == "absolute", "{leaf}");
+    let small = scratch.json(&["flame", "--frames", "2"]);
+    assert_eq!((whole(&small), small["merged"].as_u64() > Some(0)), (samples - without, true));
+
+    let svg = |options: &[&str]| {
+        let file = scratch.path("flame.svg");
+        scratch.text(&[&["flame", "-o", file.to_str().unwrap()], options].concat());
+        std::fs::read_to_string(file).unwrap()
+    };
+    let binaries = svg(&["--color-by", "binary", "-e", "cpu-clock"]);
+    assert!(binaries.contains("rgb(119,170,221)") && binaries.contains("leaf ("), "{binaries}");
+    assert_ne!(svg(&["--color-by", "cause"]), svg(&["--color-by", "cpi"]));
+    let same = svg(&["--diff", "latest", "latest"]);
+    assert!(same.contains("may be chance; 0.0 % of A is gone") && !same.contains("leaf +"), "{same}");
+    for (options, why) in [
+        (&["-e", "nothing", "-o", "-"][..], "event 'nothing': not in recording"),
+        (&["-e", "cpu-clock"][..], "flame: name a file for the picture: --output FILE"),
+        (&["--diff", "latest", "nothing", "-o", "-"][..], "no recording 'nothing'"),
+    ] {
+        let refused = scratch.dwell(&[&["flame"], options].concat());
+        assert_eq!(refused.status, Some(1), "{refused:?}");
+        assert!(refused.stderr.starts_with("dwell: ") && refused.stderr.contains(why), "{refused:?}");
+    }
+
     let unknown = scratch.dwell(&["callers", "nobody"]);
     assert_eq!(unknown.status, Some(1));
     assert!(

@@ -13,6 +13,6 @@ mod pprof;
 
 pub use debuginfod::{Artifact, Debuginfod, Fetched, Limits};
 pub use error::ExchangeError;
-pub use export::{Format, Stacked, export, flame_graph};
+pub use export::{FlameColor, Format, Stacked, colored_flame_graph, export, flame_diff_graph, flame_graph};
 pub use feedback::{Counts, Optimizer, feedback};
 pub use import::{ImportFile, Imported, Servers, fuzzing, import_perf_data};

@@ -17,7 +17,9 @@ use napi_derive::napi;
 use serde::Serialize;
 
 use crate::{
-    requests::{CallersRequest, DiffRequest, OpenOptions, StatsRequest, SummaryRequest, TopRequest},
+    requests::{
+        CallersRequest, DiffRequest, FlameRequest, OpenOptions, StatsRequest, SummaryRequest, TopRequest,
+    },
     task::{Ask, Failure},
     watch::{OnChange, Watch},
 };
@@ -134,6 +136,13 @@ impl Dwell {
     pub fn callers(&self, request: CallersRequest, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
         let request = requests::callers(request);
         self.ask(cancel, move |query, cancel| query.callers(&request, cancel))
+    }
+
+    /// Returns all call stacks as one tree of functions.
+    #[napi(ts_return_type = "Promise<Flame>")]
+    pub fn flame(&self, request: FlameRequest, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
+        let request = requests::flame(request);
+        self.ask(cancel, move |query, cancel| query.flame(&request, cancel))
     }
 
     /// Ranks functions by the samples in them and in what they call, by the call stacks of samples.

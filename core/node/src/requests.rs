@@ -101,6 +101,19 @@ pub struct CallersRequest {
     pub share_min: Option<f64>,
 }
 
+/// Request for all call stacks as one tree.
+#[napi(object)]
+pub struct FlameRequest {
+    /// Selectors of the epochs to merge.
+    pub epochs: Vec<String>,
+    /// Events whose stacks are in the tree; none: the event of time.
+    pub events: Option<Vec<String>>,
+    /// Number of the largest frames that are kept apart; 20,000 by default.
+    pub frames: Option<u32>,
+    /// Whether to leave out the analysis of functions, which takes long to compute.
+    pub bare: Option<bool>,
+}
+
 /// Request for statistics over several sets of samples.
 #[napi(object)]
 pub struct StatsRequest {
@@ -179,6 +192,17 @@ pub fn callers(request: CallersRequest) -> dwell_query::CallersRequest {
         depth: request.depth.unwrap_or(6) as usize,
         share_min: request.share_min.unwrap_or(0.01),
         filter: SampleFilter::default(),
+    }
+}
+
+/// Converts a request for all call stacks.
+pub fn flame(request: FlameRequest) -> dwell_query::FlameRequest {
+    dwell_query::FlameRequest {
+        epochs: request.epochs,
+        events: request.events.unwrap_or_default(),
+        filter: SampleFilter::default(),
+        nodes_max: request.frames.unwrap_or(20_000) as usize,
+        analyse: !request.bare.unwrap_or(false),
     }
 }
 

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use dwell_query::answer::{
-    Callers, Diff, DiffFactors, EpochList, FileChanges, FileCosts, FileFunctions, HottestPaths, Inclusive,
-    LineDetail, Listing, Stats, Summary, Top,
+    Callers, Diff, DiffFactors, EpochList, FileChanges, FileCosts, FileFunctions, Flame, HottestPaths,
+    Inclusive, LineDetail, Listing, Stats, Summary, Top,
 };
 use ts_rs::{Config, TS, TypeVisitor};
 
@@ -40,6 +40,7 @@ fn main() {
     all.visit::<FileCosts>();
     all.visit::<FileFunctions>();
     all.visit::<HottestPaths>();
+    all.visit::<Flame>();
     all.visit::<Inclusive>();
     all.visit::<LineDetail>();
     all.visit::<Listing>();

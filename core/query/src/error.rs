@@ -66,6 +66,24 @@ pub enum QueryError {
         /// Why there are none, and what to do.
         why: String,
     },
+    /// The epochs have no event of that name.
+    #[error("event '{name}': not in recording {epoch}: its events are {}", known.join(", "))]
+    NoEvent {
+        /// Name of the event, as the request spells it.
+        name: String,
+        /// Id of the epoch.
+        epoch: String,
+        /// Names of the events that were sampled.
+        known: Vec<String>,
+    },
+    /// Samples that stand for different things cannot be added up or compared.
+    #[error("recording {epoch}: {why}")]
+    MixedUnits {
+        /// Id of the epoch.
+        epoch: String,
+        /// What differs.
+        why: String,
+    },
     /// No call stack contains a function of that name.
     #[error(
         "function '{name}': in no call stack of recording {epoch}: 'dwell top --inclusive' lists those that are"
@@ -148,6 +166,8 @@ impl QueryError {
             QueryError::NoDimension { .. } => "no-dimension",
             QueryError::NoData { .. } => "no-data",
             QueryError::NoStacks { .. } => "no-stacks",
+            QueryError::NoEvent { .. } => "no-event",
+            QueryError::MixedUnits { .. } => "mixed-units",
             QueryError::NoFunctionInStacks { .. } => "no-function-in-stacks",
             QueryError::NothingTaken { .. } => "nothing-taken",
             QueryError::NoImage { .. } => "no-image",

@@ -21,6 +21,7 @@ pub use analyse::procedures::NO_SYMBOL;
 pub use ask::{
     callers::{CallStep, CallersRequest, Direction},
     diff::DiffRequest,
+    flame::{FlameDiffRequest, FlameRequest},
     recorded_stacks::{RecordedFrame, RecordedStack, RecordedStacks},
     stats::{Normalize, StatsRequest},
     summary::SummaryRequest,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use dwell_query::SampleFilter;
 
 #[derive(Debug, Args)]
@@ -33,18 +33,50 @@ impl CallersArgs {
 
 #[derive(Debug, Args)]
 pub struct FlameArgs {
-    /// Write the graph to this SVG file; `-`: standard output.
+    /// Write the graph to this SVG file; `-`: standard output. With --json and without a file, the graph itself is printed as JSON.
     #[arg(short, long, value_name = "FILE")]
-    pub output: PathBuf,
+    pub output: Option<PathBuf>,
     /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
+    /// Compare two recordings: widths are those of B, colors say how shares changed. Several runs are separated by commas.
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["inverted", "color_by", "epoch"])]
+    pub diff: Option<Vec<String>>,
+    /// Events whose stacks are drawn [default: the event of time]. Several need periods of one unit, such as `cpu-clock,off-cpu`.
+    #[arg(short, long, value_name = "EVENT", value_delimiter = ',')]
+    pub event: Vec<String>,
     /// Only samples of this application (the name of its executable).
     #[arg(long, value_name = "NAME", value_parser = super::spelled())]
     pub app: Option<String>,
     /// Begin with the innermost functions, each with its callers below it.
     #[arg(long)]
     pub inverted: bool,
+    /// What the colors say.
+    #[arg(long, value_name = "WHAT", default_value = "kind")]
+    pub color_by: FlameColors,
+    /// Keep this many of the largest frames apart; the small ones of each caller become one.
+    #[arg(long, value_name = "FRAMES", default_value_t = 50_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub frames: u32,
+}
+
+impl FlameArgs {
+    /// Returns the filter that selects samples by application.
+    pub fn filter(&self) -> SampleFilter {
+        SampleFilter { app: self.app.clone(), ..SampleFilter::default() }
+    }
+}
+
+/// What the colors of a flame graph say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FlameColors {
+    /// The kind of code: the kernel, inlined functions, C++, the rest.
+    Kind,
+    /// The binary.
+    Binary,
+    /// Cycles per instruction, where they are known.
+    Cpi,
+    /// What the function waits for.
+    Cause,
 }
 
 fn percent(text: &str) -> Result<f64, String> {

@@ -8,14 +8,15 @@
 
 mod cause_class;
 mod chart;
+mod flame;
 mod listing;
 mod page;
 
 use anyhow::Context;
 use askama::Template;
 use dwell_query::{
-    Cancel, Query, QueryError, SampleFilter, SummaryRequest, TopBy, TopRequest,
-    answer::{EpochSummary, Listing, Summary, Top},
+    Cancel, FlameRequest, Query, QueryError, SampleFilter, SummaryRequest, TopBy, TopRequest,
+    answer::{EpochSummary, Flame, Listing, Summary, Top},
 };
 
 use crate::args::ReportArgs;
@@ -32,6 +33,8 @@ struct Material {
     /// Summary of where the cycles go; `None` if the epochs have no samples of time.
     summary: Option<Summary>,
     listed: Vec<Listed>,
+    /// All call stacks; `None` if none were recorded.
+    flame: Option<Flame>,
 }
 
 /// A procedure that is shown instruction by instruction.
@@ -94,6 +97,23 @@ fn gather(query: &Query, args: &ReportArgs) -> anyhow::Result<Material> {
         let Ok(listing) = query.listing(&args.epoch, id, &cancel) else { continue };
         listed.push(Listed { id: id.clone(), listing, summary: summary(Some(id.clone()))? });
     }
+    let request = FlameRequest {
+        epochs: args.epoch.clone(),
+        events: Vec::new(),
+        filter: SampleFilter::default(),
+        nodes_max: flame::FRAMES_MAX,
+        analyse: true,
+    };
+    let flame = match query.flame(&request, &cancel) {
+        Ok(mut flame) => {
+            if args.image.is_some() {
+                flame.notes.push("the flame graph has the stacks of all binaries".to_owned());
+            }
+            Some(flame)
+        }
+        Err(QueryError::NoStacks { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
     let list = query.epochs()?;
     Ok(Material {
         epochs: list.epochs.into_iter().filter(|e| procedures.epochs.contains(&e.id)).collect(),
@@ -102,5 +122,6 @@ fn gather(query: &Query, args: &ReportArgs) -> anyhow::Result<Material> {
         summary: summary(None)?,
         procedures,
         listed,
+        flame,
     })
 }

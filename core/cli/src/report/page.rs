@@ -8,6 +8,7 @@ use super::cause_class::class;
 use super::{
     Listed, Material,
     chart::{self, Bar, Causes},
+    flame::FlameSection,
     listing::{self, INSTRUCTIONS_MAX, Row},
 };
 use crate::text::{counted, cycles_each, grouped, si, si_or_dash};
@@ -30,6 +31,7 @@ pub struct Page {
     images: Vec<ShareRow>,
     lines: Vec<ShareRow>,
     sections: Vec<Section>,
+    flame: Option<FlameSection>,
     limit: usize,
     instructions_max: usize,
     notes: Vec<String>,
@@ -107,6 +109,7 @@ impl Page {
             images: material.images.rows.iter().map(image_row).collect(),
             lines: material.lines.rows.iter().map(line_row).collect(),
             sections: material.listed.iter().enumerate().map(|(n, l)| section(n, l, &notes)).collect(),
+            flame: material.flame.as_ref().map(|f| FlameSection::new(f, &material.listed, &notes)),
             limit,
             instructions_max: INSTRUCTIONS_MAX,
             notes,

@@ -7,6 +7,7 @@
 mod callgrind;
 mod firefox;
 mod flame;
+mod flame_colors;
 mod folded;
 mod otlp;
 mod perf_script;
@@ -14,6 +15,7 @@ mod pprof;
 mod speedscope;
 
 pub use flame::flame_graph;
+pub use flame_colors::{FlameColor, colored_flame_graph, flame_diff_graph};
 
 use dwell_query::answer::{InstructionPlace, Places, ProcedurePlaces, Stacks};
 

@@ -4,6 +4,7 @@
 mod diff;
 mod epochs;
 mod feedback;
+mod flame;
 mod lines;
 mod listing;
 mod places;
@@ -21,6 +22,10 @@ pub use diff::{
 pub use epochs::{EpochList, EpochSummary, EventSummary};
 pub use feedback::{
     Feedback, FeedbackCall, FeedbackEdge, FeedbackFrame, FeedbackInstruction, FeedbackProcedure,
+};
+pub use flame::{
+    Flame, FlameAnalysis, FlameCause, FlameDiff, FlameDiffFunction, FlameDiffNode, FlameEvent, FlameFunction,
+    FlameKind, FlameNode,
 };
 pub use lines::{
     FileChanges, LineCaller, LineChange, LineDetail, LineInstruction, LinePlace, LineStall, ProcedureChange,

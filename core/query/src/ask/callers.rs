@@ -87,7 +87,7 @@ impl Query {
             own: within.own(),
             total: stacks.samples(),
             rows: tree.rows(&named, within.samples(), request.share_min),
-            incomplete: incomplete(stacks),
+            incomplete: incomplete(&stacks.incomplete),
             notes: stacks.notes.clone(),
         })
     }
@@ -138,7 +138,7 @@ impl Query {
             event: stacks.event.name.clone(),
             samples: total,
             all_samples: stacks.all_samples,
-            incomplete: incomplete(stacks),
+            incomplete: incomplete(&stacks.incomplete),
             rows,
             others,
             notes: stacks.notes.clone(),
@@ -283,9 +283,9 @@ pub(super) fn direct_callers(named: &NamedStacks, within: &Within<'_>) -> Vec<Ca
     tree.rows(named, within.samples(), 0.0)
 }
 
-/// Returns how many samples have an incomplete stack, most first.
-pub(super) fn incomplete(stacks: &Stacks) -> Vec<IncompleteStacks> {
-    let all = stacks.incomplete.iter().map(|((cause, image), samples)| IncompleteStacks {
+/// Returns how many samples have an incomplete stack, most first, given the numbers by cause and binary.
+pub(crate) fn incomplete(stacks: &BTreeMap<(String, String), u64>) -> Vec<IncompleteStacks> {
+    let all = stacks.iter().map(|((cause, image), samples)| IncompleteStacks {
         cause: cause.clone(),
         image: image.clone(),
         samples: *samples,

@@ -49,7 +49,7 @@ impl Query {
             paths: sums.into_iter().map(|(key, sum)| path(&named, &key, sum, total)).collect(),
             others: others.len(),
             others_samples: others.iter().map(|(_, sum)| sum.samples).sum(),
-            incomplete: incomplete(stacks),
+            incomplete: incomplete(&stacks.incomplete),
             notes: stacks.notes.clone(),
         })
     }

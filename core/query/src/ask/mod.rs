@@ -5,6 +5,7 @@ pub mod diff;
 pub mod epochs;
 pub mod feedback;
 pub mod file_functions;
+pub mod flame;
 pub mod hottest_paths;
 pub mod keep_sources;
 pub mod line_detail;

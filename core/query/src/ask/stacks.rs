@@ -9,7 +9,7 @@ use std::{
 
 use dwell_image::{Image, without_parameters};
 use dwell_profile::{
-    CallParent, CodePlace, ImageId, ImageKind, ImageOffset, ImageRecord, StoredCallTree, path_to_text,
+    CallParent, CodePlace, Event, ImageId, ImageKind, ImageOffset, ImageRecord, StoredCallTree, path_to_text,
 };
 use rustc_hash::FxHashMap;
 
@@ -17,9 +17,12 @@ use crate::{
     Cancel, Query, QueryError, SampleFilter,
     analyse::procedures::{begin_of, image_name, symbol_at},
     answer::{CodeLine, INCOMPLETE, PlaceEvent, StackFunction, StackNode, Stacks},
-    load::call_stacks,
+    load::{call_stacks, selection::Selection},
     query::View,
 };
+
+/// Stands for the name of an inlined function that the debug information does not name.
+const INLINED: &str = "[inlined]";
 
 /// A source file and a line in it, where they are known.
 type SourceLine = Option<(String, u32)>;
@@ -71,41 +74,48 @@ impl Query {
         filter: &SampleFilter,
         cancel: &Cancel,
     ) -> Result<Stacks, QueryError> {
-        Ok(self.name_stacks(&*self.view_of(epochs, filter)?, filter, cancel)?.stacks)
+        let view = self.view_of(epochs, filter)?;
+        let event = primary(&view.selection)?;
+        self.stacks_of(&view, event, filter, cancel)
     }
 
-    /// Returns the same as [`Query::stacks`], and keeps it for the next request.
+    /// Returns the call stacks of an event, of the samples that `filter` takes; `view` is of the same filter.
+    pub(crate) fn stacks_of(
+        &self,
+        view: &View,
+        event: &Event,
+        filter: &SampleFilter,
+        cancel: &Cancel,
+    ) -> Result<Stacks, QueryError> {
+        Ok(self.name_stacks(view, event, filter, cancel)?.stacks)
+    }
+
+    /// Returns the call stacks of the primary event, and keeps them for the next request.
     pub(crate) fn named_stacks(
         &self,
         view: &View,
         filter: &SampleFilter,
         cancel: &Cancel,
     ) -> Result<Arc<NamedStacks>, QueryError> {
-        view.stacks.get_or_try_init(|| self.name_stacks(view, filter, cancel).map(Arc::new)).cloned()
+        let event = primary(&view.selection)?;
+        view.stacks.get_or_try_init(|| self.name_stacks(view, event, filter, cancel).map(Arc::new)).cloned()
     }
 
     fn name_stacks(
         &self,
         view: &View,
+        event: &Event,
         filter: &SampleFilter,
         cancel: &Cancel,
     ) -> Result<NamedStacks, QueryError> {
         let selection = &view.selection;
-        let none = || {
-            // A recording that could not have stacks says why.
-            let refused =
-                selection.notes.iter().find(|note| note.starts_with("call stacks are not recorded"));
-            let otherwise = || "no call stacks were recorded: record with '--stacks 500'".to_owned();
-            QueryError::NoStacks { epoch: selection.name(), why: refused.cloned().unwrap_or_else(otherwise) }
-        };
         if filter.has_dimensions() {
             let why = "call stacks are not kept by thread, CPU or control group: select by application (--app) or none";
             return Err(QueryError::NoStacks { epoch: selection.name(), why: why.to_owned() });
         }
-        let event = selection.primary().ok_or_else(none)?;
         let tree = call_stacks::read(&self.database, &selection.epochs, event, filter)?;
         if tree.is_empty() {
-            return Err(none());
+            return Err(no_stacks(selection, Some(event)));
         }
         let record = selection.epochs.iter().rev().find_map(|e| e.events.get(event));
         let mut stacks = Stacks {
@@ -115,7 +125,7 @@ impl Query {
                 period: record.map_or(1, |r| r.period),
                 unit: record.map_or("events", |r| r.unit.name()).to_owned(),
             },
-            all_samples: selection.primary_total(),
+            all_samples: selection.samples_of(event),
             apps: Vec::new(),
             functions: Vec::new(),
             nodes: Vec::new(),
@@ -127,6 +137,24 @@ impl Query {
         stacks.functions = names.functions;
         Ok(NamedStacks { stacks, begins: names.begins })
     }
+}
+
+/// Returns the primary event.
+fn primary(selection: &Selection) -> Result<&Event, QueryError> {
+    selection.primary().ok_or_else(|| no_stacks(selection, None))
+}
+
+/// Returns the error that an event, or the primary one, has no stacks. A recording that could not have them says why.
+pub(crate) fn no_stacks(selection: &Selection, event: Option<&Event>) -> QueryError {
+    let refused = selection.notes.iter().find(|note| note.starts_with("call stacks are not recorded"));
+    let why = match (refused, event) {
+        (Some(refused), _) => refused.clone(),
+        (None, Some(event)) if selection.primary() != Some(event) => {
+            format!("no call stacks were recorded of {event}")
+        }
+        _ => "no call stacks were recorded: record with '--stacks 500'".to_owned(),
+    };
+    QueryError::NoStacks { epoch: selection.name(), why }
 }
 
 impl<'q> Names<'q> {
@@ -315,9 +343,18 @@ fn named_frames(
     }
     let name = |(at, (function, line)): (usize, (Option<String>, SourceLine))| {
         let known = if at == 0 { procedure.clone().or(function) } else { function };
-        (known.unwrap_or_else(|| if at == 0 { bracketed(image_name) } else { "[inlined]".to_owned() }), line)
+        (known.unwrap_or_else(|| if at == 0 { bracketed(image_name) } else { INLINED.to_owned() }), line)
     };
     frames.into_iter().enumerate().map(name).collect()
+}
+
+/// Returns the name of the innermost function at an address of a procedure, as frames of stacks have it.
+pub(crate) fn innermost_name(image: &Image, address: dwell_image::ImageAddress, procedure: &str) -> String {
+    let mut frames = image.frames(address);
+    match frames.len() {
+        0 | 1 => procedure.to_owned(),
+        _ => frames.swap_remove(0).function.unwrap_or_else(|| INLINED.to_owned()),
+    }
 }
 
 /// Returns the name that stands for code without a symbol.

@@ -57,7 +57,7 @@ impl Query {
             None => of_images(selection, all, &request.image)?,
         };
         let tally = self.tally(&view, &subjects, cancel)?;
-        Ok(tally.answer(selection, scope))
+        Ok(tally.answer(selection, scope, &machine_model(selection)))
     }
 
     fn tally(
@@ -141,9 +141,15 @@ const STATIC_ROWS: [&str; 7] = [
     "functional-unit",
 ];
 
+/// Returns the name of the processor model by which samples of the last epoch are analysed.
+pub(super) fn machine_model(selection: &Selection) -> String {
+    let last = &selection.epochs[selection.epochs.len() - 1];
+    dwell_analysis::MachineModel::for_cpu(&last.cpu).name().to_owned()
+}
+
 /// Sums over instructions, in time samples.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Tally {
+pub(crate) struct Tally {
     /// Number of all time samples, tallied or not.
     samples: u64,
     tallied: f64,
@@ -166,6 +172,14 @@ impl Tally {
         for block in &costs.analysis.blocks {
             tally.add_block(costs, block.instructions.clone());
         }
+        tally
+    }
+
+    /// Returns the tally of some instructions of one procedure: of each block those that `parts` lists together.
+    pub(crate) fn of_parts(costs: &ProcedureCosts, parts: &[Vec<usize>]) -> Tally {
+        let totals = costs.totals(parts.iter().flatten().copied());
+        let mut tally = Tally { procedures: 1, totals, ..Tally::default() };
+        parts.iter().for_each(|part| tally.add_block(costs, part.iter().copied()));
         tally
     }
 
@@ -209,7 +223,7 @@ impl Tally {
     }
 
     /// Adds the tally of another procedure.
-    pub fn add(&mut self, more: &Tally) {
+    pub(crate) fn add(&mut self, more: &Tally) {
         self.samples += more.samples;
         for (sum, part) in [
             (&mut self.tallied, more.tallied),
@@ -237,10 +251,10 @@ impl Tally {
     /// an in-order processor this is decided for each instruction. On an out-of-order processor it is decided for the block:
     /// the model's best case is that of the block, and its distribution over the instructions is only a guess, since
     /// instructions behind a stalled one may execute at no additional cost.
-    fn add_block(&mut self, costs: &ProcedureCosts, range: std::ops::Range<usize>) {
+    fn add_block(&mut self, costs: &ProcedureCosts, instructions: impl Iterator<Item = usize>) {
         const ERRORS_MIN: f64 = 3.0;
         let (mut rest, mut expected) = (0.0, 0.0);
-        for i in range {
+        for i in instructions {
             if let Some((r, e)) = self.add_instruction(costs, i) {
                 rest += r;
                 expected += e;
@@ -301,8 +315,7 @@ impl Tally {
     }
 
     /// Converts the tally to an answer.
-    pub fn answer(&self, selection: &Selection, scope: SummaryScope) -> Summary {
-        let model = dwell_analysis::MachineModel::for_cpu(&selection.epochs[selection.epochs.len() - 1].cpu);
+    pub(crate) fn answer(&self, selection: &Selection, scope: SummaryScope, machine_model: &str) -> Summary {
         let period = selection.period_cycles();
         let share = |part: f64| if self.tallied > 0.0 { part / self.tallied } else { 0.0 };
         let range = |cause: &str| {
@@ -333,7 +346,7 @@ impl Tally {
             schema: 1,
             epochs: selection.epochs.iter().map(|e| e.id.to_string()).collect(),
             scope,
-            machine_model: model.name().to_owned(),
+            machine_model: machine_model.to_owned(),
             time_event: selection.primary().map_or("", |e| e.name()).to_owned(),
             period_cycles: period,
             samples: self.samples,

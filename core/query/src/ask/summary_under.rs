@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::{
     callers::{Within, one_function},
-    summary::{PROCEDURE_SHARE_MIN, Tally},
+    summary::{PROCEDURE_SHARE_MIN, Tally, machine_model},
 };
 use crate::{
     Cancel, Query, QueryError, SampleFilter,
@@ -53,7 +53,7 @@ impl Query {
         let function = &stacks.functions[functions[0] as usize];
         let scope =
             SummaryScope { kind: "under".to_owned(), name: format!("{}:{}", function.image, function.name) };
-        let mut answer = sum.answer(selection, scope);
+        let mut answer = sum.answer(selection, scope, &machine_model(selection));
         // These would be of the samples with a call stack alone.
         (answer.cycles, answer.instructions) = (None, None);
         answer.under = Some(under(stacks, &within));

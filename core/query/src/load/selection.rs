@@ -111,6 +111,12 @@ impl Selection {
         self.total.first().copied().unwrap_or(0)
     }
 
+    /// Returns the number of samples of an event.
+    pub fn samples_of(&self, event: &Event) -> u64 {
+        let index = self.events.iter().position(|known| known == event);
+        index.and_then(|index| self.total.get(index)).copied().unwrap_or(0)
+    }
+
     /// Returns the share of the primary event's samples, 0 to 1.
     pub fn share(&self, counts: &CountsByEvent) -> f64 {
         let samples = counts.first().copied().unwrap_or(0);

@@ -1,0 +1,240 @@
+//! Request `flame`: all call stacks as one tree of functions, with cycles per instruction and causes of the functions that hold
+//! most of the time.
+//!
+//! Input: named call stacks of one or several events. Output: a tree of bounded size. Values of events are added up only if
+//! their periods have one unit. Cost: one pass over the frames, and the analysis of the functions with most samples.
+
+mod analysis;
+mod diff;
+mod places;
+mod tree;
+
+use dwell_profile::{Event, Unit};
+
+pub use diff::FlameDiffRequest;
+use tree::{Drawing, FrameTree};
+
+use super::{callers::incomplete, stacks::no_stacks};
+use crate::{
+    Cancel, Query, QueryError, SampleFilter,
+    answer::{
+        Flame, FlameEvent, FlameFunction, FlameKind, FlameNode, INCOMPLETE, IncompleteStacks, StackFunction,
+        Stacks,
+    },
+    load::selection::Selection,
+    query::View,
+};
+
+/// A request to [`Query::flame`].
+#[derive(Clone, Debug)]
+pub struct FlameRequest {
+    /// Selectors of the epochs; none: the latest one.
+    pub epochs: Vec<String>,
+    /// Events whose stacks are shown; none: the primary event.
+    pub events: Vec<String>,
+    /// Which samples count.
+    pub filter: SampleFilter,
+    /// Largest number of frames that are kept apart.
+    pub nodes_max: usize,
+    /// Whether to analyse the functions that hold most of the samples.
+    pub analyse: bool,
+}
+
+/// What a frame stands for.
+type Named = (FlameKind, StackFunction);
+
+impl Query {
+    /// Returns all call stacks as a tree of functions.
+    pub fn flame(&self, request: &FlameRequest, cancel: &Cancel) -> Result<Flame, QueryError> {
+        let view = self.view_of(&request.epochs, &request.filter)?;
+        let selection = &view.selection;
+        let events = named_events(selection, &request.events)?;
+        let unit = common_unit(selection, &events)?;
+        let mut tree: FrameTree<Named> = FrameTree::new(1);
+        let (mut all, mut apps) = (Vec::new(), std::collections::BTreeSet::new());
+        for event in &events {
+            let stacks = self.stacks_of(&view, event, &request.filter, cancel)?;
+            apps.extend(stacks.apps.iter().cloned());
+            all.push(stacks);
+        }
+        for stacks in &all {
+            let event = named(FlameKind::Event, &stacks.event.name);
+            let under = (all.len() > 1).then(|| tree.function(event)).map(|f| tree.frame(None, f, false));
+            let functions: Vec<u32> =
+                stacks.functions.iter().map(|f| tree.function((kind(f), f.clone()))).collect();
+            let names = stacks.apps.iter().map(|app| named(FlameKind::Application, app));
+            let names: Option<Vec<u32>> =
+                (apps.len() > 1).then(|| names.map(|app| tree.function(app)).collect());
+            let value = if unit.is_some() { stacks.event.period } else { 1 };
+            tree.add(stacks, under, (&functions, names.as_deref()), (0, value));
+        }
+        let drawing = tree.draw(request.nodes_max, &|values| values[0]);
+        let mut notes = all[0].notes.clone();
+        let mut flame = Flame {
+            schema: 1,
+            epochs: all[0].epochs.clone(),
+            events: all.iter().map(event_of).collect(),
+            unit: unit.map_or("samples", |unit| unit.name()).to_owned(),
+            total: 0,
+            functions: functions_of(&drawing),
+            merged: drawing.merged,
+            nodes: drawing.nodes.into_iter().map(node_of).collect(),
+            analysed_share: 0.0,
+            incomplete: incomplete_of(&all),
+            notes: Vec::new(),
+        };
+        flame.total = flame.nodes.iter().map(|node| node.own).sum();
+        let names: Vec<Named> = drawing.functions.into_iter().map(|f| f.function).collect();
+        places::find(self, &view, &all, &names, &mut flame.functions, cancel)?;
+        notes.extend(uneven_periods(selection, &events));
+        if request.analyse {
+            let [stacks] = &all[..] else {
+                notes.push("causes are not analysed in a graph of several events".to_owned());
+                return Ok(Flame { notes, ..flame });
+            };
+            notes.extend(analysis::analyse(self, &view, stacks, &names, &mut flame, cancel)?);
+        }
+        Ok(Flame { notes, ..flame })
+    }
+}
+
+/// Returns the events that a request names; the primary one if it names none.
+fn named_events<'s>(selection: &'s Selection, names: &[String]) -> Result<Vec<&'s Event>, QueryError> {
+    if names.is_empty() {
+        return selection.primary().map(|event| vec![event]).ok_or_else(|| no_stacks(selection, None));
+    }
+    let sampled = || selection.events.iter().filter(|event| !event.is_derived());
+    let find = |name: &String| {
+        let found = sampled()
+            .find(|event| event.name() == name)
+            .or_else(|| sampled().find(|event| event.base_name() == name));
+        found.ok_or_else(|| QueryError::NoEvent {
+            name: name.clone(),
+            epoch: selection.name(),
+            known: sampled().map(|event| event.name().to_owned()).collect(),
+        })
+    };
+    let mut events = names.iter().map(find).collect::<Result<Vec<_>, _>>()?;
+    let mut seen = Vec::new();
+    events.retain(|event| {
+        !seen.contains(event) && {
+            seen.push(*event);
+            true
+        }
+    });
+    Ok(events)
+}
+
+/// Returns the unit that values of several events have in common; `None` for one event, whose samples are counted.
+fn common_unit(selection: &Selection, events: &[&Event]) -> Result<Option<Unit>, QueryError> {
+    let [_, _, ..] = events else { return Ok(None) };
+    let mixed = |why: String| QueryError::MixedUnits { epoch: selection.name(), why };
+    let mut unit = None;
+    for event in events {
+        let own = match periods(selection, event)[..] {
+            [] => continue,
+            [(_, own)] => own,
+            _ => return Err(mixed(format!("the recordings sampled {event} with different periods"))),
+        };
+        if own == Unit::Events || *unit.get_or_insert(own) != own {
+            let words = |event: &&Event| match periods(selection, event).first() {
+                Some((_, unit)) => format!("{event} in {}", unit.name()),
+                None => event.to_string(),
+            };
+            let units: Vec<String> = events.iter().map(words).collect();
+            return Err(mixed(format!("events of different units have no sum: {}", units.join(", "))));
+        }
+    }
+    Ok(unit)
+}
+
+/// Returns the different periods that an event was sampled with.
+fn periods(selection: &Selection, event: &Event) -> Vec<(u64, Unit)> {
+    let records = selection.epochs.iter().filter_map(|epoch| epoch.events.get(event));
+    let mut periods: Vec<(u64, Unit)> = Vec::new();
+    for record in records.filter(|record| record.samples > 0) {
+        if !periods.contains(&(record.period, record.unit)) {
+            periods.push((record.period, record.unit));
+        }
+    }
+    periods
+}
+
+/// Describes events whose samples do not all stand for the same time.
+fn uneven_periods(selection: &Selection, events: &[&Event]) -> Vec<String> {
+    let uneven = events.iter().filter(|event| periods(selection, event).len() > 1);
+    let note = |event: &&Event| {
+        format!("the recordings sampled {event} with different periods: shares are of samples, not of time")
+    };
+    uneven.map(note).collect()
+}
+
+/// Returns what stands for an event or an application.
+fn named(kind: FlameKind, name: &str) -> Named {
+    let none = String::new;
+    let function = StackFunction {
+        name: name.to_owned(),
+        image: none(),
+        path: none(),
+        build_id: none(),
+        image_base: 0,
+        kernel: false,
+    };
+    (kind, function)
+}
+
+fn kind(function: &StackFunction) -> FlameKind {
+    match function.name == INCOMPLETE && function.build_id.is_empty() {
+        true => FlameKind::Incomplete,
+        false => FlameKind::Function,
+    }
+}
+
+fn event_of(stacks: &Stacks) -> FlameEvent {
+    FlameEvent {
+        name: stacks.event.name.clone(),
+        period: stacks.event.period,
+        unit: stacks.event.unit.clone(),
+        samples: stacks.samples(),
+        all_samples: stacks.all_samples,
+    }
+}
+
+fn functions_of(drawing: &Drawing<Named>) -> Vec<FlameFunction> {
+    let function = |values: &tree::FunctionValues<Named>| {
+        let (kind, function) = &values.function;
+        FlameFunction {
+            kind: *kind,
+            name: function.name.clone(),
+            image: function.image.clone(),
+            id: None,
+            kernel: function.kernel,
+            file: None,
+            line: None,
+            total: values.total[0],
+            own: values.own[0],
+            analysis: None,
+        }
+    };
+    drawing.functions.iter().map(function).collect()
+}
+
+fn node_of(node: tree::DrawnNode) -> FlameNode {
+    FlameNode {
+        parent: node.parent,
+        function: node.function,
+        inlined: node.inlined,
+        total: node.total[0],
+        own: node.own[0],
+        merged: node.merged,
+    }
+}
+
+/// Returns how many samples of all events have an incomplete stack.
+fn incomplete_of(all: &[Stacks]) -> Vec<IncompleteStacks> {
+    let mut sums = std::collections::BTreeMap::new();
+    for ((cause, image), samples) in all.iter().flat_map(|stacks| &stacks.incomplete) {
+        *sums.entry((cause.clone(), image.clone())).or_insert(0) += samples;
+    }
+    incomplete(&sums)
+}
