@@ -4,7 +4,7 @@
 // In: a call tree as columns of numbers, and its functions (flameGraph.d.mts). Out: a picture in an element of the page. Never here: a
 // network, HTML made from names, VS Code, work on frames that are narrower than a pixel.
 //
-// d3-flame-graph was the alternative. It has an element of the document for each frame, no keyboard, and three libraries below it.
+// d3-flame-graph was the alternative. It has an element of the document for each frame, no keyboard, and eight libraries below it.
 
 /** Height of a row, in pixels. */
 const rowHeight = 18;

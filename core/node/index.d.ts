@@ -581,7 +581,10 @@ export type FileFunction = {
     /** First line in the file as it is now, from 1; `null` if the line was edited, or if all calls of the function are inlined. */
     line: number | null;
     /** First and last line with samples or calls in call stacks, in the file as it is now, from 1. */
-    lines: [number, number] | null;
+    lines: [
+        number,
+        number
+    ] | null;
     /** Samples whose stack contains the function. */
     samples: number;
     /** Samples in the function itself. */
@@ -603,6 +606,114 @@ export type FileFunctions = {
     functions: Array<FileFunction>;
     /** Notes that a reader needs to interpret the answer. */
     notes: Array<string>;
+};
+/** The call stacks of some epochs as a tree of functions. */
+export type Flame = {
+    /** Version of this answer's JSON schema. */
+    schema: number;
+    /** Ids of the epochs whose stacks were merged. */
+    epochs: Array<string>;
+    /** Events whose samples are in the tree. */
+    events: Array<FlameEvent>;
+    /** Unit of `total` and `own`: `samples`; with several events, the unit that their periods have in common (`ns`, `cycles`). */
+    unit: string;
+    /** Sum over all stacks, in `unit`. */
+    total: number;
+    /** Functions and what else frames stand for, each once. */
+    functions: Array<FlameFunction>;
+    /** Frames. A caller precedes what it calls; frames with one caller are ordered by `total`, the largest first. */
+    nodes: Array<FlameNode>;
+    /** Number of frames that share a node with others, because the answer would be too large. */
+    merged: number;
+    /** Share of `total` in functions whose causes were analysed, 0 to 1. */
+    analysed_share: number;
+    /** How many samples have an incomplete stack. */
+    incomplete: Array<IncompleteStacks>;
+    /** Notes that a reader needs to interpret the answer. */
+    notes: Array<string>;
+};
+/** What the analysis knows of the instructions of a function, inlined copies included, calls not. */
+export type FlameAnalysis = {
+    /** Time samples of instructions with a known frequency, with and without a stack. All shares are relative to these. */
+    samples: number;
+    /** Kind of the scale of the executions: the weakest one of the copies. */
+    scale: ScaleKind | null;
+    /** Cycles per instruction; `null` unless the scale is absolute. */
+    cpi: number | null;
+    /** Lower end of the 90 % interval of `cpi`; without an absolute scale, the least CPI that is possible. */
+    cpi_min: number | null;
+    /** Upper end of the 90 % interval of `cpi`; `null` if nothing bounds it. */
+    cpi_max: number | null;
+    /** Share of time that instructions take when they wait for nothing. */
+    execution: number;
+    /** What takes the other time, the largest possible share first. The ranges of several causes overlap. */
+    causes: Array<FlameCause>;
+};
+/** A cause of the stalls of a function. */
+export type FlameCause = {
+    /** Whether the code itself causes the stalls (`static`) or the execution does (`dynamic`). */
+    kind: StallKind;
+    /** Cause in kebab-case, as in a summary; `unexplained` if every cause was ruled out. */
+    cause: string;
+    /** Name of the cause for users, such as `D-cache miss`. */
+    label: string;
+    /** Least share that the cause explains. */
+    share_min: number;
+    /** Largest share that the cause may explain. */
+    share_max: number;
+};
+/** An event of a `Flame`. */
+export type FlameEvent = {
+    /** Name of the event. */
+    name: string;
+    /** Mean period, in `unit`. */
+    period: number;
+    /** Unit of the period: `cycles`, `ns` or `events`. */
+    unit: "cycles" | "ns" | "events";
+    /** Number of samples that have a stack. */
+    samples: number;
+    /** Number of all samples. */
+    all_samples: number;
+};
+/** A function of a `Flame`. */
+export type FlameFunction = {
+    /** What the name stands for. */
+    kind: FlameKind;
+    /** Demangled name, as the source code spells it. */
+    name: string;
+    /** File name of the binary; empty unless this is a function. */
+    image: string;
+    /** Unique name of the procedure, as other answers have it; `null` if it has no samples of its own or is inlined only. */
+    id: string | null;
+    /** Whether the code is the kernel's. */
+    kernel: boolean;
+    /** Source file of the function, where it is known. */
+    file: string | null;
+    /** Line that the function begins at, from 1. */
+    line: number | null;
+    /** Sum over the stacks that contain the function; a recursive function counts once. */
+    total: number;
+    /** Sum over the stacks whose innermost frame is the function. */
+    own: number;
+    /** What the analysis knows of the function itself; `null` if it was not analysed. */
+    analysis: FlameAnalysis | null;
+};
+/** What a frame of a `Flame` stands for. */
+export type FlameKind = "function" | "application" | "event" | "incomplete";
+/** A frame of a `Flame`. */
+export type FlameNode = {
+    /** Index of the caller's node; `null` if this is an outermost frame. */
+    parent: number | null;
+    /** Index of the function; `null` if the node stands for several small frames of its caller, with all that they call. */
+    function: number | null;
+    /** Whether the function was inlined into its caller. */
+    inlined: boolean;
+    /** Sum over the stacks through this frame. */
+    total: number;
+    /** Sum over the stacks that end here. */
+    own: number;
+    /** Number of frames that the node stands for if it has no function; otherwise 0. */
+    merged: number;
 };
 /** The call paths with the most samples. */
 export type HottestPaths = {

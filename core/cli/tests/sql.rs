@@ -23,7 +23,7 @@ fn recorded(test: &str) -> Option<&'static Scratch> {
             return None;
         }
         let scratch = Scratch::new();
-        for (name, program) in [("before", "mispredict"), ("after", "divide"), ("again", "mispredict")] {
+        for (name, program) in [("before", "mispredict"), ("again", "mispredict"), ("after", "divide")] {
             let program = workload(program);
             let command = ["record", "-e", "cpu-clock", "-F", "2000", "--name", name, "--"];
             let ended = scratch.dwell(&[&command[..], &[program.to_str().unwrap(), "200"]].concat());

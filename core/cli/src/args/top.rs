@@ -18,8 +18,8 @@ pub struct TopArgs {
     /// With `--by caller`: the function whose callers are shown, `NAME` or `BINARY:NAME`.
     #[arg(long, value_name = "FUNCTION", requires = "by", value_parser = super::spelled())]
     pub of: Option<String>,
-    /// Interactive view on the terminal. It refreshes while the recording grows; keys open an image, a procedure and
-    /// its listing.
+    /// Interactive view on the terminal. It refreshes while the recording grows; keys open an image, a procedure,
+    /// its listing or its callers.
     #[arg(long, conflicts_with = "json")]
     pub tui: bool,
     /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.

@@ -106,7 +106,7 @@ pub fn flame_diff_graph(diff: &FlameDiff) -> Result<Vec<u8>, ExchangeError> {
                 && node.parent.is_none_or(|p| diff.nodes[p as usize].change.samples_b > 0.0)
         })
         .map(|node| node.change.samples_a)
-        .sum();
+        .fold(0.0, |sum, samples| sum + samples); // An empty sum would be shown as -0.0.
     options.subtitle = Some(format!(
         "widths: B ({} samples of {}); orange: a larger share than in A, blue: a smaller one, grey: may be chance; {:.1} % of A is gone",
         diff.samples_b,

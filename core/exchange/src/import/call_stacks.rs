@@ -83,11 +83,10 @@ impl ImportedStacks {
     /// Returns the executions that have a frame in one of some targets, with the targets.
     pub fn in_targets(&self, is_one: impl Fn(u32) -> bool) -> impl Iterator<Item = (ExecutionId, u32)> {
         let roots = self.tree.roots_of_nodes();
-        let in_them = self.tree.nodes().iter().zip(roots).filter_map(move |(node, root)| {
+        self.tree.nodes().iter().zip(roots).filter_map(move |(node, root)| {
             let (target, _) = self.places[node.frame as usize];
             is_one(target).then(|| (self.tree.roots()[root as usize].execution, target))
-        });
-        in_them
+        })
     }
 
     /// Returns the tree to store. `root` returns what is stored for a root, and `place` for a frame of an execution.

@@ -46,14 +46,14 @@ pub struct Layout {
     has_branch_counters: bool,
     /// Numbers of the user registers that samples have, as a bit mask.
     user_registers: u64,
-    /// What the samples tell of their callers.
+    /// What the samples report about their callers.
     pub callers: CallersFormat,
     little_endian: bool,
     /// The period of samples that do not report their own.
     period: u64,
 }
 
-/// What the samples of an event tell of their callers.
+/// What the samples of an event report about their callers.
 #[derive(Clone, Copy, Debug)]
 pub struct CallersFormat {
     /// Whether they have call chains.

@@ -33,6 +33,7 @@ pub(super) struct Unwinder<'l> {
 }
 
 impl<'l> Unwinder<'l> {
+    /// Returns an unwinder that finds images by `locator`.
     pub fn new(locator: &'l Locator<'l>) -> Self {
         Unwinder {
             locator,

@@ -9,6 +9,8 @@ mod diff;
 mod places;
 mod tree;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use dwell_profile::{Event, Unit};
 
 pub use diff::FlameDiffRequest;
@@ -50,24 +52,9 @@ impl Query {
         let selection = &view.selection;
         let events = named_events(selection, &request.events)?;
         let unit = common_unit(selection, &events)?;
-        let mut tree: FrameTree<Named> = FrameTree::new(1);
-        let (mut all, mut apps) = (Vec::new(), std::collections::BTreeSet::new());
-        for event in &events {
-            let stacks = self.stacks_of(&view, event, &request.filter, cancel)?;
-            apps.extend(stacks.apps.iter().cloned());
-            all.push(stacks);
-        }
-        for stacks in &all {
-            let event = named(FlameKind::Event, &stacks.event.name);
-            let under = (all.len() > 1).then(|| tree.function(event)).map(|f| tree.frame(None, f, false));
-            let functions: Vec<u32> =
-                stacks.functions.iter().map(|f| tree.function((kind(f), f.clone()))).collect();
-            let names = stacks.apps.iter().map(|app| named(FlameKind::Application, app));
-            let names: Option<Vec<u32>> =
-                (apps.len() > 1).then(|| names.map(|app| tree.function(app)).collect());
-            let value = if unit.is_some() { stacks.event.period } else { 1 };
-            tree.add(stacks, under, (&functions, names.as_deref()), (0, value));
-        }
+        let of = |event: &&Event| self.stacks_of(&view, event, &request.filter, cancel);
+        let all = events.iter().map(of).collect::<Result<Vec<Stacks>, _>>()?;
+        let tree = tree_of(&all, unit.is_some());
         let drawing = tree.draw(request.nodes_max, &|values| values[0]);
         let mut notes = all[0].notes.clone();
         let mut flame = Flame {
@@ -96,6 +83,23 @@ impl Query {
         }
         Ok(Flame { notes, ..flame })
     }
+}
+
+/// Adds the stacks of all events up. If `by_period` is set, a sample counts as much as its period is long.
+fn tree_of(all: &[Stacks], by_period: bool) -> FrameTree<Named> {
+    let mut tree: FrameTree<Named> = FrameTree::new(1);
+    let apps: BTreeSet<&String> = all.iter().flat_map(|stacks| &stacks.apps).collect();
+    for stacks in all {
+        let event = named(FlameKind::Event, &stacks.event.name);
+        let under = (all.len() > 1).then(|| tree.function(event)).map(|f| tree.frame(None, f, false));
+        let functions: Vec<u32> =
+            stacks.functions.iter().map(|f| tree.function((kind(f), f.clone()))).collect();
+        let names = stacks.apps.iter().map(|app| named(FlameKind::Application, app));
+        let names: Option<Vec<u32>> = (apps.len() > 1).then(|| names.map(|app| tree.function(app)).collect());
+        let value = if by_period { stacks.event.period } else { 1 };
+        tree.add(stacks, under, (&functions, names.as_deref()), (0, value));
+    }
+    tree
 }
 
 /// Returns the events that a request names; the primary one if it names none.
@@ -232,7 +236,7 @@ fn node_of(node: tree::DrawnNode) -> FlameNode {
 
 /// Returns how many samples of all events have an incomplete stack.
 fn incomplete_of(all: &[Stacks]) -> Vec<IncompleteStacks> {
-    let mut sums = std::collections::BTreeMap::new();
+    let mut sums = BTreeMap::new();
     for ((cause, image), samples) in all.iter().flat_map(|stacks| &stacks.incomplete) {
         *sums.entry((cause.clone(), image.clone())).or_insert(0) += samples;
     }
