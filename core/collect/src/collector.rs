@@ -29,6 +29,7 @@ mod loops;
 mod odometers;
 mod places;
 mod rows;
+mod settings;
 mod spot;
 mod symbol_limits;
 mod symbols;
@@ -50,8 +51,7 @@ use discovery::kernel_thread_name;
 use disturbances::Disturbances;
 use dwell_attribution::{AppInstance, ImageIndex, InstanceLimits, Interval};
 use dwell_profile::{
-    AccumulatedSamples, CountedEvent, CountsRecord, DerivedEvent, DimensionSet, Event, EventIndex, ImageId,
-    ImageKind, Pid,
+    AccumulatedSamples, CountedEvent, CountsRecord, Event, EventIndex, ImageId, ImageKind, Pid,
 };
 use feed::SampleFeed;
 use loops::LoopCounters;
@@ -63,7 +63,6 @@ pub(crate) use rows::tests::rows;
 use rustc_hash::FxHashMap;
 use spot::Spot;
 pub use waits::Waits;
-use waits::{CountedWait, WaitPlace};
 use withheld::WithheldPrograms;
 
 use crate::{
@@ -137,47 +136,6 @@ impl<H: Host> Collector<H> {
         }
     }
 
-    /// Counts samples of pid 0 as `[outside]`, not `[idle]`: processes outside of our pid namespace have that pid too.
-    pub fn call_hidden_processes(&mut self) {
-        self.attribution.call_hidden_processes();
-    }
-
-    /// Selects the dimensions (thread, CPU, container) that are stored with each sample.
-    pub fn keep_dimensions(&mut self, dimensions: DimensionSet) {
-        self.attribution.keep_dimensions(dimensions);
-    }
-
-    /// Starts to count what samples refer to.
-    pub fn keep_data(&mut self) {
-        self.data = Some(DataReferences::default());
-    }
-
-    /// Sets the rate at which stacks are sampled, which the epoch reports.
-    pub fn set_stacks_rate(&mut self, hz: u32) {
-        self.call_stacks.set_rate(hz);
-    }
-
-    /// Starts to count the time that threads are off the CPU.
-    pub fn keep_waits(&mut self, waits: Waits) {
-        self.waits = Some(waits);
-    }
-
-    /// Returns the time that threads are off the CPU, if it is counted.
-    pub fn waits(&mut self) -> Option<&mut Waits> {
-        self.waits.as_mut()
-    }
-
-    /// Starts to pair samples in loops.
-    pub fn keep_loops(&mut self) {
-        self.loops = Some(LoopCounters::default());
-    }
-
-    /// Starts to keep what each pid was until [`Collector::end_interval`], because the source aggregates samples.
-    pub fn keep_spaces(&mut self) {
-        self.attribution.processes.keep_past();
-        self.branches.expect_aggregated();
-    }
-
     /// Adds processes that run already. Call it after the events were enabled, so that no mapping is missed. Records from
     /// before are then applied on top, which has no lasting effect.
     pub fn discover(&mut self, pids: impl IntoIterator<Item = Pid>) {
@@ -204,10 +162,9 @@ impl<H: Host> Collector<H> {
                 }
             }
             OwnedRecord::Switch { pid, tid, to } => {
-                if let Some(mut waits) = self.waits.take() {
-                    waits.switch(time_ns, (pid, tid), to, |counted| self.count_wait(time_ns, counted));
-                    self.waits = Some(waits);
-                }
+                self.with_waits(|waits, sums| {
+                    waits.switch(time_ns, (pid, tid), to, |wait| sums.add(time_ns, wait));
+                });
             }
             OwnedRecord::Registers(event, mut sample) => {
                 if self.put_back(&mut sample) {
@@ -251,21 +208,6 @@ impl<H: Host> Collector<H> {
             self.sample(event, &sample, stack, Interval { since_ns: time_ns, until_ns: time_ns });
         }
         self.waits.iter_mut().for_each(|waits| waits.saw_running(sample.tid));
-    }
-
-    /// Unwinds the stacks of threads that still wait, so that their copies can be dropped.
-    pub fn unwind_waits(&mut self) {
-        let Some(waits) = &mut self.waits else { return };
-        for wait in waits.raw() {
-            wait.unwind(&mut self.attribution, &mut self.call_stacks);
-        }
-    }
-
-    /// Counts the time until now of threads that still wait.
-    pub fn settle_waits(&mut self, now_ns: u64) {
-        let Some(mut waits) = self.waits.take() else { return };
-        waits.settle(now_ns, |counted| self.count_wait(now_ns, counted));
-        self.waits = Some(waits);
     }
 
     /// Puts a sample in code that was added to a program back to the instruction that the code stands for. Returns `false` if it
@@ -378,30 +320,6 @@ impl<H: Host> Collector<H> {
             self.charge_user(pid, registers.entered_from(), &context);
         }
         self.observe_loops(event, sample, place.ok().filter(|_| is_user), &context);
-    }
-
-    /// Counts a part of a wait at the user instruction that entered the kernel. Waits of the kernel's own threads are not counted:
-    /// most of them always wait.
-    fn count_wait(&mut self, time_ns: u64, counted: CountedWait<'_>) {
-        let CountedWait { event, tid, wait, periods } = counted;
-        let interval = Interval { since_ns: time_ns, until_ns: time_ns };
-        let context = self.attribution.context((wait.pid, tid, None), interval);
-        if self.attribution.processes.get(wait.pid).is_some_and(|process| process.kernel_thread) {
-            return;
-        }
-        wait.unwind(&mut self.attribution, &mut self.call_stacks);
-        let (pc, place) = match &wait.place {
-            WaitPlace::Unwound(pc, _) => (*pc, self.attribution.user_place(wait.pid, *pc, context.execution)),
-            _ => (0, Err(unknown::Cause::NoPlace)),
-        };
-        self.attribution.count(&mut self.counts, &context, event.into(), (place, pc), periods);
-        if wait.is_ready {
-            let preempted = DerivedEvent::Preempted.into();
-            self.attribution.count(&mut self.counts, &context, preempted, (place, pc), periods);
-        }
-        if let (WaitPlace::Unwound(_, stack), true) = (&wait.place, self.call_stacks.is_on()) {
-            self.call_stacks.add_unwound(&mut self.attribution, event, (wait.pid, stack), &context, periods);
-        }
     }
 
     /// Uses the registers of a sample that is counted elsewhere.

@@ -4,7 +4,7 @@
 //! must be a query, by DuckDB's own parser; and DuckDB may open no file but the segments, load no extension and change
 //! no setting.
 
-use std::{io::Write, path::PathBuf, sync::Arc};
+use std::{io::Write, path::PathBuf, sync::Arc, time::Duration};
 
 use dwell_profile::{Database, DatabaseError};
 use dwell_query::{Options, Query};
@@ -25,7 +25,9 @@ const NEED_SEGMENTS: &[&str] =
     &["samples", "images", "procedures", "applications", "instances", "lines", "dwell_"];
 
 /// Number of times a database is opened again because its files changed meanwhile.
-const ATTEMPTS: usize = 20;
+const ATTEMPTS: u32 = 20;
+/// Time before the first of these attempts. Each further one waits that much longer.
+const PAUSE: Duration = Duration::from_millis(5);
 /// Names of tables, columns and macros.
 const NAMES: &str = "SELECT view_name FROM duckdb_views() WHERE NOT internal
     UNION SELECT column_name FROM duckdb_columns() WHERE NOT internal
@@ -106,6 +108,7 @@ impl Session {
             if !is_stale || attempt == ATTEMPTS {
                 return session;
             }
+            std::thread::sleep(PAUSE * attempt); // A second in all.
         }
         unreachable!("the loop ends by returning")
     }

@@ -7,12 +7,16 @@
 //! period, so that many short waits add up to their time, whatever their rhythm. Most waits are shorter than a period and count
 //! nothing; only stacks of the others are unwound, or of those that last longer than a round.
 
-use dwell_profile::{EventIndex, Pid, Tid};
+use dwell_attribution::Interval;
+use dwell_profile::{DerivedEvent, EventIndex, Pid, Tid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
+    Collector,
     attribution::Attribution,
     call_stacks::{CallStacks, UnwoundStack},
+    counts::SampleCounts,
+    unknown::Cause,
 };
 use crate::{
     host::Host,
@@ -175,6 +179,60 @@ impl Wait {
             }
             None => WaitPlace::Unknown, // The kernel shows no registers of 32-bit code.
         };
+    }
+}
+
+/// Where the periods of waits are counted.
+pub(super) struct WaitSums<'a, H> {
+    pub(super) attribution: &'a mut Attribution<H>,
+    pub(super) counts: &'a mut SampleCounts,
+    pub(super) call_stacks: &'a mut CallStacks,
+}
+
+impl<H: Host> WaitSums<'_, H> {
+    /// Counts a part of a wait at the user instruction that entered the kernel. Waits of the kernel's own threads are not
+    /// counted: most of them always wait.
+    pub(super) fn add(&mut self, time_ns: u64, counted: CountedWait<'_>) {
+        let CountedWait { event, tid, wait, periods } = counted;
+        let WaitSums { attribution, counts, call_stacks } = self;
+        let interval = Interval { since_ns: time_ns, until_ns: time_ns };
+        let context = attribution.context((wait.pid, tid, None), interval);
+        if attribution.processes.get(wait.pid).is_some_and(|process| process.kernel_thread) {
+            return;
+        }
+        wait.unwind(attribution, call_stacks);
+        let (pc, place) = match &wait.place {
+            WaitPlace::Unwound(pc, _) => (*pc, attribution.user_place(wait.pid, *pc, context.execution)),
+            _ => (0, Err(Cause::NoPlace)),
+        };
+        attribution.count(counts, &context, event.into(), (place, pc), periods);
+        if wait.is_ready {
+            let preempted = DerivedEvent::Preempted.into();
+            attribution.count(counts, &context, preempted, (place, pc), periods);
+        }
+        if let (WaitPlace::Unwound(_, stack), true) = (&wait.place, call_stacks.is_on()) {
+            call_stacks.add_unwound(attribution, event, (wait.pid, stack), &context, periods);
+        }
+    }
+}
+
+impl<H: Host> Collector<H> {
+    /// Calls `act` with the waits and with where they are counted, if the time off the CPU is counted.
+    pub(super) fn with_waits(&mut self, act: impl FnOnce(&mut Waits, &mut WaitSums<'_, H>)) {
+        let Collector { waits: Some(waits), attribution, counts, call_stacks, .. } = self else { return };
+        act(waits, &mut WaitSums { attribution, counts, call_stacks });
+    }
+
+    /// Unwinds the stacks of threads that still wait, so that their copies can be dropped.
+    pub fn unwind_waits(&mut self) {
+        self.with_waits(|waits, sums| {
+            waits.raw().for_each(|wait| wait.unwind(sums.attribution, sums.call_stacks));
+        });
+    }
+
+    /// Counts the time until now of threads that still wait.
+    pub fn settle_waits(&mut self, now_ns: u64) {
+        self.with_waits(|waits, sums| waits.settle(now_ns, |wait| sums.add(now_ns, wait)));
     }
 }
 

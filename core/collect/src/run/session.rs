@@ -19,20 +19,18 @@ mod counting;
 mod epochs;
 mod keep;
 mod notes;
+mod waits;
 
 pub use counting::Counting;
 pub use epochs::{InKernel, Next};
 use keep::Keeping;
-use notes::{Notes, Subject, branch_stacks_note};
+use notes::{Notes, Subject, add_notes, branch_stacks_note};
 
 use crate::{
     CollectError,
     collector::{Collector, Tally, Waits},
     evidence::bursts::BurstRecorder,
-    host::{
-        linux_host::LinuxHost,
-        live_processes::{all_pids, waiting_threads_of},
-    },
+    host::{linux_host::LinuxHost, live_processes::all_pids},
     run::{
         machine::{self, MeasuredClock},
         options::Progress,
@@ -45,7 +43,7 @@ use crate::{
         events::EventConfig,
         merge::Merger,
         owned_record::{OwnedRecord, RawBurst},
-        paranoid, sees_all_processes, wait_for,
+        sees_all_processes, wait_for,
     },
     sys::{clock::now_ns, event_times::EventTimes, heap},
 };
@@ -242,16 +240,6 @@ impl Session {
         Ok(())
     }
 
-    /// Finds the threads that wait already. The records of those that began or ended to wait meanwhile are applied later.
-    fn find_waiting(&mut self, pids: &[Pid], since_ns: u64) {
-        let Some(waits) = self.collector.waits() else { return };
-        for pid in pids {
-            for (tid, pc) in waiting_threads_of(*pid) {
-                waits.begin_unseen(since_ns, (*pid, tid), pc);
-            }
-        }
-    }
-
     /// Pauses sampling. If the side band comes from the sampling events it pauses with them, so [`Session::resume`] looks up
     /// what was missed.
     pub fn pause(&mut self) -> Result<(), CollectError> {
@@ -260,10 +248,6 @@ impl Session {
         self.collector.settle_waits(self.applied_until_ns);
         self.forget_waits();
         Ok(())
-    }
-
-    fn forget_waits(&mut self) {
-        self.collector.waits().into_iter().for_each(Waits::forget_all);
     }
 
     /// Resumes sampling after [`Session::pause`].
@@ -558,37 +542,6 @@ impl Session {
     /// Returns how long the session has been running.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
-    }
-}
-
-/// Adds notes about the conditions of sampling that the user should know.
-fn add_notes(opened: &mut OpenedSource, host: &LinuxHost, branches: bool, is_whole_machine: bool) {
-    let features = opened.source.features();
-    if features.user_only {
-        opened.notes.push(format!("user mode only: perf_event_paranoid is {}", paranoid()));
-    } else if !host.sees_kernel_addresses() {
-        let note = "kernel symbols are hidden: kernel.kptr_restrict forbids reading addresses";
-        opened.notes.push(note.to_owned());
-    }
-    if is_whole_machine && !sees_all_processes() {
-        let note = "dwell runs in a pid namespace: programs outside of it are shown as [outside], and most of their code as unknown";
-        opened.notes.push(note.to_owned());
-    }
-    if features.user_only && opened.configs.iter().any(EventConfig::is_wait) {
-        let note = "where threads wait is not known: the kernel shows that only to users who may sample it \
-                    (perf_event_paranoid <= 1, or root)";
-        opened.notes.push(note.to_owned());
-    }
-    if features.escaped > 0 {
-        let note = format!(
-            "{} threads were created while Dwell attached to their processes: some may not be sampled",
-            features.escaped
-        );
-        opened.notes.push(note);
-    }
-    if branches && !features.registers {
-        let note = "branch directions are not recorded: this kernel does not sample registers";
-        opened.notes.push(note.to_owned());
     }
 }
 

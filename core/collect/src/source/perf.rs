@@ -37,11 +37,13 @@ use crate::{
 mod counts;
 mod cpu_watch;
 mod open;
+mod role;
 #[cfg(test)]
 mod tests;
 
 use cpu_watch::CpuWatch;
 pub use open::is_lacking;
+use role::{RingKind, Role, StackSizes};
 
 const ROUND_MAX: Duration = Duration::from_millis(100);
 /// Interval between two searches for CPUs that came or went, and for revoked events.
@@ -119,68 +121,6 @@ struct Seen {
     malformed: u64,
     /// Number of tasks that inherited the events.
     born: u64,
-}
-
-/// The purpose of an open event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Role {
-    /// Its samples are counted.
-    Sampled(EventIndex),
-    /// It never occurs: it carries the records of mappings, forks and exits.
-    SideBand,
-    /// Its samples carry branches, and are not counted.
-    BranchStacks,
-    /// Its samples carry call stacks, and are counted as those of the event with this index.
-    CallStacks(EventIndex),
-    /// It reports each context switch, for the event with this index: the time that threads are off the CPU.
-    Waits(EventIndex),
-}
-
-impl Role {
-    /// Returns the event that is sampled with a period.
-    fn sampled(self) -> Option<EventIndex> {
-        match self {
-            Role::Sampled(index) | Role::CallStacks(index) => Some(index),
-            Role::SideBand | Role::BranchStacks | Role::Waits(_) => None,
-        }
-    }
-
-    /// Returns the event whose counts come from its records.
-    fn counted(self) -> Option<EventIndex> {
-        match self {
-            Role::Waits(index) => Some(index),
-            other => other.sampled(),
-        }
-    }
-
-    /// Returns the ring that its records are written to.
-    fn ring(self) -> RingKind {
-        match self {
-            Role::CallStacks(_) => RingKind::Stacks,
-            Role::Waits(_) => RingKind::Waits,
-            Role::Sampled(_) | Role::SideBand | Role::BranchStacks => RingKind::Records,
-        }
-    }
-}
-
-/// One of the rings of a CPU.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RingKind {
-    /// Small records.
-    Records,
-    /// Samples with call stacks.
-    Stacks,
-    /// Context switches.
-    Waits,
-}
-
-/// The size of stacks and of the rings that carry them, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct StackSizes {
-    /// Bytes that are copied of a stack.
-    stack: u32,
-    /// Bytes of a ring.
-    ring: usize,
 }
 
 /// The way in which an event is opened on each CPU.

@@ -107,14 +107,6 @@ impl Session {
         self.apply_until(changed_ns);
     }
 
-    /// Passes the period of the time off the CPU to the collector.
-    fn set_wait_period(&mut self) {
-        let period = self.configs.iter().find(|config| config.is_wait()).map(|config| config.period);
-        if let (Some(period), Some(waits)) = (period, self.collector.waits()) {
-            waits.set_period(period);
-        }
-    }
-
     fn begin_tallies(&mut self) {
         self.set_wait_period();
         self.epoch_started = std::time::Instant::now();

@@ -5,8 +5,9 @@
 
 use super::Session;
 use crate::{
+    host::linux_host::LinuxHost,
     run::options::Progress,
-    source::{Backend, choose::OpenedSource, events::EventConfig},
+    source::{Backend, choose::OpenedSource, events::EventConfig, paranoid, sees_all_processes},
 };
 
 /// Share of samples missing because of created tasks above which a note is added.
@@ -127,4 +128,35 @@ pub(super) fn branch_stacks_note(opened: &OpenedSource, hz: u32) -> Option<Strin
     let is_asked = hz > 0 && opened.source.backend() == Backend::Perf;
     (is_asked && opened.configs.iter().any(EventConfig::is_hardware))
         .then(|| "no branch stacks: this machine has none (LBR, BRBE)".to_owned())
+}
+
+/// Adds notes about the conditions of sampling that the user should know.
+pub(super) fn add_notes(opened: &mut OpenedSource, host: &LinuxHost, branches: bool, is_whole_machine: bool) {
+    let features = opened.source.features();
+    if features.user_only {
+        opened.notes.push(format!("user mode only: perf_event_paranoid is {}", paranoid()));
+    } else if !host.sees_kernel_addresses() {
+        let note = "kernel symbols are hidden: kernel.kptr_restrict forbids reading addresses";
+        opened.notes.push(note.to_owned());
+    }
+    if is_whole_machine && !sees_all_processes() {
+        let note = "dwell runs in a pid namespace: programs outside of it are shown as [outside], and most of their code as unknown";
+        opened.notes.push(note.to_owned());
+    }
+    if features.user_only && opened.configs.iter().any(EventConfig::is_wait) {
+        let note = "where threads wait is not known: the kernel shows that only to users who may sample it \
+                    (perf_event_paranoid <= 1, or root)";
+        opened.notes.push(note.to_owned());
+    }
+    if features.escaped > 0 {
+        let note = format!(
+            "{} threads were created while Dwell attached to their processes: some may not be sampled",
+            features.escaped
+        );
+        opened.notes.push(note);
+    }
+    if branches && !features.registers {
+        let note = "branch directions are not recorded: this kernel does not sample registers";
+        opened.notes.push(note.to_owned());
+    }
 }
