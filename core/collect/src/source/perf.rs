@@ -23,7 +23,7 @@ use crate::{
         events::EventConfig,
         merge::Merger,
         owned_record::{OwnedRecord, RawCallStack, SideBandRecord},
-        period::RandomPeriod,
+        period::{PERIODS_BETWEEN, RandomPeriod},
         records::{Body, SampleFields, parse_record_of, split_record},
     },
     sys::{
@@ -417,12 +417,13 @@ impl Source for PerfSource {
         self.each("stop sampling", PerfEvent::disable)
     }
 
-    /// Returns the time until enough periods have passed to rewrite them.
+    /// Returns the time until enough periods have passed to rewrite them. Inherited events could wait longer, but processes that
+    /// live for a moment must be looked at, and names of generated code read, before they are gone.
     fn round(&self) -> Duration {
         let sampled = self.samplers.iter().filter(|s| s.role.sampled().is_some());
-        let rewritten = sampled.filter(|s| s.counts_time || s.mean > 1);
-        let nanoseconds = rewritten.map(|s| (s.period.between() * s.mean as f64) as u64).min();
-        nanoseconds.map_or(ROUND_MAX, Duration::from_nanos).clamp(ROUND_MIN, ROUND_MAX)
+        let shortest = sampled.filter(|s| s.counts_time || s.mean > 1).map(|s| s.mean).min();
+        let nanoseconds = shortest.map(|mean| (PERIODS_BETWEEN * mean as f64) as u64);
+        nanoseconds.map_or(ROUND_MIN, Duration::from_nanos).clamp(ROUND_MIN, ROUND_MAX)
     }
 
     fn wait(&mut self, timeout: Duration, wake: Option<BorrowedFd<'_>>) {

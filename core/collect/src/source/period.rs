@@ -25,7 +25,7 @@
 use crate::random::Random;
 
 /// Number of periods that must pass before the next write.
-const PERIODS_BETWEEN: f64 = 24.0;
+pub const PERIODS_BETWEEN: f64 = 24.0;
 /// The same number for an inherited event, counted over all tasks that inherited it.
 const PERIODS_BETWEEN_INHERITED: f64 = 256.0;
 /// Rates are drawn from mean × (1 ± this value).
@@ -54,11 +54,6 @@ impl RandomPeriod {
         self.mean = mean;
     }
 
-    /// Returns the number of periods that must pass before the next write.
-    pub fn between(&self) -> f64 {
-        if self.inherited { PERIODS_BETWEEN_INHERITED } else { PERIODS_BETWEEN }
-    }
-
     /// Returns the period to open the event with.
     pub fn first(&mut self) -> u64 {
         if self.inherited { self.mean } else { self.next(PERIODS_BETWEEN) }
@@ -67,7 +62,7 @@ impl RandomPeriod {
     /// Returns whether to write another period after `passed` periods with the last one. A period of 1 leaves no room for
     /// randomness.
     pub fn is_due(&self, passed: f64) -> bool {
-        let between = self.between();
+        let between = if self.inherited { PERIODS_BETWEEN_INHERITED } else { PERIODS_BETWEEN };
         passed >= between && self.mean > 1
     }
 
