@@ -169,8 +169,9 @@ impl Tally {
     /// Returns the tally of one procedure that has `samples` time samples.
     fn new(costs: &ProcedureCosts, samples: u64) -> Tally {
         let mut tally = Tally { samples, procedures: 1, totals: costs.all_totals(), ..Tally::default() };
+        let part = costs.possible_part();
         for block in &costs.analysis.blocks {
-            tally.add_block(costs, block.instructions.clone());
+            tally.add_block(costs, part, block.instructions.clone());
         }
         tally
     }
@@ -179,7 +180,8 @@ impl Tally {
     pub(crate) fn of_parts(costs: &ProcedureCosts, parts: &[Vec<usize>]) -> Tally {
         let totals = costs.totals(parts.iter().flatten().copied());
         let mut tally = Tally { procedures: 1, totals, ..Tally::default() };
-        parts.iter().for_each(|part| tally.add_block(costs, part.iter().copied()));
+        let possible = costs.possible_part();
+        parts.iter().for_each(|part| tally.add_block(costs, possible, part.iter().copied()));
         tally
     }
 
@@ -192,13 +194,14 @@ impl Tally {
     /// They go where the block's samples go. `samples` is the number of all, also of those outside of blocks.
     pub fn of_part(costs: &ProcedureCosts, samples: u64, of_block: impl Fn(usize) -> u64) -> Tally {
         let mut tally = Tally { samples, procedures: 1, ..Tally::default() };
+        let part = costs.possible_part();
         for (index, block) in costs.analysis.blocks.iter().enumerate() {
             let whole: f64 =
                 block.instructions.clone().map(|i| costs.analysis.instructions[i].head_samples).sum();
             if of_block(index) > 0 && whole > 0.0 {
                 let totals = costs.totals(block.instructions.clone());
                 let mut of_all = Tally { totals, ..Tally::default() };
-                of_all.add_block(costs, block.instructions.clone());
+                of_all.add_block(costs, part, block.instructions.clone());
                 tally.add(&of_all.scaled(of_block(index) as f64 / whole));
             }
         }
@@ -250,12 +253,18 @@ impl Tally {
     /// Tallies one block. Samples that no stall explains are sampling error, or a gain if they are too many for chance. On
     /// an in-order processor this is decided for each instruction. On an out-of-order processor it is decided for the block:
     /// the model's best case is that of the block, and its distribution over the instructions is only a guess, since
-    /// instructions behind a stalled one may execute at no additional cost.
-    fn add_block(&mut self, costs: &ProcedureCosts, instructions: impl Iterator<Item = usize>) {
+    /// instructions behind a stalled one may execute at no additional cost. `possible` is the part of the estimated frequencies
+    /// that the sampled time allows.
+    fn add_block(
+        &mut self,
+        costs: &ProcedureCosts,
+        possible: f64,
+        instructions: impl Iterator<Item = usize>,
+    ) {
         const ERRORS_MIN: f64 = 3.0;
         let (mut rest, mut expected) = (0.0, 0.0);
         for i in instructions {
-            if let Some((r, e)) = self.add_instruction(costs, i) {
+            if let Some((r, e)) = self.add_instruction(costs, possible, i) {
                 rest += r;
                 expected += e;
             }
@@ -268,9 +277,10 @@ impl Tally {
     /// Tallies one instruction. Every sample of an instruction with a known frequency goes to exactly one place. If neither
     /// a stall nor a gain explains the difference from the model, the function returns two numbers: the samples beyond those
     /// that the model expects, and the samples that it expects.
-    fn add_instruction(&mut self, costs: &ProcedureCosts, i: usize) -> Option<(f64, f64)> {
+    fn add_instruction(&mut self, costs: &ProcedureCosts, possible: f64, i: usize) -> Option<(f64, f64)> {
         let cost = &costs.analysis.instructions[i];
-        let frequency = cost.frequency.filter(|f| *f > 0.0)?;
+        let estimated = cost.frequency.filter(|f| *f > 0.0)?;
+        let frequency = possible * estimated;
         let expected = frequency * cost.best_case_cycles;
         self.tallied += cost.head_samples;
         let mut fixed = 0.0;
@@ -283,7 +293,9 @@ impl Tally {
         let rest = cost.head_samples - expected;
         if cost.stalls.iter().any(|s| s.kind == StallKind::Dynamic) {
             self.stalled += rest;
-            self.add_dynamic(cost, frequency, rest);
+            // Time that is no execution after all may have been lost to any of the causes.
+            let slack = estimated * cost.best_case_cycles - expected;
+            self.add_dynamic(cost, (estimated, slack), rest);
             return None;
         }
         if cost.gain_cycles > 0.0 {
@@ -295,12 +307,12 @@ impl Tally {
 
     /// Distributes the stalled samples to the rows. The maximum of a row is what its causes may explain; its minimum is what
     /// all other rows together cannot explain.
-    fn add_dynamic(&mut self, cost: &InstructionCost, frequency: f64, stalled: f64) {
+    fn add_dynamic(&mut self, cost: &InstructionCost, (frequency, slack): (f64, f64), stalled: f64) {
         let mut most: BTreeMap<&'static str, f64> = BTreeMap::new();
         for stall in cost.stalls.iter().filter(|s| s.kind == StallKind::Dynamic) {
             *most.entry(dynamic_row(stall.cause)).or_default() += frequency * stall.cycles_max;
         }
-        most.values_mut().for_each(|m| *m = m.min(stalled));
+        most.values_mut().for_each(|m| *m = (*m + slack).min(stalled));
         let total: f64 = most.values().sum();
         for (row, max) in most {
             let min = (stalled - (total - max)).clamp(0.0, max);

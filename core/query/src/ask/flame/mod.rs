@@ -85,7 +85,14 @@ impl Query {
     }
 }
 
-/// Adds the stacks of all events up. If `by_period` is set, a sample counts as much as its period is long.
+/// Returns what a sample with a stack stands for, in the unit of the period: samples without a stack are spread over those with one, so
+/// that events of which different parts have stacks can be compared.
+fn time_of_stack(stacks: &Stacks) -> u64 {
+    let with_stack = stacks.samples().max(1) as f64;
+    (stacks.event.period as f64 * (stacks.all_samples as f64 / with_stack).max(1.0)).round() as u64
+}
+
+/// Adds the stacks of all events up. If `by_period` is set, a sample counts as much as the time that it stands for.
 fn tree_of(all: &[Stacks], by_period: bool) -> FrameTree<Named> {
     let mut tree: FrameTree<Named> = FrameTree::new(1);
     let apps: BTreeSet<&String> = all.iter().flat_map(|stacks| &stacks.apps).collect();
@@ -96,7 +103,7 @@ fn tree_of(all: &[Stacks], by_period: bool) -> FrameTree<Named> {
             stacks.functions.iter().map(|f| tree.function((kind(f), f.clone()))).collect();
         let names = stacks.apps.iter().map(|app| named(FlameKind::Application, app));
         let names: Option<Vec<u32>> = (apps.len() > 1).then(|| names.map(|app| tree.function(app)).collect());
-        let value = if by_period { stacks.event.period } else { 1 };
+        let value = if by_period { time_of_stack(stacks) } else { 1 };
         tree.add(stacks, under, (&functions, names.as_deref()), (0, value));
     }
     tree
