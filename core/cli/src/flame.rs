@@ -67,12 +67,12 @@ fn diff(query: &Query, args: &FlameArgs, sides: &[String], json: bool) -> anyhow
         return crate::print_json(&diff);
     }
     let epochs: Vec<&String> = diff.a.epochs.iter().chain(&diff.b.epochs).collect();
-    let told = json!({ "schema": 1, "epochs": epochs, "samples": diff.samples_b, "notes": diff.notes });
-    write(args, &flame_diff_graph(&diff)?, json, told)
+    let summary = json!({ "schema": 1, "epochs": epochs, "samples": diff.samples_b, "notes": diff.notes });
+    write(args, &flame_diff_graph(&diff)?, json, summary)
 }
 
-/// Writes the picture, and says what it shows.
-fn write(args: &FlameArgs, svg: &[u8], json: bool, mut told: serde_json::Value) -> anyhow::Result<()> {
+/// Writes the picture and prints a summary of it.
+fn write(args: &FlameArgs, svg: &[u8], json: bool, mut summary: serde_json::Value) -> anyhow::Result<()> {
     let path = args.output.as_ref().context("flame: no file")?;
     if path.as_os_str() == "-" {
         anyhow::ensure!(!json, "flame: --json describes a file: name it with --output");
@@ -80,10 +80,10 @@ fn write(args: &FlameArgs, svg: &[u8], json: bool, mut told: serde_json::Value) 
     }
     std::fs::write(path, svg).with_context(|| format!("flame: {}", path.display()))?;
     if json {
-        told["file"] = json!(path);
-        told["bytes"] = json!(svg.len());
-        return crate::print_json(&told);
+        summary["file"] = json!(path);
+        summary["bytes"] = json!(svg.len());
+        return crate::print_json(&summary);
     }
-    let samples = told["samples"].as_u64().unwrap_or(0);
+    let samples = summary["samples"].as_u64().unwrap_or(0);
     crate::print(&format!("{}: {} samples with a call stack\n", path.display(), grouped(samples)))
 }

@@ -39,7 +39,7 @@ pub struct FlameArgs {
     /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
-    /// Compare two recordings: widths are those of B, colors say how shares changed. Several runs are separated by commas.
+    /// Compare two recordings: widths are those of B, colors show how shares changed. Several runs are separated by commas.
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["inverted", "color_by", "epoch"])]
     pub diff: Option<Vec<String>>,
     /// Events whose stacks are drawn [default: the event of time]. Several need periods of one unit, such as `cpu-clock,off-cpu`.
@@ -51,7 +51,7 @@ pub struct FlameArgs {
     /// Begin with the innermost functions, each with its callers below it.
     #[arg(long)]
     pub inverted: bool,
-    /// What the colors say.
+    /// Choose what the colors of frames show.
     #[arg(long, value_name = "WHAT", default_value = "kind")]
     pub color_by: FlameColors,
     /// Keep this many of the largest frames apart; the small ones of each caller become one.
@@ -66,16 +66,16 @@ impl FlameArgs {
     }
 }
 
-/// What the colors of a flame graph say.
+/// The property that the colors of a flame graph show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FlameColors {
     /// The kind of code: the kernel, inlined functions, C++, the rest.
     Kind,
-    /// The binary.
+    /// The binary that contains the function.
     Binary,
     /// Cycles per instruction, where they are known.
     Cpi,
-    /// What the function waits for.
+    /// The cause that may explain most of the function's own stalls.
     Cause,
 }
 

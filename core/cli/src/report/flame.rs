@@ -16,8 +16,8 @@ pub const FRAMES_MAX: usize = 200_000;
 
 /// The section of the page with the flame graph.
 pub struct FlameSection {
-    /// What the graph is made of.
-    pub told: String,
+    /// A sentence that says which samples the graph contains.
+    pub samples: String,
     /// Data of the graph, for the script.
     pub data: String,
     /// The script that draws it, in the folder `flame-graph`.
@@ -41,7 +41,7 @@ impl FlameSection {
             ));
         }
         FlameSection {
-            told: format!(
+            samples: format!(
                 "{} have a call stack. Functions with {} of the time are analysed",
                 events.collect::<Vec<_>>().join(", "),
                 percent(flame.analysed_share, 1)

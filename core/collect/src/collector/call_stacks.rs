@@ -41,7 +41,7 @@ pub(super) struct UnwoundStack {
     user: Box<[u64]>,
     /// The kernel's calls: the innermost instruction, then return addresses outwards.
     kernel: Box<[u64]>,
-    /// How the frames in user mode end.
+    /// The reason why there are no further frames in user mode.
     end: StackEnd,
 }
 

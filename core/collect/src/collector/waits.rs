@@ -50,7 +50,7 @@ pub(super) struct Wait {
     pub(super) place: WaitPlace,
 }
 
-/// Where a thread waits.
+/// The place at which a thread waits, as far as it is known.
 #[derive(Debug)]
 pub(super) enum WaitPlace {
     /// The sample and the copy of the stack when the thread left its CPU.
@@ -182,7 +182,7 @@ impl Wait {
     }
 }
 
-/// Where the periods of waits are counted.
+/// The parts of the collector in which the periods of waits are counted.
 pub(super) struct WaitSums<'a, H> {
     pub(super) attribution: &'a mut Attribution<H>,
     pub(super) counts: &'a mut SampleCounts,

@@ -86,7 +86,7 @@ impl Query {
             tree.add(stacks, None, (&functions, apps.as_deref()), (run, 1));
         }
         let first_of_b = a.runs.len();
-        // Frames of A alone are kept too, so that what disappeared is told.
+        // Frames of A alone are kept too, so that what disappeared is shown.
         let drawing = tree.draw(request.nodes_max, &|values| values.iter().sum());
         let merged = drawing.merged;
         let changes = changes(&a, &b, &drawing, first_of_b);
