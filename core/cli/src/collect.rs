@@ -64,6 +64,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
         file.with_context(|| format!("record: --report-fd {fd}"))
     });
     let mut report = report.transpose()?;
+    refuse_stops_beside_waits(args)?;
     let counting = Counting::of(args);
     let around = args.all && !args.command.is_empty();
     let code_counter =
@@ -130,6 +131,17 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
         Err(error) if !is_broken_pipe(&error) => Err(error),
         _ => Ok(exit.or_else(|| left_by(&stop)).map_or(ExitCode::SUCCESS, exit::of_command)),
     }
+}
+
+/// Refuses requests that contradict each other: to record waits, and to make threads wait.
+fn refuse_stops_beside_waits(args: &RecordArgs) -> anyhow::Result<()> {
+    let has_waits = events(&args.sampling).contains(&Event::OFF_CPU);
+    let stops = [args.paths, args.windows].into_iter().flatten().any(|percent| percent > 0.0);
+    anyhow::ensure!(
+        !has_waits || !(stops || args.count.is_some()),
+        "record: -e off-cpu: --paths, --windows and --count stop threads, which would be recorded as waits: leave them out"
+    );
+    Ok(())
 }
 
 /// Percent of the program's time that windows in which executions are counted may cost.

@@ -112,4 +112,7 @@ fn time_on_the_cpu_and_off_it_adds_up() {
     assert!(off - preempted > 0.45 && preempted <= off, "{top}");
     assert_eq!(top["rows"].as_array().unwrap().len(), 1, "{top}");
     assert_eq!(top["rows"][0]["thread"], "waits-program");
+    let refused = scratch.dwell(&["record", "-e", "off-cpu", "--paths", "1", "--", "true"]);
+    assert_eq!(refused.status, Some(125), "{refused:?}");
+    assert!(refused.stderr.contains("--paths, --windows and --count stop threads"), "{refused:?}");
 }

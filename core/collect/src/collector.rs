@@ -250,11 +250,11 @@ impl<H: Host> Collector<H> {
             }
             SideBandRecord::Executable { pid, id } => self.entries.executes(attribution, pid, id),
             SideBandRecord::BeginThread { tid, parent_pid, parent_tid } => {
-                self.waits.iter_mut().for_each(|waits| waits.note_thread(tid, false));
+                self.waits.iter_mut().for_each(|waits| waits.begin_thread(tid));
                 attribution.dimensions.begin_thread(&mut attribution.host, tid, parent_pid, parent_tid);
             }
             SideBandRecord::EndThread { tid } => {
-                self.waits.iter_mut().for_each(|waits| waits.note_thread(tid, true));
+                self.waits.iter_mut().for_each(|waits| waits.end_thread(tid));
                 attribution.dimensions.end_thread(tid);
             }
             SideBandRecord::Comm { pid, tid, comm } => {

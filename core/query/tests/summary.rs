@@ -6,7 +6,9 @@ use std::{fs, path::PathBuf};
 use dwell_image::Image;
 use dwell_profile::{Database, Unit};
 use dwell_query::{
-    Cancel, ImportRequest, Options, Query, QueryError, SummaryRequest, answer::Summary, import_counts,
+    Cancel, ImportRequest, Options, Query, QueryError, SummaryRequest,
+    answer::{ScaleKind, Summary},
+    import_counts,
 };
 use jiff::Timestamp;
 
@@ -87,6 +89,9 @@ fn assert_adds_up(name: &str, s: &Summary) {
     near(name, s.subtotal_dynamic + s.subtotal_static, s.total_stall);
     let total = if s.samples_tallied > 0.0 { 1.0 } else { 0.0 };
     near(name, s.total_stall + s.execution + s.net_sampling_error, total);
+    if s.samples_tallied > 0.0 && s.scale != Some(ScaleKind::Absolute) {
+        assert!(s.execution + s.subtotal_static <= 1.0 + 1e-6, "{name}: more execution than time: {s:#?}");
+    }
     near(name, s.samples_tallied, s.tallied_share * s.samples as f64);
     assert!(s.tallied_share <= 1.0 + 1e-6, "{name}: {s:#?}");
     if let (Some(cpi), Some(cycles), Some(instructions)) = (s.cpi, s.cycles, s.instructions) {

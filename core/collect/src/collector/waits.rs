@@ -35,7 +35,8 @@ pub struct Waits {
     period_ns: u64,
     random: Random,
     threads: FxHashMap<Tid, Wait>,
-    /// Threads that have ended. Those of a whole machine leave their CPU once more after that.
+    /// Threads that have ended, at most as many as the machine has numbers for. Those of a whole machine leave their CPU once
+    /// more after that.
     ended: FxHashSet<Tid>,
 }
 
@@ -129,14 +130,16 @@ impl Waits {
         self.threads.remove(&tid);
     }
 
-    /// A thread began or ended.
-    pub(super) fn note_thread(&mut self, tid: Tid, has_ended: bool) {
+    /// A thread began. Its number may have been that of a thread that has ended.
+    pub(super) fn begin_thread(&mut self, tid: Tid) {
         self.threads.remove(&tid);
-        if has_ended {
-            self.ended.insert(tid)
-        } else {
-            self.ended.remove(&tid)
-        };
+        self.ended.remove(&tid);
+    }
+
+    /// A thread ended.
+    pub(super) fn end_thread(&mut self, tid: Tid) {
+        self.threads.remove(&tid);
+        self.ended.insert(tid);
     }
 
     /// Context switches were lost. Threads that seem to wait may have run meanwhile.
@@ -305,10 +308,10 @@ mod tests {
         assert_eq!(counts(|_| {}), 100);
         assert_eq!(counts(|waits| waits.forget_all()), 0);
         assert_eq!(counts(|waits| waits.saw_running(Tid(8))), 0);
-        assert_eq!(counts(|waits| waits.note_thread(Tid(8), true)), 0);
+        assert_eq!(counts(|waits| waits.end_thread(Tid(8))), 0);
         // A thread of a whole machine leaves its CPU once more after its end.
         let leaves_after_its_end = |waits: &mut Waits| {
-            waits.note_thread(Tid(8), true);
+            waits.end_thread(Tid(8));
             leave(waits, PERIOD, 8);
         };
         assert_eq!(counts(leaves_after_its_end), 0);

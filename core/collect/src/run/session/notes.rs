@@ -143,7 +143,12 @@ pub(super) fn add_notes(opened: &mut OpenedSource, host: &LinuxHost, branches: b
         let note = "dwell runs in a pid namespace: programs outside of it are shown as [outside], and most of their code as unknown";
         opened.notes.push(note.to_owned());
     }
-    if features.user_only && opened.configs.iter().any(EventConfig::is_wait) {
+    let has_waits = opened.configs.iter().any(EventConfig::is_wait);
+    if has_waits && opened.configs.iter().any(|config| config.event.is_time()) {
+        let note = "executions are not counted beside off-cpu: threads that are stopped for it would wait";
+        opened.notes.push(note.to_owned());
+    }
+    if features.user_only && has_waits {
         let note = "where threads wait is not known: the kernel shows that only to users who may sample it \
                     (perf_event_paranoid <= 1, or root)";
         opened.notes.push(note.to_owned());
