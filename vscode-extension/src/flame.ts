@@ -5,7 +5,7 @@ import { readFile } from 'node:fs/promises';
 import * as vscode from 'vscode';
 import type { Dwell } from './dwell';
 import { isCancellation, reason } from './failures';
-import { told, type FromPage, type ToPage } from './flame/model';
+import { summaryOf, type FromPage, type ToPage } from './flame/model';
 import { page } from './flame/page';
 
 const viewType = 'dwell.flame';
@@ -67,7 +67,7 @@ class FlameView implements vscode.Disposable {
     try {
       const title = this.dwell.profile.selected.map(({ id, name }) => name ?? id).join(' + ');
       const { functions, parents, codes, own, unit, seconds, ...rest } = await this.dwell.client.flame({ bare: true }, token);
-      await post({ kind: 'graph', data: { title, functions, parents, codes, own, unit, seconds }, told: told(rest), notes: rest.notes });
+      await post({ kind: 'graph', data: { title, functions, parents, codes, own, unit, seconds }, summary: summaryOf(rest), notes: rest.notes });
       const known = await this.dwell.client.flame({}, token);
       await post({ kind: 'functions', functions: known.functions, notes: known.notes });
     } catch (error) {

@@ -4,7 +4,7 @@ import type { FlameData } from '../../../flame-graph/flameGraph.mjs';
 import { count, percent } from '../format';
 
 export type ToPage =
-  | { kind: 'graph'; data: FlameData<FlameFunction>; told: string; notes: string[] }
+  | { kind: 'graph'; data: FlameData<FlameFunction>; summary: string; notes: string[] }
   /** The same functions, with what the analysis knows of them. */
   | { kind: 'functions'; functions: FlameFunction[]; notes: string[] }
   | { kind: 'words'; text: string };
@@ -14,7 +14,7 @@ export type FromPage =
   | ({ kind: 'open' } & Pick<FlameFunction, 'location' | 'id'>);
 
 /** `1,234 of 5,678 samples of cpu-clock have a call stack`, and how many frames are not kept apart. */
-export function told({ events, merged }: Pick<FlameResult, 'events' | 'merged'>): string {
+export function summaryOf({ events, merged }: Pick<FlameResult, 'events' | 'merged'>): string {
   const each = events.map(({ name, samples, allSamples }) => `${count(samples)} of ${count(allSamples)} samples of ${name} (${percent(samples / Math.max(1, allSamples))}) have a call stack`);
   return [...each, ...(merged > 0 ? [`${count(merged)} small frames are not kept apart`] : [])].join('; ');
 }

@@ -12,7 +12,7 @@ export function page(script: string, nonce: string): string {
 <style nonce="${nonce}">${css}${style}</style>
 </head>
 <body>
-<p id="told" role="status">Loading the call stacks…</p>
+<p id="summary" role="status">Loading the call stacks…</p>
 <div id="graph"></div>
 <ul id="notes"></ul>
 <script nonce="${nonce}">${script}</script>
@@ -24,7 +24,7 @@ const style = `
 body { margin: 0; padding: 8px 12px; color: var(--vscode-editor-foreground); background: var(--vscode-editor-background); font-family: var(--vscode-font-family); font-size: var(--vscode-font-size);
   --mono: var(--vscode-editor-font-family, monospace); --link: var(--vscode-focusBorder); --ink: var(--vscode-editorHoverWidget-foreground); }
 body.vscode-high-contrast, body.vscode-high-contrast-light { --flame-line: var(--vscode-contrastBorder); }
-#told { margin: 0 0 8px; }
+#summary { margin: 0 0 8px; }
 #notes { margin: 8px 0 0; padding-left: 20px; color: var(--vscode-descriptionForeground); }
 .flame-bar input[type=search], .flame-bar select { font: inherit; height: 24px; box-sizing: border-box; border-radius: 2px; padding: 0 6px; }
 .flame-bar input[type=search] { width: 220px; color: var(--vscode-input-foreground); background: var(--vscode-input-background); border: 1px solid var(--vscode-input-border, transparent); }

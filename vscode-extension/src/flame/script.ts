@@ -19,7 +19,7 @@ let graph: FlameGraph<FlameFunction> | undefined;
 addEventListener('message', ({ data }: MessageEvent<ToPage>) => {
   switch (data.kind) {
     case 'graph':
-      element('told').textContent = data.told;
+      element('summary').textContent = data.summary;
       if (graph) graph.show(data.data);
       else graph = new FlameGraph(element('graph'), data.data, { clickOpens: true, open });
       sayNotes(data.notes);
@@ -29,7 +29,7 @@ addEventListener('message', ({ data }: MessageEvent<ToPage>) => {
       sayNotes(data.notes);
       return;
     case 'words':
-      element('told').textContent = data.text;
+      element('summary').textContent = data.text;
       graph?.dispose();
       graph = undefined;
       sayNotes([]);

@@ -37,7 +37,7 @@ const fn color(rgb: u32) -> Color {
     Color { r: (rgb >> 16) as u8, g: (rgb >> 8) as u8, b: rgb as u8 }
 }
 
-/// The colour of what is not known, not significant, or not told apart.
+/// The colour of what is not known, not significant, or not distinguished.
 const GREY: Color = color(0xdddddd);
 /// The colour of stalls whose every cause was ruled out.
 const UNEXPLAINED: Color = color(0xc3a6e0);
@@ -119,7 +119,8 @@ pub fn flame_diff_graph(diff: &FlameDiff) -> Result<Vec<u8>, ExchangeError> {
         .iter()
         .map(|node| {
             let function = node.function.map(|at| &diff.functions[at as usize]);
-            let name = format!("{}{}", diff_name(function, node.inlined, node.merged), told(&node.change));
+            let name =
+                format!("{}{}", diff_name(function, node.inlined, node.merged), change_text(&node.change));
             palette.insert(&name, changed(&node.change));
             name
         })
@@ -297,7 +298,7 @@ fn diff_name(function: Option<&FlameDiffFunction>, inlined: bool, merged: u64) -
 }
 
 /// Describes a change that is more than chance: ` +3.1 %`, of all samples.
-fn told(change: &DiffChange) -> String {
+fn change_text(change: &DiffChange) -> String {
     match (change.significant, change.ratio) {
         (false, _) => String::new(),
         (true, None) => format!(" new {:+.1} %", 100.0 * change.change_share),

@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 use super::imported::EventTally;
 
 /// Largest number of frames in the tree of all stacks. A frame takes some 60 bytes, and a perf.data file of a gigabyte
-/// seldom has more than a million.
+/// rarely has more than a million.
 const FRAMES_IN_ALL_MAX: usize = 4 << 20;
 const _: () = assert!(FRAMES_IN_ALL_MAX <= MAX_SEGMENT_ROWS);
 
