@@ -25,10 +25,11 @@ export function flameResult(answer: Flame): FlameResult {
   };
 }
 
-/** Time that one unit stands for; 0 where that is not known. */
+/** Time that one unit stands for; 0 where that is not known. Samples with a stack stand for those without one too. */
 function secondsOf({ unit, events: [event, ...others] }: Flame): number {
   if (unit === 'ns') return 1e-9;
-  return unit === 'samples' && event?.unit === 'ns' && others.length === 0 ? 1e-9 * event.period : 0;
+  const isTime = unit === 'samples' && event?.unit === 'ns' && others.length === 0;
+  return isTime ? (1e-9 * event.period * event.all_samples) / Math.max(event.samples, 1) : 0;
 }
 
 function codeOf({ function: at, inlined, merged }: FlameNode): number {

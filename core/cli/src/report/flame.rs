@@ -70,7 +70,10 @@ fn data(flame: &Flame, listed: &[Listed]) -> Value {
     let functions: Vec<Value> = flame.functions.iter().map(|each| function(each, listed)).collect();
     let seconds = match (&flame.events[..], flame.unit.as_str()) {
         (_, "ns") => 1e-9,
-        ([event], "samples") if event.unit == "ns" => 1e-9 * event.period as f64,
+        // Samples with a stack stand for those without one too.
+        ([event], "samples") if event.unit == "ns" => {
+            1e-9 * event.period as f64 * event.all_samples as f64 / event.samples.max(1) as f64
+        }
         _ => 0.0,
     };
     json!({ "unit": flame.unit, "seconds": seconds, "functions": functions, "parents": parents, "codes": codes, "own": own })

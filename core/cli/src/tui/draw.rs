@@ -208,7 +208,7 @@ fn callers(app: &mut App, frame: &mut Frame, area: Rect) {
     app.page = usize::from(body.height.saturating_sub(1)).max(1);
     let place = app.places.last_mut().expect("there is always a first place");
     let Some(Known::Callers(callers)) = &place.known else { return };
-    frame.render_widget(Paragraph::new(Line::styled(callers_told(callers), QUIET)), head);
+    frame.render_widget(Paragraph::new(Line::styled(callers_heading(callers), QUIET)), head);
     let bar_width = if area.width >= 100 { 16 } else { 8 };
     let most = callers.rows.iter().map(|row| row.share).fold(1e-9, f64::max);
     let rows: Vec<Row> = callers.rows.iter().map(|row| caller(row, most, bar_width)).collect();
@@ -235,7 +235,7 @@ fn callers(app: &mut App, frame: &mut Frame, area: Rect) {
 }
 
 /// Describes what the shares of callers are parts of, and how many stacks are incomplete.
-fn callers_told(callers: &Callers) -> String {
+fn callers_heading(callers: &Callers) -> String {
     let incomplete: u64 = callers.incomplete.iter().map(|row| row.samples).sum();
     let incomplete = match incomplete {
         0 => String::new(),
