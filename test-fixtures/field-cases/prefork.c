@@ -1,11 +1,13 @@
 // A server that forks its workers after it has mapped memory for generated code: each worker generates its own function, all at
-// one address, and names it in its own /tmp/perf-PID.map. Usage: prefork NAME ROUNDS [NAME ROUNDS …].
+// one address, and names it in its own /tmp/perf-PID.map. It writes the CPU time that it used, in ns.
+// Usage: prefork NAME ROUNDS [NAME ROUNDS …].
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 // long f(long n) { do n--; while (n); return n; }
@@ -15,6 +17,7 @@ static int work(unsigned char *memory, const char *name, int rounds)
 {
 	long (*generated)(long) = (long (*)(long))memory;
 	char path[64];
+	struct timespec used;
 	long sum = 0;
 	FILE *map;
 
@@ -24,6 +27,8 @@ static int work(unsigned char *memory, const char *name, int rounds)
 	fprintf(map, "%lx %zx %s\n", (unsigned long)memory, sizeof machine_code, name);
 	fclose(map);
 	while (rounds-- > 0) sum += generated(4000000);
+	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+	dprintf(1, "%s %lld\n", name, used.tv_sec * 1000000000LL + used.tv_nsec);
 	return sum != 0;
 }
 
