@@ -4,3 +4,6 @@
 
 /** Returns the arguments of cargo to build dwell and the binding, optimized or not. */
 export const building = ({ release = true } = {}) => ['build', '-p', 'dwell-cli', '-p', 'dwell-node', ...(release ? ['--release'] : [])];
+
+/** Returns the arguments of cargo to lint everything, tests and benches included. */
+export const linting = () => ['clippy', '--workspace', '--all-targets', '--', '-D', 'warnings'];

@@ -2,6 +2,7 @@
 // `npm test -- NAME…` runs only the steps whose name contains one of the words.
 
 import { build, main } from './build.mjs';
+import { linting } from './cargo.mjs';
 import { closingLine, count, failures } from './counts.mjs';
 import { forBuilding, forTesting } from './needs.mjs';
 import { join } from 'node:path';
@@ -12,7 +13,7 @@ const npm = (script, workspace) => ['npm', 'run', '-s', script, '-w', workspace]
 /** `kinds`: runners whose closing lines are summed. Without any, the step itself counts as one test. */
 const steps = [
   { name: 'rustfmt', command: ['cargo', 'fmt', '--all', '--check'] },
-  { name: 'clippy', command: ['cargo', 'clippy', '--workspace', '--all-targets', '--', '-D', 'warnings'] },
+  { name: 'clippy', command: ['cargo', ...linting()] },
   // --show-output: a test that cannot run here reports this in its output, which cargo hides if the test passes.
   { name: 'cargo test', command: ['cargo', 'test', '--workspace', '--no-fail-fast', '--', '--show-output'], kinds: ['cargo'] },
   { name: 'tidy', command: ['cargo', 'run', '-q', '-p', 'dwell-xtask', '--', 'tidy'] },

@@ -1,13 +1,16 @@
 // Holds index.d.ts to the sources; `--write` makes it anew. The macros of napi-derive describe classes and requests while they
-// expand, so a `cargo check` is enough for them; an example of dwell-query prints the types of the answers.
+// expand, so linting is enough for them; an example of dwell-query prints the types of the answers. Both take the packages
+// together that `npm test` lints and tests, so that what is built already serves here too.
 import { generateTypeDef } from '@napi-rs/cli';
 import { execFileSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import ts from 'typescript';
+import { linting } from '../../scripts/cargo.mjs';
 
 const here = import.meta.dirname;
+const workspace = join(here, '../..');
 const kept = join(here, 'index.d.ts');
 
 /** Classes and requests, from core/node. */
@@ -15,7 +18,11 @@ async function bindingTypes() {
   const typeDefDir = mkdtempSync(join(tmpdir(), 'dwell-types-'));
   try {
     // A new folder each time: napi-build tells cargo to expand again when it changes.
-    execFileSync('cargo', ['check', '-q', '-p', 'dwell-node'], { cwd: here, stdio: 'inherit', env: { ...process.env, NAPI_TYPE_DEF_TMP_FOLDER: typeDefDir } });
+    execFileSync('cargo', ['-q', ...linting()], { cwd: workspace, stdio: 'inherit', env: { ...process.env, NAPI_TYPE_DEF_TMP_FOLDER: typeDefDir } });
+    // One line for each; the build of the library's own tests adds the same ones.
+    const file = join(typeDefDir, 'dwell-node');
+    const lines = readFileSync(file, 'utf8').split('\n');
+    writeFileSync(file, lines.filter((line, at) => line === '' || lines.indexOf(line) === at).join('\n'));
     return (await generateTypeDef({ typeDefDir, cwd: here, noDtsHeader: true })).dts;
   } finally {
     rmSync(typeDefDir, { recursive: true });
@@ -25,8 +32,8 @@ async function bindingTypes() {
 /** Answers, from core/query. Optimizing a program that runs once would take five times as long. */
 function answerTypes() {
   const plainly = ['dwell-analysis', 'dwell-query'].flatMap((name) => ['--config', `profile.dev.package.${name}.opt-level=0`]);
-  const example = ['run', '-q', '-p', 'dwell-query', '--features', 'typescript', '--example', 'typescript', ...plainly];
-  const types = execFileSync('cargo', example, { cwd: here, stdio: ['ignore', 'pipe', 'inherit'], encoding: 'utf8' });
+  const example = ['run', '-q', '--features', 'dwell-query/typescript', '--example', 'typescript', ...plainly];
+  const types = execFileSync('cargo', example, { cwd: workspace, stdio: ['ignore', 'pipe', 'inherit'], encoding: 'utf8' });
   return types
     .replace(/\?: (.*) \| null, /g, '?: $1, ') // What may be left out is never null as well.
     .replace(/\/\*\*\n \* (.*)\n \*\//g, '/** $1 */') // A sentence takes a line,

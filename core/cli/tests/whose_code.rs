@@ -148,9 +148,10 @@ fn samples_of_generated_code_belong_to_its_own_process() {
 #[test]
 fn replaced_code_never_gets_samples_of_other_code() {
     let Some(bench) = Bench::new("replaced_code_never_gets_samples_of_other_code") else { return };
-    let rows = bench.record("exec ./program phases first 400 second 400");
+    // Samples between the last reading of one name and the first of the other have no name; on a busy machine that is half a second.
+    let rows = bench.record("exec ./program phases first 1200 second 1200");
     let found = ["first", "second"].map(|name| samples(&rows, name));
-    assert!(found.iter().all(|count| (150..=440).contains(count)), "{rows:?}");
+    assert!(found.iter().all(|count| (450..=1300).contains(count)), "{rows:?}");
 }
 
 #[test]

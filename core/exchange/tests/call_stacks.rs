@@ -30,7 +30,10 @@ __attribute__((noinline)) uint64_t mix(uint64_t x) {
     x = x * 31 + 7;
   return x;
 }
-__attribute__((noinline)) void parse(void) { sink = mix(sink) + 1; }
+__attribute__((noinline)) void parse(void) {
+  for (int i = 0; i < 8; i++)
+    sink = mix(sink) + 1;
+}
 __attribute__((noinline)) void load(int n) {
   if (n > 0)
     load(n - 1);

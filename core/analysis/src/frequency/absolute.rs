@@ -1,8 +1,11 @@
 //! Executions that were counted while the program ran undisturbed.
 //!
 //! Input: absolute counts of instructions. Output: one count for each class, all on one scale, which is that of the flow;
-//! and how well the fitted flow agrees with them. Complexity: O(n log n). Unlike the windows of
-//! [`counted`](super::counted) these counts have a known scale, so they fix the flow's.
+//! how well the fitted flow agrees with them, and how certain it can be at most. Complexity: O(n log n). Unlike the windows
+//! of [`counted`](super::counted) these counts have a known scale, so they fix the flow's.
+//!
+//! The counts of a procedure were taken during the same part of the run, so most of their error is that of this part and
+//! common to all of them. A mean over many of them has it as well.
 
 use std::collections::BTreeMap;
 
@@ -15,28 +18,48 @@ use crate::AbsoluteCount;
 /// The least relative error of a count, which stands for the whole run but was taken during most of it only.
 const ERROR_MIN: f64 = 0.01;
 
-/// Returns one count for each counted class: the mean over its counted instructions, weighted by certainty. `scale` is
-/// the number of their scale.
+/// The counts of a class.
+struct ClassCounts {
+    /// One of its counted blocks.
+    block: usize,
+    /// Sums over its counts of certainty times the logarithm of the frequency, and of certainty.
+    logs: f64,
+    certainty: f64,
+    /// The error of its most certain count.
+    error: f64,
+}
+
+/// Returns one count for each counted class: the mean over its counted instructions, weighted by certainty. It is as
+/// certain as the most certain one of them. `scale` is the number of their scale.
 pub fn counts(evidence: &Evidence, scale: usize) -> Vec<Count> {
     let Evidence { cfg, equivalence, absolute, .. } = *evidence;
-    let mut classes: BTreeMap<usize, (usize, f64, f64)> = BTreeMap::new();
+    let mut classes: BTreeMap<usize, ClassCounts> = BTreeMap::new();
     for count in absolute.iter().filter(|c| c.is_sound()) {
         let block = cfg.blocks.partition_point(|b| b.end <= count.at);
         let Some(&class) = equivalence.block_class.get(block) else { continue };
-        let (_, logs, total) = classes.entry(class).or_insert((block, 0.0, 0.0));
-        let certainty = certainty(count);
-        *logs += certainty * count.frequency.ln();
-        *total += certainty;
+        let none = ClassCounts { block, logs: 0.0, certainty: 0.0, error: f64::INFINITY };
+        let of_class = classes.entry(class).or_insert(none);
+        let (error, certainty) = (error(count), error(count).powi(-2));
+        of_class.logs += certainty * count.frequency.ln();
+        of_class.certainty += certainty;
+        of_class.error = of_class.error.min(error);
     }
-    let of = |(block, logs, total): (usize, f64, f64)| Count {
+    let of = |ClassCounts { block, logs, certainty, error }: ClassCounts| Count {
         block,
-        samples: (logs / total).exp(),
+        samples: (logs / certainty).exp(),
         exposure: 1.0,
         independent: f64::INFINITY,
-        error: total.sqrt().recip(),
+        error,
         scale,
     };
     classes.into_values().map(of).collect()
+}
+
+/// Returns the least standard deviation of the logarithm of any frequency that is derived from these counts: that of the
+/// most certain one of them; 0 without counts.
+pub fn least_deviation(evidence: &Evidence) -> f64 {
+    let errors = evidence.absolute.iter().filter(|c| c.is_sound()).map(error);
+    errors.reduce(f64::min).unwrap_or(0.0)
 }
 
 /// Returns the number of absolute counts.
@@ -59,7 +82,7 @@ pub fn disagreement(counts: &[Count], flow: &Flow) -> f64 {
     (sum / freedom as f64).sqrt().max(1.0)
 }
 
-fn certainty(count: &AbsoluteCount) -> f64 {
-    let error = count.deviation.max(ERROR_MIN);
-    1.0 / (error * error)
+/// Returns the relative error of a count.
+fn error(count: &AbsoluteCount) -> f64 {
+    count.deviation.max(ERROR_MIN)
 }

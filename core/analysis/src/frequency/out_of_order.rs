@@ -86,7 +86,8 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
         let of_scale: Vec<Count> =
             counts.iter().filter(|c| Some(c.scale) == counts.last().map(|c| c.scale)).copied().collect();
         let times = absolute::disagreement(&of_scale, &flow);
-        deviations.iter_mut().for_each(|d| *d *= times);
+        let least = absolute::least_deviation(evidence);
+        deviations.iter_mut().for_each(|d| *d = (*d * times).max(least));
     }
     // However well the ratios between blocks are known, samples of time alone leave the scale a guess.
     let confidences = retired::Confidences::new(evidence);
