@@ -45,23 +45,29 @@ impl Certainty {
     /// Brings the estimates to the known scale, limits them to what is possible, and determines how certain they are.
     pub fn new(estimates: &mut Estimates, bounds: Bounds, cfg: &Cfg, outer: &OuterScale) -> Certainty {
         let samples = block_samples(estimates, cfg);
-        if estimates.scale.kind != ScaleKind::Absolute {
+        let is_own = estimates.scale.kind == ScaleKind::Absolute;
+        let is_counted = is_own && !estimates.deviations.is_empty();
+        let mut is_impossible =
+            is_counted && is_impossible_at(estimates, &bounds, &samples, &estimates.deviations);
+        if !is_own || is_impossible {
             // Nothing in the procedure fixes the factor, so it is chosen such that the frequencies are possible.
             estimates.multiply(headroom(estimates, &bounds, &samples).min(1.0));
+            if outer.factor.is_finite() && outer.factor > 0.0 {
+                estimates.multiply(outer.factor);
+            }
         }
-        if outer.factor.is_finite() && outer.factor > 0.0 {
-            estimates.multiply(outer.factor);
+        let (mut scale, mut deviations) = scale(estimates, &samples, outer);
+        if !is_own && scale.kind == ScaleKind::Absolute {
+            is_impossible = is_impossible_at(estimates, &bounds, &samples, &deviations);
         }
-        let (mut scale, deviations) = scale(estimates, &samples, outer);
-        let is_impossible = || is_impossible(estimates, &bounds, &samples, &deviations);
-        if scale.kind == ScaleKind::Absolute && is_impossible() {
+        if is_impossible {
             let why = "more executions were counted than the processor can complete in the sampled time";
             scale = Scale { evidence: vec![why.into()], ..not_absolute(outer) };
         }
         scale.headroom = headroom(estimates, &bounds, &samples);
         // In order, and where instructions were counted, each estimate is already based on its own block's samples.
         if scale.kind == ScaleKind::Absolute && !estimates.deviations.is_empty() {
-            limit(estimates, &bounds, &samples, cfg);
+            limit(estimates, &bounds, &samples, &mut deviations, cfg);
         }
         Certainty { scale, bounds, deviations, is_by_confidence: estimates.deviations.is_empty() }
     }
@@ -199,15 +205,39 @@ fn deviation(confidence: Confidence) -> f64 {
     }
 }
 
-/// Whether too much of the time is in blocks whose estimate exceeds the limits of the processor.
-fn is_impossible(estimates: &Estimates, bounds: &Bounds, samples: &[f64], deviations: &[f64]) -> bool {
-    let exceeds = |block: usize| {
-        let times = (IMPOSSIBLE_DEVIATIONS * deviations[block]).exp();
-        let frequency = estimates.blocks[block].map_or(0.0, |e| e.frequency);
-        frequency > times * bounds.frequency_max(block, samples[block])
-    };
-    let impossible: f64 = (0..samples.len()).filter(|&b| exceeds(b)).map(|b| samples[b]).sum();
+/// Whether the estimates exceed the limits of the processor: together, if they were counted in the code, which cannot be
+/// mistaken for something else, while samples of a short block often land on its neighbours; otherwise if too much of the time is
+/// in blocks that do.
+fn is_impossible_at(estimates: &Estimates, bounds: &Bounds, samples: &[f64], deviations: &[f64]) -> bool {
+    if estimates.counted_in_code {
+        let largest = deviations.iter().copied().filter(|d| d.is_finite()).fold(0.0, f64::max);
+        let times = (IMPOSSIBLE_DEVIATIONS * largest.min(ABSOLUTE_DEVIATION_MAX)).exp();
+        return least_samples(estimates, bounds) > times * samples_max(samples.iter().sum());
+    }
+    let impossible: f64 = (0..samples.len())
+        .filter(|&block| exceeds(block, estimates, bounds, samples, deviations))
+        .map(|block| samples[block])
+        .sum();
     impossible > IMPOSSIBLE_PART_MAX * samples.iter().sum::<f64>()
+}
+
+/// Whether a block's estimate exceeds the limits of the processor significantly.
+fn exceeds(
+    block: usize,
+    estimates: &Estimates,
+    bounds: &Bounds,
+    samples: &[f64],
+    deviations: &[f64],
+) -> bool {
+    let times = (IMPOSSIBLE_DEVIATIONS * deviations[block]).exp();
+    let frequency = estimates.blocks[block].map_or(0.0, |e| e.frequency);
+    frequency > times * bounds.frequency_max(block, samples[block])
+}
+
+/// Returns the least number of samples that all executions of the procedure take.
+fn least_samples(estimates: &Estimates, bounds: &Bounds) -> f64 {
+    let blocks = estimates.blocks.iter().zip(&bounds.blocks);
+    blocks.map(|(e, least)| e.map_or(0.0, |e| e.frequency * least)).sum()
 }
 
 /// Returns the factor by which all frequencies can grow before too much of the time is in blocks that exceed the limits.
@@ -228,8 +258,14 @@ fn headroom(estimates: &Estimates, bounds: &Bounds, samples: &[f64]) -> f64 {
 }
 
 /// Limits each frequency to what its block, and all of them together to what the procedure, can have executed in the time
-/// that was sampled.
-fn limit(estimates: &mut Estimates, bounds: &Bounds, samples: &[f64], cfg: &Cfg) {
+/// that was sampled. Where that is significantly less, the block's samples are not its own, and its deviation becomes
+/// infinite.
+fn limit(estimates: &mut Estimates, bounds: &Bounds, samples: &[f64], deviations: &mut [f64], cfg: &Cfg) {
+    for block in 0..samples.len() {
+        if exceeds(block, estimates, bounds, samples, deviations) {
+            deviations[block] = f64::INFINITY;
+        }
+    }
     let most: Vec<f64> = (0..samples.len()).map(|b| bounds.frequency_max(b, samples[b])).collect();
     for (estimate, most) in estimates.blocks.iter_mut().zip(&most) {
         estimate.iter_mut().for_each(|e| e.frequency = e.frequency.min(*most));
@@ -239,12 +275,7 @@ fn limit(estimates: &mut Estimates, bounds: &Bounds, samples: &[f64], cfg: &Cfg)
         let most = of_end(edge.from).min(of_end(edge.to));
         estimate.iter_mut().for_each(|e| e.frequency = e.frequency.min(most));
     }
-    let least: f64 = estimates
-        .blocks
-        .iter()
-        .zip(&bounds.blocks)
-        .map(|(e, least)| e.map_or(0.0, |e| e.frequency * least))
-        .sum();
+    let least = least_samples(estimates, bounds);
     let possible = samples_max(samples.iter().sum());
     if least > possible {
         estimates

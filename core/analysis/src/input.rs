@@ -70,6 +70,9 @@ pub struct AbsoluteCount {
     pub frequency: f64,
     /// Standard deviation of the logarithm of `frequency`.
     pub deviation: f64,
+    /// Whether counters in the procedure's code counted them, which count nothing else. A word of memory or a register that was
+    /// found may be misunderstood.
+    pub in_code: bool,
 }
 
 impl AbsoluteCount {

@@ -7,8 +7,8 @@
 //! may stall throughout (docs/measured.md). But a procedure is entered as often as it is called: flow is conserved
 //! between procedures as it is between blocks, and direct calls name their callee. We minimise the squared logarithms of
 //! the factors, of entries over calls, and of transfers in bursts over the procedure's own estimate, each in units of its
-//! uncertainty; calls with Student's t, since pointers and other images may call as well. The method is Gauss-Newton,
-//! with conjugate gradients for its linear systems.
+//! uncertainty; calls with Student's t, since pointers and other images may call as well. Procedures whose own executions were
+//! counted keep their scale. The method is Gauss-Newton, with conjugate gradients for its linear systems.
 
 mod problem;
 
@@ -335,6 +335,22 @@ mod tests {
         let absolute = ScaleKind::Absolute;
         assert_eq!(kinds, [absolute, absolute, absolute, ScaleKind::Procedure]);
         assert!((0.05..0.15).contains(&scales[1].deviation), "{scales:?}");
+    }
+
+    #[test]
+    fn a_counted_procedure_keeps_its_scale() {
+        // Pointers call it as well, so the calls that are known are a hundredth of its entries.
+        let counted =
+            |entries, calls: &[(usize, f64)]| Shape { own_deviation: Some(0.05), ..shape(entries, calls) };
+        let callers = (0..40).map(|_| shape(1.0, &[(0, 1.0)]));
+        let shapes: Vec<Shape> = std::iter::once(counted(4000.0, &[])).chain(callers).collect();
+        let scale = &scales(&shapes)[0];
+        assert_eq!((scale.factor, scale.deviation), (1.0, 0.05));
+        // What is joined to a count alone is less certain than the count.
+        let joined = [counted(10.0, &[(1, 10.0)]), shape(40.0, &[])];
+        let scales = scales(&joined);
+        assert!((scales[1].factor / 0.25).ln().abs() < 0.05, "{scales:?}");
+        assert!((0.1..0.3).contains(&scales[1].deviation), "{scales:?}");
     }
 
     #[test]

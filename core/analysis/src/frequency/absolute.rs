@@ -67,6 +67,11 @@ pub fn number(evidence: &Evidence) -> u64 {
     evidence.absolute.iter().filter(|c| c.is_sound()).count() as u64
 }
 
+/// Returns whether counters in the procedure's code are among them.
+pub fn is_in_code(evidence: &Evidence) -> bool {
+    evidence.absolute.iter().any(|c| c.is_sound() && c.in_code)
+}
+
 /// Returns the factor, at least 1, by which the errors of the counts are too small to explain their distance from the
 /// flow that fits them best (R. T. Birge, Physical Review 40, 1932).
 pub fn disagreement(counts: &[Count], flow: &Flow) -> f64 {

@@ -99,6 +99,8 @@ pub struct Estimates {
     /// The standard deviation of the logarithm of each block's frequency, including that of the scale where the
     /// procedure's own evidence fixes it. Empty if it was not needed; confidence stands for it then.
     pub deviations: Vec<f64>,
+    /// Whether the scale was counted in the procedure's code.
+    pub counted_in_code: bool,
 }
 
 /// With fewer samples a procedure's estimates are guesses, and a note says so.

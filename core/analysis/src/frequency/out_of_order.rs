@@ -104,6 +104,7 @@ pub fn estimate(evidence: &Evidence) -> Option<Estimates> {
         basis,
         scale: own_scale(is_absolute, &basis),
         deviations,
+        counted_in_code: is_absolute && absolute::is_in_code(evidence),
     })
 }
 

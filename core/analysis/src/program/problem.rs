@@ -2,6 +2,9 @@
 //!
 //! Input: the procedures' shapes. Output: steps towards the logarithms of their factors, and their deviations.
 //! Complexity: a bounded number of passes over procedures and calls for each step.
+//!
+//! A procedure whose own executions were counted is an *anchor*: its scale is known, so its factor stays 1 and the others are
+//! found from it. Calls say less than a count, and many of them must not outweigh it.
 
 use rustc_hash::FxHashMap;
 
@@ -58,8 +61,8 @@ pub struct Problem {
     scales: usize,
     /// The weight of each procedure's own scale.
     own_stiffness: Vec<f64>,
-    /// Whether each procedure's own scale is a guess. Guesses have a common error, so they move together where others are
-    /// known.
+    /// Whether each procedure's own scale is a guess; otherwise the procedure is an anchor. Guesses have a common error, so
+    /// they move together where others are known.
     is_guess: Vec<bool>,
 }
 
@@ -109,12 +112,13 @@ impl Problem {
         }
     }
 
-    /// Returns the weighted mean of `of` for each shared scale: these scales move along with the procedures.
-    fn mean(&self, of: &dyn Fn(&Stepped) -> f64) -> Vec<f64> {
+    /// Returns the weighted mean for each shared scale of these values, one for each of `stepped`: the scales move along with
+    /// the procedures.
+    fn means(&self, values: &[f64]) -> Vec<f64> {
         let mut sums = vec![(0.0, f64::MIN_POSITIVE); self.scales];
-        for s in &self.stepped {
+        for (s, value) in self.stepped.iter().zip(values) {
             let (sum, total) = &mut sums[s.scale];
-            *sum += s.stiffness * of(s);
+            *sum += s.stiffness * value;
             *total += s.stiffness;
         }
         sums.into_iter().map(|(sum, total)| sum / total).collect()
@@ -142,7 +146,20 @@ impl Problem {
         x.iter().enumerate().map(of).collect()
     }
 
-    /// Returns the step from these logarithms towards better ones.
+    /// Adds the forces of bursts and breakpoint counts to those on guesses, for these values, one for each of `stepped`.
+    fn add_stepped(&self, forces: &mut [f64], values: &[f64]) {
+        let means = self.means(values);
+        for (s, value) in self.stepped.iter().zip(values).filter(|(s, _)| self.is_guess[s.procedure]) {
+            forces[s.procedure] += s.stiffness * (value - means[s.scale]);
+        }
+    }
+
+    /// Returns for each of `stepped` the logarithm of counted over estimated executions.
+    fn stepped_logs(&self, logs: &[f64]) -> Vec<f64> {
+        self.stepped.iter().map(|s| s.log - logs[s.procedure]).collect()
+    }
+
+    /// Returns the step from these logarithms towards better ones. Those of anchors stay.
     pub fn step(&self, logs: &[f64]) -> Vec<f64> {
         let system = self.linearized(logs);
         system.solve(&system.force(logs))
@@ -162,7 +179,11 @@ impl Problem {
             squares.iter_mut().zip(&moved).for_each(|(s, m)| *s += m * m);
         }
         let times = system.disagreement(logs);
-        squares.into_iter().map(|s| times * (s / DRAWS as f64).sqrt()).collect()
+        let of = |(p, squares): (usize, f64)| match self.is_guess[p] {
+            true => times * (squares / DRAWS as f64).sqrt(),
+            false => self.own_stiffness[p].sqrt().recip(),
+        };
+        squares.into_iter().enumerate().map(of).collect()
     }
 
     fn linearized(&self, logs: &[f64]) -> System<'_> {
@@ -171,19 +192,21 @@ impl Problem {
             let total: f64 = counts.iter().sum();
             let residual = logs[balance.callee] + balance.entries_log - total.max(f64::MIN_POSITIVE).ln();
             let stiffness = (FREEDOM + 1.0) / (FREEDOM * balance.variance + residual * residual);
-            let mut changes = vec![(balance.callee, 1.0)];
-            changes.extend(balance.calls.iter().zip(&counts).map(|(&(p, _), count)| (p, -count / total)));
-            Row { stiffness, residual, changes }
+            let callers = balance.calls.iter().zip(&counts).map(|(&(p, _), count)| (p, -count / total));
+            let all = std::iter::once((balance.callee, 1.0)).chain(callers);
+            let (changes, anchored) = all.partition(|&(p, _)| self.is_guess[p]);
+            Row { stiffness, residual, changes, anchored }
         };
         System { problem: self, rows: self.balances.iter().map(row).collect() }
     }
 }
 
-/// A balance near a point: how its residual changes with the procedures' logarithms.
+/// A balance near a point: how its residual changes with the logarithms of guesses, and of anchors.
 struct Row {
     stiffness: f64,
     residual: f64,
     changes: Vec<(usize, f64)>,
+    anchored: Vec<(usize, f64)>,
 }
 
 /// The problem near a point.
@@ -199,24 +222,18 @@ impl System<'_> {
 
     /// Returns the force on each logarithm at the point.
     fn force(&self, logs: &[f64]) -> Vec<f64> {
-        let Problem { stepped, .. } = self.problem;
         let mut force: Vec<f64> = self.problem.own(logs).iter().map(|own| -own).collect();
-        for Row { stiffness, residual, changes } in &self.rows {
+        for Row { stiffness, residual, changes, .. } in &self.rows {
             changes.iter().for_each(|&(p, d)| force[p] -= stiffness * residual * d);
         }
-        let scales = self.problem.mean(&|s| s.log - logs[s.procedure]);
-        for s in stepped {
-            force[s.procedure] += s.stiffness * (s.log - logs[s.procedure] - scales[s.scale]);
-        }
+        self.problem.add_stepped(&mut force, &self.problem.stepped_logs(logs));
         force
     }
 
     fn apply(&self, x: &[f64]) -> Vec<f64> {
         let mut product = self.problem.own(x);
-        let moved = self.problem.mean(&|s| x[s.procedure]);
-        for s in &self.problem.stepped {
-            product[s.procedure] += s.stiffness * (x[s.procedure] - moved[s.scale]);
-        }
+        let moved: Vec<f64> = self.problem.stepped.iter().map(|s| x[s.procedure]).collect();
+        self.problem.add_stepped(&mut product, &moved);
         for Row { stiffness, changes, .. } in &self.rows {
             let change: f64 = changes.iter().map(|&(p, d)| x[p] * d).sum();
             changes.iter().for_each(|&(p, d)| product[p] += stiffness * change * d);
@@ -233,23 +250,23 @@ impl System<'_> {
         diagonal
     }
 
-    /// Returns random errors of all evidence, as a force on each logarithm.
+    /// Returns random errors of all evidence, as a force on each logarithm. The errors of anchors reach others through the
+    /// evidence that joins them.
     fn draw(&self, signs: &mut Signs) -> Vec<f64> {
         let problem = self.problem;
         let own: Vec<f64> = problem.own_stiffness.iter().map(|w| signs.next() / w.sqrt()).collect();
+        let of_anchor = |p: usize| if problem.is_guess[p] { 0.0 } else { own[p] };
         let mut force = problem.own(&own);
-        let errors: Vec<f64> = problem.stepped.iter().map(|s| signs.next() / s.stiffness.sqrt()).collect();
-        let mut means = vec![(0.0, f64::MIN_POSITIVE); problem.scales];
-        for (s, error) in problem.stepped.iter().zip(&errors) {
-            means[s.scale].0 += s.stiffness * error;
-            means[s.scale].1 += s.stiffness;
-        }
-        for (s, error) in problem.stepped.iter().zip(&errors) {
-            let (sum, total) = means[s.scale];
-            force[s.procedure] += s.stiffness * (error - sum / total);
-        }
-        for Row { stiffness, changes, .. } in &self.rows {
-            let error = signs.next() * stiffness.sqrt();
+        force
+            .iter_mut()
+            .zip(&problem.is_guess)
+            .for_each(|(f, is_guess)| *f *= f64::from(u8::from(*is_guess)));
+        let error = |s: &Stepped| signs.next() / s.stiffness.sqrt() - of_anchor(s.procedure);
+        let errors: Vec<f64> = problem.stepped.iter().map(error).collect();
+        problem.add_stepped(&mut force, &errors);
+        for Row { stiffness, changes, anchored, .. } in &self.rows {
+            let known: f64 = anchored.iter().map(|&(p, d)| d * of_anchor(p)).sum();
+            let error = signs.next() * stiffness.sqrt() - stiffness * known;
             changes.iter().for_each(|&(p, d)| force[p] += error * d);
         }
         force
@@ -259,14 +276,15 @@ impl System<'_> {
     /// their own errors.
     fn disagreement(&self, logs: &[f64]) -> f64 {
         let problem = self.problem;
-        let scales = problem.mean(&|s| s.log - logs[s.procedure]);
-        let stepped = problem.stepped.iter().map(|s| {
-            let residual = s.log - logs[s.procedure] - scales[s.scale];
+        let stepped_logs = problem.stepped_logs(logs);
+        let means = problem.means(&stepped_logs);
+        let stepped = problem.stepped.iter().zip(stepped_logs).map(|(s, log)| {
+            let residual = log - means[s.scale];
             s.stiffness * residual * residual
         });
         let balances = self.rows.iter().map(|r| r.stiffness * r.residual * r.residual);
         let data = problem.stepped.len() + self.rows.len();
-        let unknowns = logs.len() + problem.scales;
+        let unknowns = problem.is_guess.iter().filter(|is_guess| **is_guess).count() + problem.scales;
         let freedom = data.saturating_sub(unknowns).max(1) as f64;
         let sum: f64 = stepped.chain(balances).sum();
         (sum / freedom).sqrt().max(1.0)

@@ -335,9 +335,9 @@ fn one_sample_in_order_is_a_guess() {
 
 /// Counts of any instructions, right or wrong.
 fn any_absolute(n: usize) -> impl Strategy<Value = Vec<AbsoluteCount>> {
-    let one = (0..n, -2.0f64..4.5, 0.01..0.12);
+    let one = (0..n, -2.0f64..4.5, 0.01..0.12, any::<bool>());
     let count =
-        |(at, log, deviation): (usize, f64, f64)| AbsoluteCount { at, frequency: 10f64.powf(log), deviation };
+        |(at, log, deviation, in_code)| AbsoluteCount { at, frequency: 10f64.powf(log), deviation, in_code };
     prop::collection::vec(one.prop_map(count), 0..3)
 }
 

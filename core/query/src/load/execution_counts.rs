@@ -94,9 +94,13 @@ impl ExecutionCounts {
         };
         let first = (*offsets.range().start(), CountSource::ALL[0]);
         let own = all.range(first..).take_while(|((offset, _), _)| offset <= offsets.range().end());
-        own.filter_map(|((offset, _), count)| {
-            let at = offsets.index_of(*offset)?;
-            Some(AbsoluteCount { at, frequency: count.executions / period, deviation: count.deviation })
+        own.filter_map(|((offset, source), count)| {
+            Some(AbsoluteCount {
+                at: offsets.index_of(*offset)?,
+                frequency: count.executions / period,
+                deviation: count.deviation,
+                in_code: *source == CountSource::CodeCounter,
+            })
         })
         .collect()
     }
