@@ -2,6 +2,7 @@
 
 mod asm;
 mod classes;
+mod counted_in_code;
 mod culprits;
 mod evidence;
 mod evidence_in_order;
