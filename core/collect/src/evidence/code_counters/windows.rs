@@ -16,11 +16,14 @@ use super::ProcedureCounts;
 const ANCHOR_MIN: f64 = 30.0;
 /// How much slower a program is in windows if no anchor shows it.
 const SLOWER: f64 = 1.3;
-/// Standard deviations of the logarithm of that factor if anchors show it and if none does; of executions in few windows; and the
-/// least one: with 0.01 the truth was within the interval for 62 % of the samples only, and 91 % of what is claimed is within 10 %
-/// (docs/accuracy.md).
+/// Standard deviations of the logarithm of that factor: the least one, that if few anchors show it, and that if none does; of
+/// executions in few windows; and the least one of executions: with 0.01 the truth was within the interval for 62 % of the samples
+/// only (docs/accuracy.md).
 const SLOWER_DEVIATION: f64 = 0.02;
+const SLOWER_BY_FEW: f64 = 0.1;
 const SLOWER_UNKNOWN: f64 = 0.2;
+/// With fewer anchors their spread says little.
+const ANCHORS_MIN: usize = 3;
 const FEW_WINDOWS: f64 = 0.1;
 const DEVIATION_MIN: f64 = 0.05;
 
@@ -124,23 +127,36 @@ impl Windows {
         }
     }
 
-    /// Returns how much slower the program is in windows than between them, if anchors show it: the mean over them, each with the same
-    /// weight for its executions.
+    /// Returns how much slower the program is in windows than between them, if anchors show it.
     pub fn slower(&self) -> Option<f64> {
-        let (mut slower, mut weights) = (0.0, 0.0);
-        for procedure in self.procedures.values().filter(|procedure| procedure.is_anchored()) {
-            let weight = procedure.anchor.sum.min(procedure.anchor_between).sqrt();
-            let rate_within = procedure.anchor.sum / procedure.time.sum.max(1.0);
-            let rate_between = procedure.anchor_between / procedure.between_ns(self).max(1.0);
-            slower += weight * (rate_between / rate_within).ln();
-            weights += weight;
+        self.slower_and_deviation().map(|(slower, _)| slower)
+    }
+
+    /// Returns how much slower it is, and the standard deviation of the logarithm for a procedure without an anchor: the mean over
+    /// the anchors, each with the same weight for its executions, and their spread, since counting slows procedures differently.
+    fn slower_and_deviation(&self) -> Option<(f64, f64)> {
+        let anchored = self.procedures.values().filter(|procedure| procedure.is_anchored());
+        let logs: Vec<(f64, f64)> = anchored
+            .map(|procedure| {
+                let weight = procedure.anchor.sum.min(procedure.anchor_between).sqrt();
+                let rate_within = procedure.anchor.sum / procedure.time.sum.max(1.0);
+                let rate_between = procedure.anchor_between / procedure.between_ns(self).max(1.0);
+                (weight, (rate_between / rate_within).ln())
+            })
+            .collect();
+        let total: f64 = logs.iter().map(|(weight, _)| weight).sum();
+        if total <= 0.0 {
+            return None;
         }
-        (weights > 0.0).then(|| (slower / weights).exp().max(1.0))
+        let mean = logs.iter().map(|(weight, log)| weight * log).sum::<f64>() / total;
+        let spread = logs.iter().map(|(weight, log)| weight * (log - mean).powi(2)).sum::<f64>() / total;
+        let least = if logs.len() < ANCHORS_MIN { SLOWER_BY_FEW } else { SLOWER_DEVIATION };
+        Some((mean.exp().max(1.0), spread.sqrt().max(least)))
     }
 
     /// Returns the executions of all blocks.
     pub fn estimates(&self) -> Vec<BlockEstimate> {
-        let slower = self.slower().map_or((SLOWER, SLOWER_UNKNOWN), |slower| (slower, SLOWER_DEVIATION));
+        let slower = self.slower_and_deviation().unwrap_or((SLOWER, SLOWER_UNKNOWN));
         self.procedures
             .values()
             .flat_map(|procedure| procedure.estimates(procedure.between_ns(self), slower))
@@ -244,6 +260,31 @@ mod tests {
         }
         assert!((windows.slower().unwrap() - 2.0).abs() < 1e-9);
         assert_eq!(executions(&windows), [(0x110, 4000), (0x500, 2800)]);
+    }
+
+    #[test]
+    fn procedures_without_an_anchor_are_as_uncertain_as_anchors_differ() {
+        const WITHOUT: u64 = 0x500;
+        let deviation = |slow: [u64; 3]| {
+            let entries = [0x100, 0x200, 0x300];
+            let anchors = entries.map(|entry| (entry, entry)).into();
+            let mut windows = Windows::default();
+            for _ in 0..4 {
+                let anchored = |executions: [u64; 3]| {
+                    let of =
+                        |(entry, executions)| ProcedureCounts { entry, blocks: vec![(entry, executions)] };
+                    entries.into_iter().zip(executions).map(of).collect::<Vec<_>>()
+                };
+                let mut all = anchored(slow.map(|slow| 120 / slow));
+                all.push(ProcedureCounts { entry: WITHOUT, blocks: vec![(WITHOUT, 70)] });
+                windows.add_window(all, &anchors, 1_000_000, 0);
+                windows.add_between(&anchored([1200; 3]), &anchors, 10_000_000);
+            }
+            let estimates = windows.estimates();
+            estimates.iter().find(|estimate| estimate.block == WITHOUT).expect("it was counted").deviation
+        };
+        assert_eq!(deviation([2, 2, 2]), DEVIATION_MIN);
+        assert!(deviation([1, 2, 4]) > 0.4);
     }
 
     #[test]
