@@ -3,6 +3,7 @@
 //! Input: a process and names of functions. Output: calls by call path, while the program runs or at the end. The engine
 //! (`dwell_probe`) is a process of its own: if this one is killed, it removes the probes.
 
+mod follow;
 mod tables;
 
 use std::{
@@ -17,7 +18,7 @@ use std::{
 use anyhow::Context as _;
 use dwell_collect::{CollectError, PausedCommand, Stop};
 use dwell_probe::{
-    answer::{CallPaths, Context, ProcessCalls},
+    answer::{CallPaths, CallSum, Context, ProcessCalls},
     calibration::calibrate,
     clean,
     engine::{Engine, Program as Followed},
@@ -53,6 +54,9 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<ExitCode> {
     }
     if args.clean {
         return remove_left_probes(&pids, json).map(|()| ExitCode::SUCCESS);
+    }
+    if args.follow_children {
+        return follow::run(args, json);
     }
     // Engines are forks of this process, so they come first.
     let start = || Engine::start().context("cannot start the process that probes");
@@ -245,30 +249,13 @@ struct Program {
     memory: File,
 }
 
-/// Probes functions. Those that cannot be are told, and left out.
+/// Probes functions. Those that cannot be are reported, and left out.
 fn probe(engines: Vec<Engine>, found: Vec<Named>, metrics: Metrics) -> anyhow::Result<Vec<Program>> {
     let mut programs = Vec::new();
     let mut refusals = Vec::new();
-    for (mut engine, Named { pid, images, functions: wanted }) in engines.into_iter().zip(found) {
-        if wanted.is_empty() {
-            continue;
-        }
-        engine.attach(pid)?;
-        let addresses = wanted.iter().map(|function| function.address).collect();
-        let added = engine.add(addresses, metrics)?;
-        let mut functions = Vec::new();
-        for (function, added) in wanted.into_iter().zip(added) {
-            let image = images[function.image].path();
-            match added {
-                Ok(_) => functions.push(function),
-                Err(reason) => refusals.push(format!("{} in {image} is not probed: {reason}", function.name)),
-            }
-        }
-        if !functions.is_empty() {
-            let memory = File::open(format!("/proc/{pid}/mem")).with_context(|| format!("process {pid}"))?;
-            let named = Named { pid, images, functions };
-            let (images, look_at) = (number_of_images(pid), Instant::now());
-            programs.push(Program { engine, images, look_at, named, memory });
+    for (engine, named) in engines.into_iter().zip(found) {
+        if !named.functions.is_empty() {
+            programs.extend(probe_program(engine, named, metrics, &mut refusals)?);
         }
     }
     refusals.dedup();
@@ -279,14 +266,46 @@ fn probe(engines: Vec<Engine>, found: Vec<Named>, metrics: Metrics) -> anyhow::R
     Ok(programs)
 }
 
+/// Probes the functions of a program; `None` if that is possible with none of them.
+fn probe_program(
+    mut engine: Engine,
+    named: Named,
+    metrics: Metrics,
+    refusals: &mut Vec<String>,
+) -> anyhow::Result<Option<Program>> {
+    let Named { pid, images, functions: wanted } = named;
+    engine.attach(pid)?;
+    let addresses = wanted.iter().map(|function| function.address).collect();
+    let added = engine.add(addresses, metrics)?;
+    let mut functions = Vec::new();
+    for (function, added) in wanted.into_iter().zip(added) {
+        let image = images[function.image].path();
+        match added {
+            Ok(_) => functions.push(function),
+            Err(reason) => refusals.push(format!("{} in {image} is not probed: {reason}", function.name)),
+        }
+    }
+    if functions.is_empty() {
+        return Ok(None);
+    }
+    Program::new(engine, Named { pid, images, functions }).map(Some)
+}
+
 impl Program {
+    fn new(engine: Engine, named: Named) -> anyhow::Result<Self> {
+        let pid = named.pid;
+        let memory = File::open(format!("/proc/{pid}/mem")).with_context(|| format!("process {pid}"))?;
+        let (images, look_at) = (number_of_images(pid), Instant::now());
+        Ok(Program { engine, images, look_at, named, memory })
+    }
+
     fn calls(&self) -> ProcessCalls<'_> {
         let Named { pid, images, functions } = &self.named;
         ProcessCalls { pid: pid.0, images, functions, snapshot: self.engine.snapshot() }
     }
 
-    /// Lets paths go on in libraries that the program has loaded meanwhile.
-    fn refresh(&mut self) -> anyhow::Result<()> {
+    /// Lets paths go on in libraries that the program has loaded meanwhile. One part in `share` of the time may go into that.
+    fn refresh(&mut self, share: u32) -> anyhow::Result<()> {
         let begin = Instant::now();
         if begin < self.look_at {
             return Ok(());
@@ -294,7 +313,7 @@ impl Program {
         let Named { pid, images, .. } = &mut self.named;
         let number = number_of_images(*pid);
         // Reading thousands of mappings would keep the program from changing them.
-        self.look_at = begin + begin.elapsed() * MAPPINGS_SHARE;
+        self.look_at = begin + begin.elapsed() * share;
         if number == self.images || number == 0 {
             return Ok(());
         }
@@ -327,17 +346,12 @@ fn count(
     metrics: Metrics,
     json: bool,
 ) -> anyhow::Result<Ended> {
-    let ns_per_tick = measure_ns_per_tick();
-    let context = Context { metrics, ns_per_tick, calibration: calibrate(metrics, ns_per_tick).ok() };
+    let context = context(metrics);
     let show = |programs: &[Program], elapsed| {
-        let processes: Vec<ProcessCalls> = programs.iter().map(Program::calls).collect();
+        let mut sum = CallSum::default();
+        programs.iter().for_each(|program| sum.add(&program.calls()));
         let stopped = programs.iter().map(|program| program.engine.stopped).max().unwrap_or_default();
-        let answer = CallPaths::new(&context, &processes, elapsed, stopped);
-        if json {
-            print(&format!("{}\n", serde_json::to_string(&answer)?))
-        } else {
-            print(&tables::render(&answer, args.limit, width()))
-        }
+        show(&CallPaths::new(&context, sum, None, elapsed, stopped), args, json)
     };
     let begin = Instant::now();
     if args.pid.is_empty() {
@@ -351,7 +365,7 @@ fn count(
         sleep(LOOK);
         for program in programs.iter_mut().filter(|program| !program.is_over()) {
             // One that ends meanwhile has no images.
-            if let Err(error) = program.refresh()
+            if let Err(error) = program.refresh(MAPPINGS_SHARE)
                 && !program.is_over()
             {
                 return Err(error);
@@ -376,6 +390,19 @@ fn count(
     show(&programs, elapsed)?;
     removed.into_iter().collect::<std::io::Result<()>>()?;
     Ok(if is_over { Ended::Duration } else { Ended::Otherwise })
+}
+
+fn context(metrics: Metrics) -> Context {
+    let ns_per_tick = measure_ns_per_tick();
+    Context { metrics, ns_per_tick, calibration: calibrate(metrics, ns_per_tick).ok() }
+}
+
+fn show(answer: &CallPaths, args: &CallpathsArgs, json: bool) -> anyhow::Result<()> {
+    if json {
+        print(&format!("{}\n", serde_json::to_string(answer)?))
+    } else {
+        print(&tables::render(answer, args.limit, width()))
+    }
 }
 
 /// Removes what a killed engine left.

@@ -260,3 +260,180 @@ fn functions_of_libraries_that_are_loaded_later_are_counted() {
         assert_eq!(path["frames"].as_array().unwrap().last().unwrap()["function"], "inflateInit2_");
     }
 }
+
+/// Builds a program of `core/probe/tests`.
+fn build(scratch: &Scratch, name: &str) -> String {
+    let program = scratch.path(name);
+    let source = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(format!("../probe/tests/{name}.c"));
+    let built = Command::new("gcc").args(["-O1", "-g", "-o"]).args([&program, &source]).arg("-ldl").status();
+    assert!(built.unwrap().success());
+    program.to_str().unwrap().to_owned()
+}
+
+/// Runs a command with `--follow-children`. Returns its answer with how it ended.
+fn follow(scratch: &Scratch, options: &[&str], command: &[&str]) -> (Value, support::Ended) {
+    let all = [&["callpaths", "--follow-children", "--json"], options, &["--"], command].concat();
+    let done = scratch.dwell(&all);
+    let answer = done.stdout.lines().last().map_or(Value::Null, |line| serde_json::from_str(line).unwrap());
+    (answer, done)
+}
+
+fn process_ids(answer: &Value) -> Vec<u64> {
+    let mut pids: Vec<u64> =
+        answer["processes"].as_array().unwrap().iter().map(|pid| pid.as_u64().unwrap()).collect();
+    pids.sort_unstable();
+    pids
+}
+
+#[test]
+fn processes_of_a_shell_are_added_up() {
+    let scratch = Scratch::new();
+    let program = build(&scratch, "command");
+    // Three at the same time, one of them after a program without the function; the shell prints their process ids.
+    let script = format!(
+        "{program} 10 >/dev/null & echo $!; env A=1 nice {program} 10 >/dev/null & echo $!; \
+         {program} 10 >/dev/null & echo $!; wait; ls / >/dev/null; exit 7"
+    );
+    let (answer, done) =
+        follow(&scratch, &["-m", "calls,wall", "fib", "early", "none"], &["sh", "-c", &script]);
+    assert_eq!(done.status, Some(7), "{done:?}");
+    assert_eq!(answer["functions"][0]["function"], "fib");
+    assert_eq!(answer["functions"][0]["calls"], 3 * (fib_calls(10) + fib_calls(5)));
+    assert_eq!(answer["functions"][0]["returns"], 3 * (fib_calls(10) + fib_calls(5)));
+    assert_eq!(answer["functions"][1]["calls"], 3);
+    assert_eq!(answer["uncounted_processes"], 0);
+    let mut printed: Vec<u64> = done.stdout.lines().take(3).map(|line| line.parse().unwrap()).collect();
+    printed.sort_unstable();
+    assert_eq!(process_ids(&answer), printed);
+    // A process that executes one program after the other is counted in both.
+    let twice = [&program[..], "3", &program, "4", "sh", "-c", &format!("{program} 5; kill -TERM $$")];
+    let (answer, done) = follow(&scratch, &["-m", "calls", "fib"], &twice);
+    assert_eq!(done.status, Some(128 + 15), "{done:?}");
+    let calls = [3, 4, 5].map(|n| fib_calls(n) + fib_calls(5)).iter().sum::<u64>();
+    assert_eq!((&answer["functions"][0]["calls"], process_ids(&answer).len()), (&Value::from(calls), 2));
+}
+
+#[test]
+fn children_of_all_kinds_are_counted() {
+    let scratch = Scratch::new();
+    let (family, command) = (build(&scratch, "family"), build(&scratch, "command"));
+    // They are forked from a program with probes, and execute nothing.
+    let (answer, done) = follow(&scratch, &["-m", "calls,cpu", "work"], &[&family, "fork", "5"]);
+    assert_eq!(done.status, Some(5), "{done:?}");
+    let work = &answer["functions"][0];
+    let calls = Value::from(2 * 10 + 5 * (100 + 1000));
+    assert_eq!((&work["calls"], &work["returns"], &work["missed"]), (&calls, &calls, &Value::from(0)));
+    assert_eq!((process_ids(&answer).len(), &answer["uncounted_processes"]), (11, &Value::from(0)));
+    // Children of a program with probes, and of one without, that execute a program.
+    for (function, processes) in [("fib", 6), ("libc.so.6:waitpid", 1), ("libc.so.6:puts", 7)] {
+        let (answer, done) =
+            follow(&scratch, &["-m", "calls", function], &[&family, "spawn", "3", &command, "4"]);
+        assert_eq!(done.status, Some(5), "{done:?}");
+        if function == "fib" {
+            assert_eq!(answer["functions"][0]["calls"], 6 * (fib_calls(4) + fib_calls(5)));
+        }
+        assert!(process_ids(&answer).len() >= processes, "{answer}");
+        assert_eq!(answer["uncounted_processes"], 0, "{done:?}");
+    }
+    // A signal that a program ignores does not end its system calls.
+    for function in ["work", "libc.so.6:epoll_wait"] {
+        let (_, done) = follow(&scratch, &["-m", "calls", function], &[&family, "quiet"]);
+        assert_eq!(done.status, Some(5), "{done:?}");
+    }
+}
+
+#[test]
+fn what_is_not_counted_in_children_is_reported() {
+    let scratch = Scratch::new();
+    let (family, command) = (build(&scratch, "family"), build(&scratch, "command"));
+    let (_, done) = follow(&scratch, &["no_such_function"], &["sh", "-c", "ls / >/dev/null; exit 4"]);
+    assert_eq!((done.status, &done.stdout[..]), (Some(125), ""), "{done:?}");
+    assert!(done.stderr.contains("no program of the command has the functions"), "{done:?}");
+    let (_, done) = follow(&scratch, &["fib"], &["/no/such/program"]);
+    assert_eq!(done.status, Some(127), "{done:?}");
+    let (_, many) = follow(&scratch, &["libc.so.6:*"], &["sh", "-c", "echo it runs"]);
+    assert_eq!((many.status, &many.stdout[..]), (Some(125), ""), "{many:?}");
+    // A process that loads the function later, beside one that has it from the beginning.
+    let script = format!("{family} later libm.so.6; {command} 1 >/dev/null; exit 0");
+    let (answer, done) = follow(&scratch, &["-m", "calls", "fib", "cbrt"], &["sh", "-c", &script]);
+    assert_eq!(done.status, Some(0), "{done:?}");
+    assert_eq!(answer["uncounted_processes"], 1, "{done:?}");
+    assert!(done.stderr.contains("family is not counted: it loaded the functions"), "{done:?}");
+    let wrong = ["callpaths", "--follow-children", "-p", "1", "fib"];
+    assert_eq!(scratch.dwell(&wrong).status, Some(2));
+}
+
+/// A parent and a child that call work() until the standard input ends.
+struct Pair {
+    dwell: Child,
+    lines: std::io::Lines<BufReader<ChildStdout>>,
+    pids: Vec<u64>,
+}
+
+impl Pair {
+    /// Starts them, and waits until they run, and until both have been counted if `is_awaited`.
+    fn start(program: &str, options: &[&str], is_awaited: bool) -> Self {
+        let mut dwell = Command::new(env!("CARGO_BIN_EXE_dwell"));
+        dwell.args(["callpaths", "--follow-children", "--json"]).args(options);
+        dwell.args(["work", "--", program, "loop"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut dwell = dwell.spawn().unwrap();
+        let mut lines = BufReader::new(dwell.stdout.take().unwrap()).lines();
+        let mut next = || lines.next().unwrap().unwrap();
+        let (mut pids, mut counted) = (Vec::new(), Vec::new());
+        while pids.is_empty() || is_awaited && counted != pids {
+            let line = next();
+            match serde_json::from_str::<Value>(&line) {
+                Ok(answer) if answer.is_object() => counted = process_ids(&answer),
+                _ => {
+                    pids = line.split(' ').map(|pid| pid.parse().unwrap()).collect();
+                    pids.sort_unstable();
+                }
+            }
+        }
+        Pair { dwell, lines, pids }
+    }
+
+    /// Waits until nobody traces the processes and they have no probes.
+    fn wait_for_removal(&self) {
+        let read = |pid: &u64, file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
+        let is_free = |pid: &u64| {
+            read(pid, "status").contains("TracerPid:\t0\n") && !read(pid, "maps").contains("dwell-probe")
+        };
+        while !self.pids.iter().all(is_free) {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    /// Ends them, and checks that their code is that of the program.
+    fn end(mut self, program: &str) {
+        drop(self.dwell.stdin.take());
+        let codes = |lines: Vec<String>| -> Vec<String> {
+            lines
+                .into_iter()
+                .filter(|line| line.starts_with("child ") || line.starts_with("parent "))
+                .collect()
+        };
+        let found = codes(self.lines.map(Result::unwrap).collect());
+        let alone = Command::new(program).arg("loop").stdin(Stdio::null()).output().unwrap();
+        let alone = String::from_utf8(alone.stdout).unwrap().lines().map(str::to_owned).collect();
+        assert_eq!((found.len(), &found), (2, &codes(alone)));
+        self.dwell.wait().unwrap();
+    }
+}
+
+#[test]
+fn children_go_on_without_probes_after_the_duration_and_after_a_kill() {
+    let scratch = Scratch::new();
+    let program = build(&scratch, "family");
+    let mut pair = Pair::start(&program, &["--interval", "0.1"], true);
+    pair.dwell.kill().unwrap();
+    pair.wait_for_removal();
+    pair.end(&program);
+    // The processes keep the output open; dwell ends before them.
+    let mut pair = Pair::start(&program, &["--duration", "0.5"], false);
+    let input = pair.dwell.stdin.take();
+    assert!(pair.dwell.wait().unwrap().success());
+    pair.wait_for_removal();
+    pair.dwell.stdin = input;
+    pair.end(&program);
+}

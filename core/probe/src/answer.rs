@@ -21,6 +21,8 @@ pub struct CallPaths {
     pub schema: u32,
     /// The processes.
     pub processes: Vec<u32>,
+    /// Number of processes that have the functions, or may have them, whose calls are not counted; `None` if that is not known.
+    pub uncounted_processes: Option<u64>,
     /// How long calls were counted, in ns.
     pub elapsed_ns: u64,
     /// The functions, in the order in which they were named.
@@ -127,36 +129,86 @@ pub struct ProcessCalls<'p> {
     pub snapshot: Snapshot,
 }
 
+/// The calls of several processes together. Functions and paths that processes have in common are added up.
+#[derive(Clone, Default)]
+pub struct CallSum {
+    processes: Vec<u32>,
+    functions: Vec<Merged>,
+}
+
 /// A function of several processes.
-struct Merged<'p> {
-    function: &'p Found,
-    image: &'p MappedImage,
+#[derive(Clone)]
+struct Merged {
+    function: String,
+    image: String,
+    build_id: Option<String>,
+    address: u64,
     missed: u64,
     paths: BTreeMap<(Vec<CallFrame>, PathEnd), PathCounts>,
 }
 
-impl CallPaths {
-    /// Makes an answer. Functions and paths that processes have in common are added up.
-    pub fn new(context: &Context, processes: &[ProcessCalls], elapsed: Duration, stopped: Duration) -> Self {
-        let mut all: Vec<Merged> = Vec::new();
-        for process in processes {
-            for (number, function) in process.functions.iter().enumerate() {
-                let merged = process.merged(function, &mut all);
-                let missed = process.snapshot.missed.get(number);
-                merged.missed += missed.map_or(0, |missed| missed.iter().sum());
-                for path in process.snapshot.paths.iter().filter(|path| path.function as usize == number) {
-                    let outwards = path.return_addresses.iter().rev();
-                    let frames = outwards.flat_map(|address| process.frames(*address)).collect();
-                    let counts = merged.paths.entry((frames, path.end));
-                    counts.and_modify(|counts| counts.add(path)).or_insert_with(|| path.clone());
-                }
+impl CallSum {
+    /// Adds the calls of a process, or of one of the programs that it executed.
+    pub fn add(&mut self, process: &ProcessCalls) {
+        if !self.processes.contains(&process.pid) {
+            self.processes.push(process.pid);
+        }
+        for (number, function) in process.functions.iter().enumerate() {
+            let merged = self.merged(&process.images[function.image], function);
+            let missed = process.snapshot.missed.get(number);
+            merged.missed += missed.map_or(0, |missed| missed.iter().sum());
+            for path in process.snapshot.paths.iter().filter(|path| path.function as usize == number) {
+                let outwards = path.return_addresses.iter().rev();
+                let frames = outwards.flat_map(|address| process.frames(*address)).collect();
+                let counts = merged.paths.entry((frames, path.end));
+                counts.and_modify(|counts| counts.add(path)).or_insert_with(|| path.clone());
             }
         }
+    }
+
+    /// Returns whether there are no processes.
+    pub fn is_empty(&self) -> bool {
+        self.processes.is_empty()
+    }
+
+    /// Returns the function among those of the processes before, or adds it.
+    fn merged(&mut self, image: &MappedImage, function: &Found) -> &mut Merged {
+        let build_id = image.image.build_id().map(ToString::to_string);
+        let is_same = |other: &Merged| {
+            other.address == function.image_address
+                && other.image == image.path()
+                && other.build_id == build_id
+        };
+        let at = self.functions.iter().position(is_same).unwrap_or_else(|| {
+            self.functions.push(Merged {
+                function: function.name.clone(),
+                image: image.path().to_owned(),
+                build_id: build_id.clone(),
+                address: function.image_address,
+                missed: 0,
+                paths: BTreeMap::new(),
+            });
+            self.functions.len() - 1
+        });
+        &mut self.functions[at]
+    }
+}
+
+impl CallPaths {
+    /// Makes an answer. `uncounted` is the number of processes whose calls are not counted, if that is known.
+    pub fn new(
+        context: &Context,
+        sum: CallSum,
+        uncounted: Option<u64>,
+        elapsed: Duration,
+        stopped: Duration,
+    ) -> Self {
         CallPaths {
             schema: 1,
-            processes: processes.iter().map(|process| process.pid).collect(),
+            processes: sum.processes,
+            uncounted_processes: uncounted,
             elapsed_ns: elapsed.as_nanos() as u64,
-            functions: all.into_iter().map(|merged| context.function(merged)).collect(),
+            functions: sum.functions.into_iter().map(|merged| context.function(merged)).collect(),
             overhead_ns_per_call: context.calibration.map(|cost| cost.overhead_ns),
             stopped_ns: stopped.as_nanos() as u64,
         }
@@ -168,7 +220,7 @@ type Of = fn(&PathCounts) -> &Values;
 
 impl Context {
     fn function(&self, merged: Merged) -> FunctionCalls {
-        let Merged { function, image, missed, paths } = merged;
+        let Merged { function, image, build_id, address, missed, paths } = merged;
         let sum = |of: fn(&PathCounts) -> u64| paths.values().map(of).sum::<u64>();
         let calls = sum(|path| path.calls);
         let [returns, unwound] =
@@ -187,10 +239,10 @@ impl Context {
             .collect();
         shown.sort_by_key(|path| std::cmp::Reverse(path.calls));
         FunctionCalls {
-            function: function.name.clone(),
-            image: image.path().to_owned(),
-            build_id: image.image.build_id().map(ToString::to_string),
-            address: function.image_address,
+            function,
+            image,
+            build_id,
+            address,
             method: "patch",
             calls,
             returns,
@@ -243,22 +295,7 @@ impl Context {
     }
 }
 
-impl<'p> ProcessCalls<'p> {
-    /// Returns the function among those of the processes before, or adds it.
-    fn merged<'m>(&self, function: &'p Found, all: &'m mut Vec<Merged<'p>>) -> &'m mut Merged<'p> {
-        let image = &self.images[function.image];
-        let is_same = |other: &Merged| {
-            other.function.image_address == function.image_address
-                && other.image.path() == image.path()
-                && other.image.image.build_id() == image.image.build_id()
-        };
-        let at = all.iter().position(is_same).unwrap_or_else(|| {
-            all.push(Merged { function, image, missed: 0, paths: BTreeMap::new() });
-            all.len() - 1
-        });
-        &mut all[at]
-    }
-
+impl ProcessCalls<'_> {
     /// Returns the frames of a return address, an inlined one after the one that it was inlined into.
     fn frames(&self, address: u64) -> Vec<CallFrame> {
         let call = address.wrapping_sub(1); // The call is before the return address.

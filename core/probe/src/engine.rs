@@ -6,19 +6,20 @@
 
 use std::{
     fs::File,
-    io::{self, BufRead, BufReader, Write},
+    io,
     os::{
-        fd::{AsRawFd, FromRawFd, IntoRawFd},
+        fd::{AsFd, AsRawFd, FromRawFd, IntoRawFd},
         unix::net::UnixStream,
     },
     time::{Duration, Instant},
 };
 
 use dwell_profile::Pid;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 
 use crate::{
     Probes,
+    channel::Channel,
     counters::attached::{Added, Executions},
     patch::{
         from_image::IndirectJumps,
@@ -27,6 +28,7 @@ use crate::{
         trampoline::{Payload, assemble},
     },
     process::{
+        copied::Copied,
         launch::{Followed, Launch, let_go},
         patcher::Change,
         procfs,
@@ -64,6 +66,13 @@ enum Request {
     Leave,
     /// Let the held process run.
     LetGo,
+    /// Fork an engine for a copy of the process.
+    Fork,
+    /// Record in a process that was forked from that of the engine that this one was forked from. It has memory for that as this
+    /// descriptor.
+    Adopt { pid: Pid, descriptor: i32 },
+    /// Say what a copy of the process will have.
+    Copied,
 }
 
 /// What it did.
@@ -87,6 +96,10 @@ enum Answer {
     Program(Program),
     /// It runs.
     Running,
+    /// The engine that was forked; the socket comes with the answer.
+    Forked { process: i32 },
+    /// What a copy of the process will have.
+    Copied(Copied),
     /// Nothing was done.
     Failed(String),
 }
@@ -104,8 +117,10 @@ pub enum Program {
 
 /// Our handle of the process. Dropping it removes all probes.
 pub struct Engine {
-    channel: BufReader<UnixStream>,
+    channel: Channel,
     process: libc::pid_t,
+    /// Whether it is a child of this process.
+    is_child: bool,
     shared: Option<SharedMemory>,
     /// The longest time that a thread was stopped.
     pub stopped: Duration,
@@ -121,9 +136,44 @@ impl Engine {
         match process {
             0 => serve(only_file(theirs)),
             1.. => {
-                Ok(Engine { channel: BufReader::new(ours), process, shared: None, stopped: Duration::ZERO })
+                let mut engine = Self::forked_elsewhere(ours, process);
+                engine.is_child = true;
+                Ok(engine)
             }
             _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// Returns the handle of an engine that another process has forked.
+    pub(crate) fn forked_elsewhere(socket: UnixStream, process: libc::pid_t) -> Self {
+        let channel = Channel::new(socket);
+        Engine { channel, process, is_child: false, shared: None, stopped: Duration::ZERO }
+    }
+
+    /// Forks an engine that can adopt a copy of the process.
+    pub fn fork(&mut self) -> io::Result<Engine> {
+        match self.ask(&Request::Fork)? {
+            Answer::Forked { process } => {
+                let socket =
+                    self.channel.take_file().ok_or_else(|| io::Error::other("there is no socket"))?;
+                Ok(Self::forked_elsewhere(socket.into(), process))
+            }
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Records calls in a process that was forked from that of the engine that this one was forked from. It has memory for that open
+    /// as this descriptor.
+    pub fn adopt(&mut self, pid: Pid, descriptor: i32) -> io::Result<()> {
+        let answer = self.ask(&Request::Adopt { pid, descriptor })?;
+        self.attached(answer)
+    }
+
+    /// Returns what a copy of the process will have.
+    pub fn copied(&mut self) -> io::Result<Copied> {
+        match self.ask(&Request::Copied)? {
+            Answer::Copied(copied) => Ok(copied),
+            other => Err(unexpected(other)),
         }
     }
 
@@ -143,7 +193,12 @@ impl Engine {
     }
 
     fn attach_with(&mut self, pid: Pid, with_paths: bool) -> io::Result<()> {
-        match self.ask(&Request::Attach { pid, with_paths })? {
+        let answer = self.ask(&Request::Attach { pid, with_paths })?;
+        self.attached(answer)
+    }
+
+    fn attached(&mut self, answer: Answer) -> io::Result<()> {
+        match answer {
             Answer::Attached { descriptor, stopped_ns } => {
                 let path = format!("/proc/{}/fd/{descriptor}", self.process);
                 self.shared = Some(SharedMemory::open(File::options().read(true).write(true).open(path)?)?);
@@ -258,14 +313,19 @@ impl Engine {
     }
 
     fn ask(&mut self, request: &Request) -> io::Result<Answer> {
-        send(self.channel.get_mut(), request)?;
-        receive(&mut self.channel)
+        self.channel.send(request)?;
+        self.channel.receive()
     }
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        let _ = self.channel.get_ref().shutdown(std::net::Shutdown::Both);
+        let _ = self.channel.stream().shutdown(std::net::Shutdown::Write);
+        // It answers nothing, and its end closes the channel.
+        while self.channel.receive::<Answer>().is_ok() {}
+        if !self.is_child {
+            return;
+        }
         // SAFETY: reaps our own child, which nobody else waits for, once it has removed the probes; no status is requested.
         unsafe { libc::waitpid(self.process, std::ptr::null_mut(), 0) };
     }
@@ -273,7 +333,7 @@ impl Drop for Engine {
 
 /// Lets libraries initialize what they do at first use. If another thread did that during the fork, the child would wait for it for
 /// ever.
-fn initialize_libraries() {
+pub(crate) fn initialize_libraries() {
     // push rbp; mov rbp, rsp; xor eax, eax; pop rbp; ret; int3…
     let mut bytes = vec![0x55, 0x48, 0x89, 0xe5, 0x31, 0xc0, 0x5d, 0xc3];
     let length = bytes.len();
@@ -294,23 +354,11 @@ fn unexpected(answer: Answer) -> io::Error {
     }
 }
 
-fn send(channel: &mut UnixStream, message: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(message)?;
-    line.push(b'\n');
-    channel.write_all(&line)
-}
-
-fn receive<T: DeserializeOwned>(channel: &mut impl BufRead) -> io::Result<T> {
-    let mut line = String::new();
-    if channel.read_line(&mut line)? == 0 {
-        return Err(io::ErrorKind::UnexpectedEof.into());
-    }
-    Ok(serde_json::from_str(&line)?)
-}
+/// The descriptor of the channel in an engine.
+const KEPT: libc::c_int = 3;
 
 /// Closes all files but this one and the standard ones: other engines' channels must end with their own processes.
-fn only_file(channel: UnixStream) -> UnixStream {
-    const KEPT: libc::c_int = 3;
+pub(crate) fn only_file(channel: UnixStream) -> UnixStream {
     // SAFETY: nothing else uses the files in this process; the copy is owned once, and the original is closed here or is the copy.
     unsafe {
         libc::dup2(channel.into_raw_fd(), KEPT);
@@ -320,13 +368,30 @@ fn only_file(channel: UnixStream) -> UnixStream {
 }
 
 /// Answers requests until the channel is closed; then removes all probes and ends this process.
-fn serve(channel: UnixStream) -> ! {
+pub(crate) fn serve(socket: UnixStream) -> ! {
     set_up();
-    let mut reader = BufReader::new(channel);
+    // SAFETY: takes no pointer. Engines that are forked from this one are not waited for.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    let mut channel = Channel::new(socket);
     let mut state = State::default();
-    while let Ok(request) = receive::<Request>(&mut reader) {
-        let answer = state.answer(request).unwrap_or_else(Answer::Failed);
-        if send(reader.get_mut(), &answer).is_err() {
+    while let Ok(request) = channel.receive::<Request>() {
+        let answer = match request {
+            Request::Fork => match fork_engine() {
+                Ok(None) => {
+                    state.become_copy();
+                    continue;
+                }
+                Ok(Some((process, socket))) => {
+                    if channel.send_with(&Answer::Forked { process }, socket.as_fd()).is_err() {
+                        break;
+                    }
+                    continue;
+                }
+                Err(error) => Answer::Failed(error.to_string()),
+            },
+            request => state.answer(request).unwrap_or_else(Answer::Failed),
+        };
+        if channel.send(&answer).is_err() {
             break;
         }
     }
@@ -342,8 +407,26 @@ fn serve(channel: UnixStream) -> ! {
     unsafe { libc::_exit(0) }
 }
 
+/// Forks an engine of this one, which has one thread now. Returns it with its channel, or `None` in the new one, where that replaces
+/// the channel of this one.
+fn fork_engine() -> io::Result<Option<(libc::pid_t, UnixStream)>> {
+    let (ours, theirs) = UnixStream::pair()?;
+    // SAFETY: there is one thread, so the child may do what this process may; the descriptor is that of the channel, which stays open.
+    unsafe {
+        match libc::fork() {
+            0 => {
+                libc::setpgid(0, 0);
+                libc::dup2(theirs.as_raw_fd(), KEPT);
+                Ok(None)
+            }
+            process @ 1.. => Ok(Some((process, ours))),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
 /// Gives this process a name and a process group of its own, and ignores the signals of a terminal.
-fn set_up() {
+pub(crate) fn set_up() {
     // SAFETY: no call takes a pointer but for the name, which lives forever.
     unsafe {
         libc::setpgid(0, 0);
@@ -354,6 +437,7 @@ fn set_up() {
     }
 }
 
+/// A process that this one probes.
 struct Attached {
     pid: Pid,
     images: Vec<MappedImage>,
@@ -396,6 +480,8 @@ impl Attached {
 #[derive(Default)]
 struct State {
     attached: Option<Attached>,
+    /// What the engine has in hand that this one was forked from.
+    original: Option<Attached>,
     /// The process that is followed.
     launch: Option<(Pid, Launch)>,
     /// The process that is held, and how.
@@ -410,7 +496,14 @@ impl State {
             (Request::Leave, _) => self.leave(),
             (Request::LetGo, _) => self.let_go(),
             (Request::Attach { pid, with_paths }, None) => self.attach(pid, with_paths),
-            (Request::Attach { .. }, Some(_)) => Err("a process is attached already".to_owned()),
+            (Request::Adopt { pid, descriptor }, None) => self.adopt(pid, descriptor),
+            (Request::Copied, Some(attached)) => {
+                attached.probes.copied().map(Answer::Copied).map_err(|error| error.to_string())
+            }
+            (Request::Fork, _) => Err("a fork is no matter of its state".to_owned()),
+            (Request::Attach { .. } | Request::Adopt { .. }, Some(_)) => {
+                Err("a process is attached already".to_owned())
+            }
             (Request::Add { addresses, metrics }, Some(attached)) => {
                 let functions = attached.add(&addresses, metrics)?;
                 let stopped_ns = attached.probes.stopped_max().as_nanos() as u64;
@@ -442,10 +535,26 @@ impl State {
         let with_tables = images.iter().filter(|_| with_paths);
         let tables: Vec<_> = with_tables.map(MappedImage::table).collect();
         let probes = Probes::attach(pid, &tables).map_err(|error| error.to_string())?;
-        let descriptor = probes.file().as_raw_fd();
-        let stopped_ns = probes.stopped_max().as_nanos() as u64;
-        self.attached = Some(Attached { pid, images, probes });
-        Ok(Answer::Attached { descriptor, stopped_ns })
+        Ok(self.have(Attached { pid, images, probes }))
+    }
+
+    fn have(&mut self, attached: Attached) -> Answer {
+        let descriptor = attached.probes.file().as_raw_fd();
+        let stopped_ns = attached.probes.stopped_max().as_nanos() as u64;
+        self.attached = Some(attached);
+        Answer::Attached { descriptor, stopped_ns }
+    }
+
+    /// Leaves the process to the engine that this one was forked from.
+    fn become_copy(&mut self) {
+        *self = State { original: self.attached.take(), ..State::default() };
+    }
+
+    fn adopt(&mut self, pid: Pid, descriptor: i32) -> Result<Answer, String> {
+        let Attached { images, probes, .. } = self.original.take().ok_or("this engine has no original")?;
+        let tables: Vec<_> = images.iter().map(MappedImage::table).collect();
+        let probes = probes.adopt(pid, descriptor, &tables).map_err(|error| error.to_string())?;
+        Ok(self.have(Attached { pid, images, probes }))
     }
 
     fn follow(&mut self, pid: Pid) -> Result<Answer, String> {

@@ -8,9 +8,11 @@
 
 pub mod answer;
 pub mod calibration;
+pub mod channel;
 pub mod counters;
 pub mod engine;
 mod error;
+pub mod follower;
 pub mod functions;
 pub mod layout;
 pub mod patch;

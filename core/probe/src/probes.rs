@@ -26,6 +26,7 @@ use crate::{
     },
     process::{
         code_memory::CodeMemory,
+        copied::Copied,
         installation::{Installation, NAME, is_ours},
         patcher::{Change, exchange},
         placement::{Journal, Placement},
@@ -46,6 +47,7 @@ const TRAMPOLINE_BYTES: usize = 512;
 /// A probed function.
 pub struct Probe {
     function: u32,
+    metrics: Metrics,
     changes: Vec<Change>,
 }
 
@@ -63,6 +65,8 @@ pub struct Probes {
     pub(crate) probes: BTreeMap<u64, Probe>,
     pub(crate) counters: Counters,
     next_function: u32,
+    /// Whether the trampolines are those of another process.
+    is_copy: bool,
     is_removed: bool,
     pub(crate) stopped_max: Duration,
 }
@@ -84,7 +88,40 @@ impl Probes {
             Ok(installed)
         })?;
         let (probes, counters) = (BTreeMap::new(), Counters::default());
-        Ok(Probes { pid, installation, probes, counters, next_function: 0, is_removed: false, stopped_max })
+        Ok(Probes {
+            pid,
+            installation,
+            probes,
+            counters,
+            next_function: 0,
+            is_copy: false,
+            is_removed: false,
+            stopped_max,
+        })
+    }
+
+    /// Records calls in a process that was forked from this one, is stopped by its tracer, and has memory for that open as this
+    /// descriptor, where the other one has its own. The probes of this process are not touched, and belong to another engine.
+    pub fn adopt(mut self, pid: Pid, descriptor: i32, tables: &[MappedTable]) -> Result<Self, ProbeError> {
+        let failed = |source| system(pid, "install the payload", source);
+        self.installation.adopt(pid, descriptor).map_err(failed)?;
+        self.installation.shared.add_images(tables).map_err(failed)?;
+        for probe in self.probes.values() {
+            self.installation.shared.set_function(probe.function, probe.metrics);
+        }
+        self.installation.write_journal(&self.removals()).map_err(failed)?;
+        self.installation.enable().map_err(failed)?;
+        Ok(Probes { pid, is_copy: true, stopped_max: Duration::ZERO, ..self })
+    }
+
+    /// Returns what a process that is forked from this one has of its probes.
+    pub fn copied(&self) -> Result<Copied, ProbeError> {
+        let failed = |source| system(self.pid, "find the payload", source);
+        let Placement { shared_at, shared_bytes, syscall_at, .. } = self.installation.placement;
+        let changes = self.probes.values().flat_map(|probe| &probe.changes);
+        let originals = changes.map(|change| (change.address, change.own)).collect();
+        let family = self.installation.family().map_err(failed)?;
+        Ok(Copied { family, shared_at, shared_bytes, syscall_at, originals })
     }
 
     /// Lets paths go on in images that the process has mapped meanwhile.
@@ -99,6 +136,10 @@ impl Probes {
         functions: &[(&FunctionCode, Metrics)],
     ) -> Result<Vec<Result<u32, Refusal>>, ProbeError> {
         let pid = self.pid;
+        if self.is_copy {
+            let source = io::Error::other("it was forked from a probed process");
+            return Err(system(pid, "map code near a function", source));
+        }
         let Probes { installation, probes, next_function, .. } = self;
         let (results, stopped) = traced(pid, |tracer| {
             let mut results = Vec::with_capacity(functions.len());
@@ -114,7 +155,7 @@ impl Probes {
                 results.push(changes.map(|changes| {
                     installation.shared.set_function(function, *metrics);
                     *next_function += 1;
-                    added.push((code.entry(), Probe { function, changes }));
+                    added.push((code.entry(), Probe { function, metrics: *metrics, changes }));
                     function
                 }));
             }

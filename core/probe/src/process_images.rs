@@ -3,7 +3,12 @@
 //! Enters: a process. Leaves: each mapped image with its unwind table, and the code of functions. Files are opened through the
 //! process's own mappings, so containers and deleted files make no difference.
 
-use std::{fs::File, ops::Range, os::unix::fs::FileExt, sync::OnceLock};
+use std::{
+    fs::File,
+    ops::Range,
+    os::unix::fs::FileExt,
+    sync::{Arc, OnceLock},
+};
 
 use dwell_image::{Image, ImageAddress, ImageError, ImageOffset, Procedure};
 use dwell_profile::Pid;
@@ -21,7 +26,7 @@ pub struct MappedImage {
     /// The mapping.
     pub mapping: Mapping,
     /// The image.
-    pub image: Image,
+    pub image: Arc<Image>,
     /// What is added to an image address to get the address in the process.
     pub bias: u64,
     table: OnceLock<UnwindTable>,
@@ -39,7 +44,14 @@ impl MappedImage {
         let Some(first) = image.address_of_code_page(ImageOffset(mapping.offset)) else { return Ok(None) };
         let bias = mapping.start.wrapping_sub(first.0);
         let restartable = restartable_sequences(pid, &image, bias);
-        Ok(Some(MappedImage { mapping, image, bias, table: OnceLock::new(), restartable }))
+        Ok(Some(MappedImage { mapping, image: Arc::new(image), bias, table: OnceLock::new(), restartable }))
+    }
+
+    /// Returns the same image in a copy of the process's memory.
+    pub fn in_copy(&self) -> Self {
+        let MappedImage { mapping, image, bias, restartable, .. } = self;
+        let (mapping, image, restartable) = (mapping.clone(), image.clone(), restartable.clone());
+        MappedImage { mapping, image, bias: *bias, table: OnceLock::new(), restartable }
     }
 
     /// Returns the unwind table and where it is mapped. The first call makes it.
@@ -95,6 +107,11 @@ fn restartable_sequences(pid: Pid, image: &Image, bias: u64) -> Vec<Range<u64>> 
         .collect()
 }
 
+/// Opens the image of a mapping of a process; `None` if it is none, or cannot be read.
+pub fn open_image(pid: Pid, mapping: &Mapping) -> Option<MappedImage> {
+    MappedImage::open(pid, mapping.clone()).ok().flatten()
+}
+
 /// Opens the images of a process, ascending. Files that are no images, or cannot be read, are left out: paths end there.
 pub fn process_images(pid: Pid) -> Result<Vec<MappedImage>, ProbeError> {
     new_images(pid, &[])
@@ -112,5 +129,5 @@ pub fn new_images(pid: Pid, known: &[MappedImage]) -> Result<Vec<MappedImage>, P
     })?;
     let executable = mappings.into_iter().filter(|mapping| mapping.is_executable && mapping.file.is_some());
     let unknown = executable.filter(|mapping| !is_known(mapping));
-    Ok(unknown.filter_map(|mapping| MappedImage::open(pid, mapping).ok().flatten()).collect())
+    Ok(unknown.filter_map(|mapping| open_image(pid, &mapping)).collect())
 }

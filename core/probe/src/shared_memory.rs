@@ -13,7 +13,10 @@ use std::{
     mem::{offset_of, size_of},
     os::fd::AsRawFd,
     ptr,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
 };
 
 use serde::{Deserialize, Serialize};
@@ -430,8 +433,13 @@ fn map(file: &File, bytes: usize) -> io::Result<*mut u8> {
     if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(base.cast()) }
 }
 
-/// Measures how long a tick of the time stamp counter takes, in ns.
+/// Returns how long a tick of the time stamp counter takes, in ns. The first call measures it.
 pub fn measure_ns_per_tick() -> f64 {
+    static MEASURED: OnceLock<f64> = OnceLock::new();
+    *MEASURED.get_or_init(measure)
+}
+
+fn measure() -> f64 {
     let clock = || {
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: the kernel writes the live time.

@@ -31,6 +31,10 @@ pub struct CallpathsArgs {
     /// Remove the probes that a killed `dwell` left in the program.
     #[arg(long, conflicts_with_all = ["function", "metric", "duration", "interval", "limit", "command"])]
     pub clean: bool,
+    /// Also count the calls of all processes that the command starts, and those start, from their first call on. A process is left
+    /// alone if its program has none of the functions. The calls of all are added up. Ends when all have ended.
+    #[arg(long, requires = "command", conflicts_with_all = ["pid", "clean"])]
+    pub follow_children: bool,
     /// Functions: `NAME`, `IMAGE:NAME`, with `*` and `?` for any text and any character, or `FILE:LINE`.
     #[arg(required_unless_present = "clean", value_name = "FUNCTION")]
     pub function: Vec<String>,

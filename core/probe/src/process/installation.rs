@@ -49,7 +49,8 @@ const COUNTING_THREADS_MAX: usize = 256;
 /// Bytes of all counters.
 pub const COUNTERS_TABLE_BYTES: u64 = (COUNTERS_BYTES * COUNTING_THREADS_MAX) as u64;
 const MADV_WIPEONFORK: u64 = 18;
-const MADV_DONTFORK: u64 = 10;
+/// A forked child does not have the memory.
+pub const MADV_DONTFORK: u64 = 10;
 /// The name of the memfd, and of the process that probes.
 pub const NAME: &str = "dwell-probe";
 
@@ -83,6 +84,9 @@ pub struct Installation {
     areas: Vec<Area>,
     /// The bases by which threads have counters of their own.
     pub bases: Bases,
+    /// Room for tables in the shared memory.
+    tables_bytes: usize,
+    ns_per_tick: f64,
 }
 
 // SAFETY: the mappings of areas belong to this value.
@@ -129,10 +133,29 @@ impl Installation {
         worker.call(libc::SYS_madvise, [gate, PAGE, MADV_WIPEONFORK, 0, 0, 0])?;
         let areas = Vec::new();
         let placement = Placement { shared_at, shared_bytes: bytes, gate, syscall_at, counters_at: 0, areas };
+        let (areas, bases) = (Vec::new(), no_bases());
         let installation =
-            Installation { pid, shared, memory, placement, areas: Vec::new(), bases: no_bases() };
+            Installation { pid, shared, memory, placement, areas, bases, tables_bytes, ns_per_tick };
         installation.write_journal(&[])?;
         Ok(installation)
+    }
+
+    /// Goes over to a process that was forked from this one, and has new memory open as this descriptor, mapped where this one has its
+    /// own. The trampolines are not written any more.
+    pub fn adopt(&mut self, pid: Pid, descriptor: i32) -> io::Result<()> {
+        let options = || File::options().read(true).write(true).clone();
+        let memory = options().open(format!("/proc/{pid}/mem"))?;
+        let file = options().open(format!("/proc/{pid}/fd/{descriptor}"))?;
+        self.shared = SharedMemory::create(file, self.tables_bytes, self.ns_per_tick)?;
+        (self.pid, self.memory) = (pid, memory);
+        Ok(())
+    }
+
+    /// Returns the file that the shared memory and the trampolines are mapped from, as mappings name it.
+    pub fn family(&self) -> io::Result<String> {
+        let mut mappings = mappings(self.pid)?.into_iter();
+        let shared = mappings.find(|mapping| mapping.start == self.placement.shared_at);
+        shared.and_then(|mapping| mapping.file).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Returns whether the program that it is in has ended or was replaced by another one.
@@ -355,7 +378,7 @@ impl<'t> Worker<'t> {
 }
 
 /// Finds a `syscall` instruction in the vdso, or in any other code.
-fn find_syscall(memory: &File, mappings: &[Mapping]) -> io::Result<u64> {
+pub fn find_syscall(memory: &File, mappings: &[Mapping]) -> io::Result<u64> {
     let executable = mappings.iter().filter(|mapping| mapping.is_executable && mapping.path != "[vsyscall]");
     let (vdso, others): (Vec<&Mapping>, Vec<&Mapping>) =
         executable.partition(|mapping| mapping.path == "[vdso]");

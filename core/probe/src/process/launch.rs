@@ -3,11 +3,9 @@
 //! Enters: a process that is about to execute a program. Leaves: the same process, *held* where no code of the program has run:
 //! it runs in a loop of one jump, which needs no tracer, so probes come as to any other process. [`let_go`] ends that.
 //!
-//! Loaders call an empty function for debuggers, `_dl_debug_state`, when all libraries are mapped (`struct r_debug` in
-//! elf/link.h of glibc). Programs without a loader are held at their entry.
+//! Where it is held: [`Hook`].
 
 use std::{
-    fs::File,
     io,
     os::unix::fs::FileExt,
     sync::{
@@ -21,18 +19,14 @@ use std::{
 
 use dwell_profile::{Pid, Tid};
 
-use super::{patcher::Change, procfs::mappings, tracee::Tracee};
-use crate::{patch::plan::JUMP_BYTES, process_images::process_images};
+use super::{
+    hook::{Hook, Loaders, open_memory},
+    patcher::Change,
+    tracee::Tracee,
+};
 
-const INT3: u8 = 0xcc;
-/// A jump to itself.
-const LOOP: [u8; 2] = [0xeb, 0xfe];
 /// How long to sleep before the process is looked at again.
 const LOOK: Duration = Duration::from_micros(500);
-const HOOK: &str = "_dl_debug_state";
-/// Of the auxiliary vector (include/uapi/linux/auxvec.h): where the loader is, and the program's entry.
-const AT_BASE: u64 = 7;
-const AT_ENTRY: u64 = 9;
 
 /// A thread of ours that waits for the next program of a process.
 pub struct Launch {
@@ -114,10 +108,6 @@ fn restore(pid: Pid, hold: &Change) -> io::Result<()> {
     open_memory(pid)?.write_all_at(&hold.from, hold.address)
 }
 
-fn open_memory(pid: Pid) -> io::Result<File> {
-    File::options().read(true).write(true).open(format!("/proc/{pid}/mem"))
-}
-
 /// Runs on the thread that traces the process.
 fn wait_for_program(pid: Pid, tracee: Tracee, is_cancelled: &AtomicBool) -> io::Result<Followed> {
     let mut hook: Option<Hook> = None;
@@ -133,7 +123,7 @@ fn wait_for_program(pid: Pid, tracee: Tracee, is_cancelled: &AtomicBool) -> io::
         match (stop, &mut hook) {
             (None, _) => return Ok(Followed::Ended),
             (Some((libc::PTRACE_EVENT_EXEC, _)), hook) => {
-                *hook = Some(Hook::set(pid)?);
+                *hook = Some(Hook::set(pid, &mut Loaders::default())?);
                 tracee.resume(0)?;
             }
             (Some((libc::PTRACE_EVENT_STOP, signal)), _) if signal != libc::SIGTRAP => tracee.listen()?,
@@ -149,86 +139,4 @@ fn wait_for_program(pid: Pid, tracee: Tracee, is_cancelled: &AtomicBool) -> io::
             (Some((_, signal)), _) => tracee.resume(signal)?,
         }
     }
-}
-
-/// The place where a program is held, with an `int3`.
-struct Hook {
-    memory: File,
-    address: u64,
-    original: [u8; JUMP_BYTES],
-    /// Whether everything is loaded when it is reached next.
-    is_final: bool,
-    /// Number of executable mappings before libraries are loaded.
-    mapped: usize,
-}
-
-impl Hook {
-    fn set(pid: Pid) -> io::Result<Self> {
-        let memory = open_memory(pid)?;
-        let auxiliary = std::fs::read(format!("/proc/{pid}/auxv"))?;
-        let words: Vec<u64> =
-            auxiliary.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-        let value =
-            |kind| words.as_chunks::<2>().0.iter().find(|[key, _]| *key == kind).map(|[_, value]| *value);
-        let all = mappings(pid)?;
-        let loader = value(AT_BASE).and_then(|base| all.iter().find(|mapping| mapping.start == base));
-        let loader_hook = loader.and_then(|loader| Some((find_hook(pid, loader.file.as_deref()?)?, loader)));
-        let (address, is_final) = match loader_hook {
-            Some((address, loader)) => (address, loader.path.contains("musl")),
-            None => (value(AT_ENTRY).ok_or_else(|| io::Error::other("it has no entry"))?, true),
-        };
-        let mut original = [0; JUMP_BYTES];
-        memory.read_exact_at(&mut original, address)?;
-        memory.write_all_at(&[INT3], address)?;
-        Ok(Hook { memory, address, original, is_final, mapped: executable_mappings(pid)? })
-    }
-
-    fn is_reached(&self, tracee: Tracee) -> io::Result<bool> {
-        Ok(tracee.registers()?.rip.wrapping_sub(1) == self.address)
-    }
-
-    fn is_loaded(&self, pid: Pid) -> io::Result<bool> {
-        Ok(self.is_final || executable_mappings(pid)? > self.mapped)
-    }
-
-    /// Returns from the function, which is empty.
-    fn skip(&self, tracee: Tracee) -> io::Result<()> {
-        let mut registers = tracee.registers()?;
-        let mut caller = [0; 8];
-        self.memory.read_exact_at(&mut caller, registers.rsp)?;
-        registers.rip = u64::from_ne_bytes(caller);
-        registers.rsp += 8;
-        tracee.set_registers(&registers)
-    }
-
-    /// Holds the stopped process and releases it from its tracer.
-    fn hold(&self, tracee: Tracee) -> io::Result<Change> {
-        let mut to = self.original;
-        to[..LOOP.len()].copy_from_slice(&LOOP);
-        self.memory.write_all_at(&to, self.address)?;
-        let mut registers = tracee.registers()?;
-        registers.rip = self.address;
-        tracee.set_registers(&registers)?;
-        tracee.detach()?;
-        let Hook { address, original: from, .. } = *self;
-        Ok(Change { address, from, to, own: from, copies: Vec::new() })
-    }
-}
-
-/// Returns the address of the loader's function for debuggers.
-fn find_hook(pid: Pid, loader: &str) -> Option<u64> {
-    let images = process_images(pid).ok()?;
-    let loaders = images.iter().filter(|image| image.mapping.file.as_deref() == Some(loader));
-    loaders.into_iter().find_map(|image| {
-        let mut procedures = image.image.procedures().iter();
-        let hook = procedures.find(|procedure| {
-            procedure.name() == HOOK || procedure.aliases().iter().any(|alias| alias == HOOK)
-        });
-        Some(hook?.address.0.wrapping_add(image.bias))
-    })
-}
-
-fn executable_mappings(pid: Pid) -> io::Result<usize> {
-    let mappings = mappings(pid)?;
-    Ok(mappings.iter().filter(|mapping| mapping.is_executable && mapping.file.is_some()).count())
 }

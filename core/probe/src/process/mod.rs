@@ -1,6 +1,9 @@
 //! The process that is probed: its threads, its memory, and what is written to it.
 
 pub mod code_memory;
+pub mod copied;
+pub mod followed;
+pub mod hook;
 pub mod installation;
 pub mod launch;
 pub mod patcher;

@@ -92,6 +92,16 @@ fn parse_status(text: &str) -> Status {
     }
 }
 
+/// Returns the process of a thread, and that one's parent.
+pub fn process_of(tid: Tid) -> Option<(Pid, Pid)> {
+    let text = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        line?.trim().parse().ok().map(Pid)
+    };
+    Some((field("Tgid")?, field("PPid")?))
+}
+
 /// Returns whether a thread has ended, even if nobody has waited for it yet.
 pub fn has_ended(pid: Pid, tid: Tid) -> bool {
     status(pid, tid).is_none_or(|status| matches!(status.state, 'Z' | 'X'))

@@ -39,6 +39,20 @@ impl Tracee {
         Ok(tracee)
     }
 
+    /// Begins to trace a process with one thread like [`Tracee::seize`], which also stops when it, or a child process, has executed
+    /// a program, and when a thread is about to end.
+    pub fn seize_with_children(tid: Tid) -> io::Result<Tracee> {
+        let options = libc::PTRACE_O_TRACECLONE
+            | libc::PTRACE_O_TRACEFORK
+            | libc::PTRACE_O_TRACEVFORK
+            | libc::PTRACE_O_TRACEEXEC
+            | libc::PTRACE_O_TRACEEXIT
+            | libc::PTRACE_O_TRACESYSGOOD;
+        let tracee = Tracee { tid };
+        tracee.request(libc::PTRACE_SEIZE, 0, options as usize)?;
+        Ok(tracee)
+    }
+
     /// Continues the stopped thread, which takes this signal (0: none).
     pub fn resume(self, signal: libc::c_int) -> io::Result<()> {
         self.request(libc::PTRACE_CONT, 0, signal as usize).map(drop)

@@ -376,7 +376,7 @@ impl Tracer {
                     return Ok(None);
                 }
                 Some(_) => {
-                    self.put_back(tracee, None)?;
+                    put_back(self.pid, tracee, None)?;
                     Stop::InCall
                 }
                 None if procfs::status(self.pid, tid).is_some() => {
@@ -407,7 +407,7 @@ impl Tracer {
                 let registers = tracee.registers()?;
                 if registers.orig_rax as i64 >= 0 {
                     // The signal came late, in a system call.
-                    self.put_back(tracee, None)?;
+                    put_back(self.pid, tracee, None)?;
                     ignore_gone(tracee.resume(0))?;
                     return Ok(None);
                 }
@@ -449,24 +449,24 @@ impl Tracer {
 
     /// Delivers a signal of the program's.
     fn deliver(&self, tracee: Tracee, signal: libc::c_int) -> io::Result<()> {
-        self.put_back(tracee, Some(signal))?;
+        put_back(self.pid, tracee, Some(signal))?;
         ignore_gone(tracee.resume(signal))
     }
+}
 
-    /// Restarts a system call that ended with EINTR only because an ignored signal reaches a traced thread.
-    fn put_back(&self, tracee: Tracee, delivered: Option<libc::c_int>) -> io::Result<()> {
-        let mut registers = tracee.registers()?;
-        if (registers.orig_rax as i64) < 0 || registers.rax != EINTR {
-            return Ok(());
-        }
-        let Some(status) = procfs::status(self.pid, tracee.tid) else { return Ok(()) };
-        let has_effect = |signal: libc::c_int| !status.signals.is_ignored(signal);
-        if !delivered.is_some_and(has_effect) && !status.signals.deliverable().any(has_effect) {
-            registers.rax = ERESTARTNOINTR;
-            tracee.set_registers(&registers)?;
-        }
-        Ok(())
+/// Restarts a system call that ended with EINTR only because an ignored signal reaches a traced thread.
+pub fn put_back(pid: Pid, tracee: Tracee, delivered: Option<libc::c_int>) -> io::Result<()> {
+    let mut registers = tracee.registers()?;
+    if (registers.orig_rax as i64) < 0 || registers.rax != EINTR {
+        return Ok(());
     }
+    let Some(status) = procfs::status(pid, tracee.tid) else { return Ok(()) };
+    let has_effect = |signal: libc::c_int| !status.signals.is_ignored(signal);
+    if !delivered.is_some_and(has_effect) && !status.signals.deliverable().any(has_effect) {
+        registers.rax = ERESTARTNOINTR;
+        tracee.set_registers(&registers)?;
+    }
+    Ok(())
 }
 
 /// The signals that alarms use.
@@ -565,9 +565,10 @@ fn is_traced_by_us(pid: Pid, tid: Tid) -> bool {
     procfs::status(pid, tid).is_some_and(|status| status.tracer == own || status.tracer == std::process::id())
 }
 
-fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
+/// Passes an error on, unless the thread was killed.
+pub fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
     match result {
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()), // It was killed.
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
         other => other,
     }
 }
