@@ -14,7 +14,7 @@ use std::{
     time::Duration,
 };
 
-use dwell_profile::Pid;
+use dwell_profile::{Pid, Tid};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde::{Deserialize, Serialize};
 
@@ -24,8 +24,6 @@ use crate::{
     process::{
         copied::Copied,
         followed::{Event, Followed},
-        procfs,
-        tracer::ignore_gone,
     },
     shared_memory::measure_ns_per_tick,
 };
@@ -173,24 +171,28 @@ fn follow_all(mut channel: Channel) -> ! {
 /// Waits for something to do, and does it.
 fn turn(channel: &mut Channel, signals: &OwnedFd, followed: &mut Followed) -> io::Result<()> {
     followed.answer_stops()?;
-    for event in followed.events.drain(..) {
+    let wanted = PollFlags::IN | if followed.events.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
+    let mut files = [
+        PollFd::from_borrowed_fd(channel.stream().as_fd(), wanted),
+        PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
+    ];
+    if !channel.has_message() {
+        rustix::io::retry_on_intr(|| poll(&mut files, None))?;
+    }
+    let [on_channel, on_signals] = [0, 1].map(|file| files[file].revents());
+    if !on_signals.is_empty() {
+        rustix::io::read(signals, &mut [0; 128])?;
+    }
+    // The controller may send requests before it reads, so nothing is sent that would have to wait.
+    if on_channel.contains(PollFlags::OUT)
+        && let Some(event) = followed.events.pop_front()
+    {
         channel.send(&Message::Event(event))?;
     }
-    if !channel.has_message() {
-        let mut files = [
-            PollFd::from_borrowed_fd(channel.stream().as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN),
-        ];
-        rustix::io::retry_on_intr(|| poll(&mut files, None))?;
-        let [has_request, has_stop] = [0, 1].map(|file| !files[file].revents().is_empty());
-        if has_stop {
-            rustix::io::read(signals, &mut [0; 128])?;
-        }
-        if !has_request {
-            return Ok(());
-        }
+    if channel.has_message() || on_channel.intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) {
+        answer(channel.receive()?, channel, followed)?;
     }
-    answer(channel.receive()?, channel, followed)
+    Ok(())
 }
 
 fn answer(request: Request, channel: &mut Channel, followed: &mut Followed) -> io::Result<()> {
@@ -198,26 +200,37 @@ fn answer(request: Request, channel: &mut Channel, followed: &mut Followed) -> i
         Request::Go { pid } => (pid, followed.go(pid)),
         Request::GoProbed { pid } => (pid, followed.go_probed(pid)),
         Request::Release { pid, copied } => (pid, followed.release(pid, copied)),
-        Request::Follow { pid } => return reply(channel, followed.follow(pid)),
-        Request::Permit { pid, tracer } => return reply(channel, followed.permit(pid, tracer)),
-        Request::Hold { pid } => {
-            return match start_engine(followed, pid) {
-                Ok((process, socket)) => channel.send_with(&Message::Engine { process }, socket.as_fd()),
-                Err(error) => channel.send(&Message::Failed(error.to_string())),
-            };
+        Request::Follow { pid } => return channel.send(&reply(&followed.follow(pid))),
+        Request::Permit { pid, tracer } => {
+            let permitted = followed.permit(pid, tracer);
+            channel.send(&reply(&permitted))?;
+            (pid, permitted.or_else(killed_only))
         }
+        Request::Hold { pid } => match start_engine(followed, pid) {
+            Ok((process, socket)) => {
+                channel.send_with(&Message::Engine { process }, socket.as_fd())?;
+                (pid, Ok(()))
+            }
+            Err(error) => {
+                let failed = Err(error);
+                channel.send(&reply(&failed))?;
+                (pid, failed.or_else(killed_only))
+            }
+        },
     };
-    match ignore_gone(result) {
-        Err(error) if !procfs::is_over(pid) => {
-            let message = error.to_string();
-            channel.send(&Message::Event(Event::LeftOut { pid, message }))
-        }
-        _ => Ok(()),
+    if let Err(error) = result {
+        followed.failed(Tid(pid.0), &error);
     }
+    Ok(())
 }
 
-fn reply(channel: &mut Channel, result: io::Result<()>) -> io::Result<()> {
-    channel.send(&result.map_or_else(|error| Message::Failed(error.to_string()), |()| Message::Done))
+fn reply(result: &io::Result<()>) -> Message {
+    result.as_ref().map_or_else(|error| Message::Failed(error.to_string()), |()| Message::Done)
+}
+
+/// Returns an error if it may say that the process was killed. The controller handles others.
+fn killed_only(error: io::Error) -> io::Result<()> {
+    if error.raw_os_error() == Some(libc::ESRCH) { Err(error) } else { Ok(()) }
 }
 
 /// Forks an engine, permits it to trace the process, and holds the process.

@@ -4,9 +4,10 @@
 //! process's own mappings, so containers and deleted files make no difference.
 
 use std::{
+    collections::BTreeMap,
     fs::File,
     ops::Range,
-    os::unix::fs::FileExt,
+    os::unix::fs::{FileExt, MetadataExt},
     sync::{Arc, OnceLock},
 };
 
@@ -36,15 +37,78 @@ pub struct MappedImage {
 /// Largest number of restartable sequences of an image.
 const SEQUENCES_MAX: u64 = 1 << 16;
 
+/// What tells a file from all others, and from what it was before it was written again: what `/proc` calls it, its path, its size, and
+/// when it changed last, in s and ns.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FileIdentity {
+    file: String,
+    path: String,
+    size: u64,
+    changed: (i64, i64),
+}
+
+/// Images of many processes, each opened once.
+#[derive(Default)]
+pub struct ImageCache {
+    images: BTreeMap<FileIdentity, Arc<Image>>,
+}
+
+impl ImageCache {
+    /// How many images are kept.
+    const IMAGES_MAX: usize = 128;
+
+    /// Opens the images of a process like [`process_images`].
+    pub fn process_images(&mut self, pid: Pid) -> Result<Vec<MappedImage>, ProbeError> {
+        let mappings = executable_files(pid)?;
+        Ok(mappings.into_iter().filter_map(|mapping| self.open(pid, mapping)).collect())
+    }
+
+    fn open(&mut self, pid: Pid, mapping: Mapping) -> Option<MappedImage> {
+        let identity = file_identity(pid, &mapping);
+        if let Some(image) = identity.as_ref().and_then(|identity| self.images.get(identity)) {
+            return MappedImage::new(pid, mapping, image.clone());
+        }
+        let opened = open_image(pid, &mapping)?;
+        if self.images.len() >= Self::IMAGES_MAX {
+            self.images.clear();
+        }
+        if let Some(identity) = identity {
+            self.images.insert(identity, opened.image.clone());
+        }
+        Some(opened)
+    }
+}
+
+/// Returns the identity of the file of a mapping; `None` if it is not known.
+pub fn file_identity(pid: Pid, mapping: &Mapping) -> Option<FileIdentity> {
+    let [linked, named] = paths(pid, mapping);
+    let metadata = std::fs::metadata(linked).or_else(|_| std::fs::metadata(named)).ok()?;
+    Some(FileIdentity {
+        file: mapping.file.clone()?,
+        path: mapping.path.clone(),
+        size: metadata.len(),
+        changed: (metadata.ctime(), metadata.ctime_nsec()),
+    })
+}
+
+/// Returns where the file of a mapping can be opened: the file itself, which not everybody may, and what has its name now.
+fn paths(pid: Pid, mapping: &Mapping) -> [String; 2] {
+    let linked = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
+    [linked, format!("/proc/{pid}/root{}", mapping.path)]
+}
+
 impl MappedImage {
     fn open(pid: Pid, mapping: Mapping) -> Result<Option<Self>, ImageError> {
-        let linked = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
-        let named = format!("/proc/{pid}/root{}", mapping.path);
+        let [linked, named] = paths(pid, &mapping);
         let image = Image::open(linked).or_else(|_| Image::open(named))?;
-        let Some(first) = image.address_of_code_page(ImageOffset(mapping.offset)) else { return Ok(None) };
+        Ok(Self::new(pid, mapping, Arc::new(image)))
+    }
+
+    fn new(pid: Pid, mapping: Mapping, image: Arc<Image>) -> Option<Self> {
+        let first = image.address_of_code_page(ImageOffset(mapping.offset))?;
         let bias = mapping.start.wrapping_sub(first.0);
         let restartable = restartable_sequences(pid, &image, bias);
-        Ok(Some(MappedImage { mapping, image: Arc::new(image), bias, table: OnceLock::new(), restartable }))
+        Some(MappedImage { mapping, image, bias, table: OnceLock::new(), restartable })
     }
 
     /// Returns the same image in a copy of the process's memory.
@@ -123,11 +187,15 @@ pub fn new_images(pid: Pid, known: &[MappedImage]) -> Result<Vec<MappedImage>, P
         let key = |mapping: &Mapping| (mapping.start, mapping.end, mapping.file.clone());
         known.iter().any(|image| key(&image.mapping) == key(mapping))
     };
+    let executable = executable_files(pid)?.into_iter();
+    let unknown = executable.filter(|mapping| !is_known(mapping));
+    Ok(unknown.filter_map(|mapping| open_image(pid, &mapping)).collect())
+}
+
+fn executable_files(pid: Pid) -> Result<Vec<Mapping>, ProbeError> {
     let mappings = mappings(pid).map_err(|source| match source.raw_os_error() {
         Some(libc::ENOENT | libc::ESRCH) => ProbeError::Gone(pid),
         _ => ProbeError::NotPermitted { pid, source },
     })?;
-    let executable = mappings.into_iter().filter(|mapping| mapping.is_executable && mapping.file.is_some());
-    let unknown = executable.filter(|mapping| !is_known(mapping));
-    Ok(unknown.filter_map(|mapping| open_image(pid, &mapping)).collect())
+    Ok(mappings.into_iter().filter(|mapping| mapping.is_executable && mapping.file.is_some()).collect())
 }

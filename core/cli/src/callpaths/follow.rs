@@ -17,7 +17,7 @@ use dwell_probe::{
     follower::Follower,
     functions::{FindError, find},
     process::{copied::Copied, followed::Event, procfs},
-    process_images::{MappedImage, process_images},
+    process_images::{FileIdentity, ImageCache, MappedImage, file_identity},
     shared_memory::Metrics,
 };
 use dwell_profile::Pid;
@@ -100,7 +100,8 @@ struct Command<'a> {
     /// The calls of programs that have ended.
     sum: CallSum,
     /// Programs that have none of the functions, by the files that they have mapped.
-    lacking: BTreeSet<Vec<(String, String)>>,
+    lacking: BTreeSet<Vec<FileIdentity>>,
+    images: ImageCache,
     /// Processes whose calls are not counted.
     uncounted: BTreeSet<Pid>,
     complaints: BTreeSet<String>,
@@ -119,6 +120,7 @@ impl<'a> Command<'a> {
             members: BTreeMap::new(),
             sum: CallSum::default(),
             lacking: BTreeSet::new(),
+            images: ImageCache::default(),
             uncounted: BTreeSet::new(),
             complaints: BTreeSet::new(),
             stopped: Duration::ZERO,
@@ -173,8 +175,9 @@ impl<'a> Command<'a> {
             },
             Event::LeftOut { pid, message } => self.leave_out(pid, &message),
             Event::LoadedMore(pid) => {
-                if !self.lacking.contains(&files(pid))
-                    && find_any(pid, &self.args.function).is_ok_and(|named| !named.functions.is_empty())
+                if !self.is_lacking(files(pid).as_ref())
+                    && find_any(&mut self.images, pid, &self.args.function)
+                        .is_ok_and(|named| !named.functions.is_empty())
                 {
                     self.leave_out(pid, "it loaded the functions after its beginning");
                 }
@@ -194,13 +197,17 @@ impl<'a> Command<'a> {
         Ok(())
     }
 
+    fn is_lacking(&self, files: Option<&Vec<FileIdentity>>) -> bool {
+        files.is_some_and(|files| self.lacking.contains(files))
+    }
+
     /// A process has loaded a program, and waits.
     fn loaded(&mut self, pid: Pid) -> anyhow::Result<()> {
         let key = files(pid);
-        if self.lacking.contains(&key) {
+        if self.is_lacking(key.as_ref()) {
             return Ok(self.follower()?.go(pid)?);
         }
-        let named = match find_any(pid, &self.args.function) {
+        let named = match find_any(&mut self.images, pid, &self.args.function) {
             Ok(named) => named,
             Err(error) => {
                 let is_too_many = matches!(error.downcast_ref(), Some(FindError::TooMany { .. }));
@@ -214,13 +221,17 @@ impl<'a> Command<'a> {
             }
         };
         if named.functions.is_empty() {
-            if self.lacking.len() < LACKING_MAX {
-                self.lacking.insert(key);
-            }
+            self.lacking.extend(key.filter(|_| self.lacking.len() < LACKING_MAX));
             return Ok(self.follower()?.go(pid)?);
         }
-        // If it was killed meanwhile, that is the next event.
-        let Ok(engine) = self.follower()?.hold(pid) else { return Ok(()) };
+        let engine = match self.follower()?.hold(pid) {
+            Ok(engine) => engine,
+            Err(error) => {
+                self.follower()?.go(pid)?; // If it was killed meanwhile, that is the next event.
+                self.leave_out(pid, &error.to_string());
+                return Ok(());
+            }
+        };
         let copied = match self.probe(engine, named) {
             Ok(copied) => Some(copied),
             Err(error) => {
@@ -320,18 +331,16 @@ impl<'a> Command<'a> {
     }
 }
 
-/// Returns what a process has mapped as code.
-fn files(pid: Pid) -> Vec<(String, String)> {
-    let mappings = procfs::mappings(pid).unwrap_or_default();
-    let code = mappings.into_iter().filter(|mapping| mapping.is_executable);
-    let mut files: Vec<_> = code.filter_map(|mapping| Some((mapping.file?, mapping.path))).collect();
-    files.sort();
-    files
+/// Returns what a process has mapped as code; `None` if that is not certain.
+fn files(pid: Pid) -> Option<Vec<FileIdentity>> {
+    let mappings = procfs::mappings(pid).ok()?;
+    let code = mappings.iter().filter(|mapping| mapping.is_executable && mapping.file.is_some());
+    code.map(|mapping| file_identity(pid, mapping)).collect()
 }
 
 /// Finds those of the functions that a process has.
-fn find_any(pid: Pid, texts: &[String]) -> anyhow::Result<Named> {
-    let mut named = Named { pid, images: process_images(pid)?, functions: Vec::new() };
+fn find_any(cache: &mut ImageCache, pid: Pid, texts: &[String]) -> anyhow::Result<Named> {
+    let mut named = Named { pid, images: cache.process_images(pid)?, functions: Vec::new() };
     for text in texts {
         match find(&named.images, text) {
             Ok(found) => {

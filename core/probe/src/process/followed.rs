@@ -7,7 +7,7 @@
 //! with one exception: while probes are put into a program it is held without a tracer, since another process attaches then.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, VecDeque},
     io,
     os::unix::fs::FileExt,
     thread::sleep,
@@ -24,11 +24,11 @@ use super::{
     patcher::Change,
     procfs,
     tracee::Tracee,
-    tracer::{ignore_gone, put_back},
+    tracer::put_back,
 };
 
 /// How long to wait at the end for loaders to reach the place with an `int3`, and for engines to leave processes that are held.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_micros(500);
 
 /// What happened to a process.
@@ -94,7 +94,7 @@ pub struct Followed {
     is_ending: bool,
     has_begun: bool,
     /// What has happened since it was last looked at.
-    pub events: Vec<Event>,
+    pub events: VecDeque<Event>,
 }
 
 impl Followed {
@@ -115,14 +115,35 @@ impl Followed {
                 -1 if io::Error::last_os_error().raw_os_error() == Some(libc::ECHILD) => break,
                 -1 => return Err(io::Error::last_os_error()),
                 0 => break,
-                waited => ignore_gone(self.stop(Tid(waited as u32), status))?,
+                waited => {
+                    let tid = Tid(waited as u32);
+                    if let Err(error) = self.stop(tid, status) {
+                        self.failed(tid, &error);
+                    }
+                }
             }
         }
         let is_over = self.threads.is_empty() && self.expected.is_empty() && self.held.is_empty();
         if is_over && std::mem::take(&mut self.has_begun) {
-            self.events.push(Event::Over);
+            self.events.push_back(Event::Over);
         }
         Ok(())
+    }
+
+    /// What was done with a thread has failed: it was killed meanwhile, or it must go on all the same.
+    pub fn failed(&mut self, tid: Tid, error: &io::Error) {
+        let pid = self.threads.get(&tid).copied().unwrap_or(Pid(tid.0));
+        let status = procfs::status(pid, tid);
+        // Whoever waited for its next stop may have seen its end.
+        if status.as_ref().is_none_or(|status| status.tracer == 0) && !self.held.contains_key(&pid) {
+            self.end_of(tid);
+        }
+        if error.raw_os_error() != Some(libc::ESRCH) && !procfs::is_over(pid) {
+            self.events.push_back(Event::LeftOut { pid, message: error.to_string() });
+            if !self.waiting.contains_key(&pid) {
+                let _ = Tracee { tid }.resume(0);
+            }
+        }
     }
 
     fn stop(&mut self, tid: Tid, status: libc::c_int) -> io::Result<()> {
@@ -167,20 +188,22 @@ impl Followed {
         }
         let (pid, parent) = procfs::process_of(tid).unwrap_or((Pid(tid.0), Pid(0)));
         self.threads.insert(tid, pid);
+        let mut began = Ok(());
         if pid.0 == tid.0 {
             if let Some(images) = self.images.get(&parent) {
                 self.images.insert(pid, *images);
             }
             if let Some(copied) = Copied::of(pid, &self.families).cloned() {
-                self.begin_of_copy(pid, tracee, copied)?;
+                began = self.begin_of_copy(pid, tracee, copied);
             }
         }
         self.report_ends();
         match libc::WSTOPSIG(status) {
-            _ if self.waiting.contains_key(&pid) => Ok(()),
-            libc::SIGTRAP => tracee.resume(0),
-            _ => tracee.listen(),
+            _ if self.waiting.contains_key(&pid) => {}
+            libc::SIGTRAP => tracee.resume(0)?,
+            _ => tracee.listen()?,
         }
+        began
     }
 
     fn begin_of_copy(&mut self, pid: Pid, tracee: Tracee, copied: Copied) -> io::Result<()> {
@@ -190,12 +213,12 @@ impl Followed {
         match copied.map_memory(pid, tracee) {
             Ok(descriptor) => {
                 let family = copied.family;
-                self.events.push(Event::Forked { pid, family: family.clone(), descriptor });
+                self.events.push_back(Event::Forked { pid, family: family.clone(), descriptor });
                 self.waiting.insert(pid, Waiting::Forked { family, descriptor });
                 Ok(())
             }
             Err(error) => {
-                self.events.push(Event::LeftOut { pid, message: error.to_string() });
+                self.events.push_back(Event::LeftOut { pid, message: error.to_string() });
                 copied.undo(pid, tracee, None)
             }
         }
@@ -224,7 +247,7 @@ impl Followed {
         ended.retain(|pid| {
             let is_early = expected.values().any(|parent| parent == pid);
             if !is_early {
-                events.push(Event::Ended(*pid));
+                events.push_back(Event::Ended(*pid));
             }
             is_early
         });
@@ -248,7 +271,7 @@ impl Followed {
         self.threads.retain(|tid, process| *process != pid || tid.0 == pid.0);
         self.images.remove(&pid);
         if self.forget(pid) {
-            self.events.push(Event::Executed(pid));
+            self.events.push_back(Event::Executed(pid));
         }
         if self.is_ending {
             return;
@@ -256,7 +279,7 @@ impl Followed {
         match Hook::set(pid, &mut self.loaders) {
             Ok(hook) => _ = self.hooks.insert(pid, hook),
             Err(_) if procfs::is_over(pid) => {}
-            Err(error) => self.events.push(Event::LeftOut { pid, message: error.to_string() }),
+            Err(error) => self.events.push_back(Event::LeftOut { pid, message: error.to_string() }),
         }
     }
 
@@ -268,7 +291,7 @@ impl Followed {
             && number_of_images(pid) > images
         {
             self.waiting.insert(pid, Waiting::Ending);
-            self.events.push(Event::LoadedMore(pid));
+            self.events.push_back(Event::LoadedMore(pid));
             return Ok(());
         }
         tracee.resume(0)
@@ -290,7 +313,7 @@ impl Followed {
             tracee.resume(0)
         } else {
             self.waiting.insert(pid, Waiting::Loaded(hook));
-            self.events.push(Event::Loaded(pid));
+            self.events.push_back(Event::Loaded(pid));
             Ok(())
         }
     }
@@ -307,7 +330,8 @@ impl Followed {
             }
             Some(Waiting::Forked { family, descriptor }) => {
                 let copied = self.families.get(&family);
-                copied.map_or(Ok(()), |copied| copied.undo(pid, tracee, Some(descriptor)))?;
+                let undone = copied.map_or(Ok(()), |copied| copied.undo(pid, tracee, Some(descriptor)));
+                return tracee.resume(0).and(undone);
             }
         }
         tracee.resume(0)
@@ -318,21 +342,22 @@ impl Followed {
         let tracee = Tracee { tid: Tid(pid.0) };
         let Some(Waiting::Forked { family, descriptor }) = self.waiting.remove(&pid) else { return Ok(()) };
         let copied = self.families.get(&family);
-        copied.map_or(Ok(()), |copied| copied.close(tracee, descriptor))?;
+        let closed = copied.map_or(Ok(()), |copied| copied.close(tracee, descriptor));
         self.members.insert(pid, family);
-        tracee.resume(0)
+        tracee.resume(0).and(closed)
     }
 
     /// Permits a process of ours to trace one that waits, on systems where only parents may (Yama).
     pub fn permit(&self, pid: Pid, tracer: Pid) -> io::Result<()> {
-        let syscall_at = match self.waiting.get(&pid) {
-            None => return Err(io::Error::from_raw_os_error(libc::ESRCH)),
-            Some(_) => find_syscall(&open_memory(pid)?, &procfs::mappings(pid)?)?,
-        };
+        if !self.waiting.contains_key(&pid) {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        let syscall_at = find_syscall(&open_memory(pid)?, &procfs::mappings(pid)?)?;
         let arguments = [libc::PR_SET_PTRACER as u64, u64::from(tracer.0), 0, 0, 0, 0];
-        // Without Yama this fails, without harm.
-        let _ = Tracee { tid: Tid(pid.0) }.system_call(syscall_at, libc::SYS_prctl, arguments);
-        Ok(())
+        match (Tracee { tid: Tid(pid.0) }).system_call(syscall_at, libc::SYS_prctl, arguments) {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(()), // There is no Yama.
+            permitted => permitted.map(drop),
+        }
     }
 
     /// Holds a process that waits with a new program, without a tracer.
@@ -353,12 +378,12 @@ impl Followed {
         let tracee = Tracee { tid: Tid(pid.0) };
         if Tracee::seize_with_children(tracee.tid).is_err() {
             if procfs::is_over(pid) {
-                self.events.push(Event::Ended(pid));
+                self.events.push_back(Event::Ended(pid));
                 return Ok(());
             }
             // Somebody else traces it. It must run all the same.
             open_memory(pid)?.write_all_at(&change.from, change.address)?;
-            self.events.push(Event::LeftOut { pid, message: "another program traces it".to_owned() });
+            self.events.push_back(Event::LeftOut { pid, message: "another program traces it".to_owned() });
             return Ok(());
         }
         self.threads.insert(tracee.tid, pid);
