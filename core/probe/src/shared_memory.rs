@@ -13,10 +13,7 @@ use std::{
     mem::{offset_of, size_of},
     os::fd::AsRawFd,
     ptr,
-    sync::{
-        OnceLock,
-        atomic::{AtomicU32, AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
 use serde::{Deserialize, Serialize};
@@ -433,10 +430,18 @@ fn map(file: &File, bytes: usize) -> io::Result<*mut u8> {
     if base == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(base.cast()) }
 }
 
-/// Returns how long a tick of the time stamp counter takes, in ns. The first call measures it.
+/// Returns how long a tick of the time stamp counter takes, in ns. The first call measures it. There is no lock: a process that is
+/// forked while another thread measures would wait for it for ever.
 pub fn measure_ns_per_tick() -> f64 {
-    static MEASURED: OnceLock<f64> = OnceLock::new();
-    *MEASURED.get_or_init(measure)
+    static MEASURED: AtomicU64 = AtomicU64::new(0);
+    match MEASURED.load(Ordering::Relaxed) {
+        0 => {
+            let ns = measure();
+            MEASURED.store(ns.to_bits(), Ordering::Relaxed);
+            ns
+        }
+        bits => f64::from_bits(bits),
+    }
 }
 
 fn measure() -> f64 {
