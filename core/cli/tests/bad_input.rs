@@ -84,8 +84,8 @@ fn names_that_are_not_utf8() {
     assert!(lines.keys().any(|file| file.ends_with("/s\u{fffd}E9.c")), "{lines:?}");
     let list = scratch.command(&["list"]).arg(&source).output().unwrap();
     let hot = support::line_text("divide.c", support::hot_line("divide.c"));
-    // The text is cut off at the edge of the terminal.
-    assert!(list.status.success() && String::from_utf8_lossy(&list.stdout).contains(&hot[..20]), "{list:?}");
+    // The text is cut off at the edge of the terminal: long causes leave little of it.
+    assert!(list.status.success() && String::from_utf8_lossy(&list.stdout).contains(&hot[..12]), "{list:?}");
 }
 
 #[test]
