@@ -31,7 +31,7 @@ async function bindingTypes() {
 
 /** Answers, from core/query. Optimizing a program that runs once would take five times as long. */
 function answerTypes() {
-  const plainly = ['--config', 'profile.dev.package.dwell-analysis.opt-level=0'];
+  const plainly = ['dwell-analysis', 'dwell-query'].flatMap((name) => ['--config', `profile.dev.package.${name}.opt-level=0`]);
   const example = ['run', '-q', '--features', 'dwell-query/typescript', '--example', 'typescript', ...plainly];
   const types = execFileSync('cargo', example, { cwd: workspace, stdio: ['ignore', 'pipe', 'inherit'], encoding: 'utf8' });
   return types

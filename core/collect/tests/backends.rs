@@ -30,13 +30,7 @@ fn spin() {
     };
     let mut x = 1_u64;
     while own_cpu_time() < Duration::from_millis(ms) {
-        // A branch that the processor cannot predict, so that it is waited for and sampled.
-        (0..100_000_u64).for_each(|i| {
-            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(i | 1);
-            if x >> 63 == 1 {
-                std::hint::black_box(&mut x);
-            }
-        });
+        (0..100_000_u64).for_each(|i| x = std::hint::black_box(x.wrapping_mul(i | 1) ^ i));
     }
 }
 
