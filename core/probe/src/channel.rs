@@ -23,12 +23,12 @@ use rustix::{
 };
 use serde::{Serialize, de::DeserializeOwned};
 
-/// How many bytes are read at once.
+/// The number of bytes that one read asks for.
 const READ_BYTES: usize = 4096;
-/// How many files may come with what is read at once.
+/// The greatest number of files that may come with one read.
 const FILES_MAX: usize = 8;
 
-/// One end.
+/// One end of a connected socket between two processes of ours.
 pub struct Channel {
     stream: UnixStream,
     bytes: VecDeque<u8>,
@@ -41,12 +41,12 @@ impl Channel {
         Channel { stream, bytes: VecDeque::new(), files: VecDeque::new() }
     }
 
-    /// The socket.
+    /// Returns the socket, for those who wait for several files.
     pub fn stream(&self) -> &UnixStream {
         &self.stream
     }
 
-    /// Sends a message.
+    /// Sends a message, and waits as long as the other end does not read.
     pub fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
         self.stream.write_all(&line(message)?)
     }

@@ -92,7 +92,7 @@ struct Member {
 struct Command<'a> {
     args: &'a CallpathsArgs,
     metrics: Metrics,
-    /// The first process.
+    /// The process that executes the command itself.
     first: Pid,
     /// `None`: no process is followed any more.
     follower: Option<Follower>,

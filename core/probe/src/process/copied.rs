@@ -16,14 +16,14 @@ use super::{
 };
 use crate::patch::plan::JUMP_BYTES;
 
-/// Where a probed process, and each of its copies, has what.
+/// The places of probes in a probed process, which are the same in each process that is forked from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Copied {
     /// The file of the trampolines, which a copy keeps.
     pub family: String,
     /// Address of the shared memory.
     pub shared_at: u64,
-    /// Its size.
+    /// Size of the shared memory in bytes.
     pub shared_bytes: u64,
     /// A `syscall` instruction.
     pub syscall_at: u64,
