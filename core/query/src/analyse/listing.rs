@@ -23,7 +23,8 @@ pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &Proc
     let period_cycles = selection.period_cycles();
     let analysis = &costs.analysis;
     let writers = |arch| Writers::new(arch, &costs.instructions, &analysis.blocks, &analysis.edges);
-    let writers = costs.arch().map(writers);
+    let mut writers = costs.arch().map(writers);
+    let successors = successors(costs);
     Listing {
         schema: 1,
         image: ListingImage {
@@ -50,11 +51,11 @@ pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &Proc
             .blocks
             .iter()
             .enumerate()
-            .map(|(i, b)| block(costs, i, b, period_cycles))
+            .map(|(i, b)| block(costs, b, &successors[i], period_cycles))
             .collect(),
         instructions: (0..costs.instructions.len())
             .map(|i| ListingInstruction {
-                operands: writers.as_ref().map_or_else(Vec::new, |w| w.operands(i)),
+                operands: writers.as_mut().map_or_else(Vec::new, |w| w.operands(i)),
                 ..instruction(selection, costs, i, period_cycles)
             })
             .collect(),
@@ -88,8 +89,14 @@ fn periods(selection: &Selection) -> BTreeMap<String, Period> {
         .collect()
 }
 
-fn block(costs: &ProcedureCosts, index: usize, block: &Block, period: Option<f64>) -> ListingBlock {
-    let successors = costs.analysis.edges.iter().filter(|e| e.from == index);
+/// Returns the edges that leave each block.
+fn successors(costs: &ProcedureCosts) -> Vec<Vec<&Edge>> {
+    let mut successors = vec![Vec::new(); costs.analysis.blocks.len()];
+    costs.analysis.edges.iter().for_each(|edge| successors[edge.from].push(edge));
+    successors
+}
+
+fn block(costs: &ProcedureCosts, block: &Block, successors: &[&Edge], period: Option<f64>) -> ListingBlock {
     let relative = block.frequency.zip(period).map(|(f, p)| f * p);
     let interval = block.frequency_interval.zip(period);
     ListingBlock {
@@ -105,7 +112,7 @@ fn block(costs: &ProcedureCosts, index: usize, block: &Block, period: Option<f64
         cpi_min: block.cpi_interval.min,
         cpi_max: bounded(block.cpi_interval),
         best_case_cpi: block.best_case_cpi,
-        successors: successors.map(|e| successor(costs, e, period)).collect(),
+        successors: successors.iter().map(|e| successor(costs, e, period)).collect(),
     }
 }
 

@@ -2,12 +2,11 @@
 //!
 //! Input: a procedure's instructions, blocks and edges. Output: for each register, as the text spells it, the instructions
 //! that may have written it last (reaching definitions, searched backwards). Cost: a walk over at most `BLOCKS_MAX` blocks
-//! for each operand.
-
-use std::collections::BTreeSet;
+//! for each register that a block reads before it writes it.
 
 use dwell_analysis::{Block, Edge};
-use dwell_image::{Arch, Instruction, Register};
+use dwell_image::{Arch, Instruction, Register, RegisterSet};
+use rustc_hash::FxHashMap;
 
 use crate::answer::ListingOperand;
 
@@ -19,8 +18,12 @@ pub struct Writers<'a> {
     arch: Arch,
     instructions: &'a [Instruction],
     blocks: &'a [Block],
+    /// Registers that each block writes.
+    written: Vec<RegisterSet>,
     /// Predecessors of each block.
     before: Vec<Vec<usize>>,
+    /// Addresses of the instructions that wrote a register last when a block begins, as far as they were asked for.
+    at_start: FxHashMap<(usize, Register), Vec<u64>>,
 }
 
 impl<'a> Writers<'a> {
@@ -30,47 +33,82 @@ impl<'a> Writers<'a> {
         for edge in edges {
             before[edge.to].push(edge.from);
         }
-        Writers { arch, instructions, blocks, before }
+        let written = blocks.iter().map(|b| {
+            let all = instructions[b.instructions.clone()].iter().flat_map(|i| i.writes.iter());
+            all.collect()
+        });
+        Writers {
+            arch,
+            instructions,
+            blocks,
+            written: written.collect(),
+            before,
+            at_start: FxHashMap::default(),
+        }
     }
 
     /// Returns the registers that the instruction's text names and the instruction reads, each with its writers.
-    pub fn operands(&self, index: usize) -> Vec<ListingOperand> {
-        let instruction = &self.instructions[index];
-        let words = instruction.text.split(|c: char| !c.is_ascii_alphanumeric()).skip(1);
-        let mut told = BTreeSet::new();
-        let named = words.filter(|word| told.insert(*word)).filter_map(|word| {
-            let register = Register::named(self.arch, word).filter(|r| instruction.reads.contains(*r))?;
-            let writers = self.last_writers(index, register);
-            let addresses: Vec<u64> = writers.iter().map(|&w| self.instructions[w].address.0).collect();
-            Some(ListingOperand { text: word.to_owned(), writers: addresses })
-        });
-        named.filter(|operand| !operand.writers.is_empty()).collect()
-    }
-
-    fn last_writers(&self, index: usize, register: Register) -> BTreeSet<usize> {
-        let mut found = BTreeSet::new();
-        let own = self.blocks.partition_point(|b| b.instructions.end <= index);
-        if self.blocks.get(own).is_none_or(|b| !b.instructions.contains(&index)) {
-            return found;
-        }
-        if let Some(writer) = self.last_in(self.blocks[own].instructions.start..index, register) {
-            return BTreeSet::from([writer]);
-        }
-        let (mut seen, mut next) = (BTreeSet::new(), self.before[own].clone());
-        while let Some(block) = next.pop() {
-            if seen.len() >= BLOCKS_MAX || !seen.insert(block) {
+    pub fn operands(&mut self, index: usize) -> Vec<ListingOperand> {
+        let instructions = self.instructions;
+        let instruction = &instructions[index];
+        let mut operands: Vec<ListingOperand> = Vec::new();
+        for word in instruction.text.split(|c: char| !c.is_ascii_alphanumeric()).skip(1) {
+            if operands.iter().any(|operand| operand.text == word) {
                 continue;
             }
-            match self.last_in(self.blocks[block].instructions.clone(), register) {
-                Some(writer) => _ = found.insert(writer),
-                None => next.extend(&self.before[block]),
+            let register = Register::named(self.arch, word).filter(|r| instruction.reads.contains(*r));
+            let writers = register.map_or_else(Vec::new, |register| self.last_writers(index, register));
+            if !writers.is_empty() {
+                operands.push(ListingOperand { text: word.to_owned(), writers });
             }
         }
+        operands
+    }
+
+    /// Returns the addresses of the instructions that may have written a register last, in ascending order.
+    fn last_writers(&mut self, index: usize, register: Register) -> Vec<u64> {
+        let own = self.blocks.partition_point(|b| b.instructions.end <= index);
+        if self.blocks.get(own).is_none_or(|b| !b.instructions.contains(&index)) {
+            return Vec::new();
+        }
+        if let Some(writer) = self.last_in(own, index, register) {
+            return vec![writer];
+        }
+        if let Some(found) = self.at_start.get(&(own, register)) {
+            return found.clone();
+        }
+        let found = self.search_back(own, register);
+        self.at_start.insert((own, register), found.clone());
         found
     }
 
-    fn last_in(&self, range: std::ops::Range<usize>, register: Register) -> Option<usize> {
-        range.rev().find(|&i| self.instructions[i].writes.contains(register))
+    /// Searches the blocks that lead to the start of a block.
+    fn search_back(&self, block: usize, register: Register) -> Vec<u64> {
+        let (mut found, mut seen, mut next) = (Vec::new(), Vec::new(), self.before[block].clone());
+        while let Some(block) = next.pop() {
+            if seen.len() >= BLOCKS_MAX {
+                break;
+            }
+            if seen.contains(&block) {
+                continue;
+            }
+            seen.push(block);
+            match self.last_in(block, self.blocks[block].instructions.end, register) {
+                Some(writer) => found.push(writer),
+                None => next.extend(&self.before[block]),
+            }
+        }
+        found.sort_unstable();
+        found
+    }
+
+    /// Returns the address of the last instruction of a block before `end` that writes a register.
+    fn last_in(&self, block: usize, end: usize, register: Register) -> Option<u64> {
+        if !self.written[block].contains(register) {
+            return None;
+        }
+        let mut before = self.instructions[self.blocks[block].instructions.start..end].iter().rev();
+        before.find(|i| i.writes.contains(register)).map(|i| i.address.0)
     }
 }
 
