@@ -89,6 +89,10 @@ test('impossible figures are found', () => {
   assert.deepEqual(check({ ...block(1), cpi: 0.01, cpi_min: 0 }), ['CPI in top 0.0100 < 0.0625', 'least CPI in top 0.0000 < 0.0625']);
   // The limit is one sample and three standard deviations of it: 7 periods of 4e6 cycles.
   assert.deepEqual(check({ ...block(1), samples: 1 }), ['5.00e+7 cycles at least, 2.80e+7 sampled']);
+  // Each of two procedures may have had more time than it was sampled in, but hardly both.
+  const short = { ...block(1), samples: 4 };
+  assert.deepEqual(check(short), []);
+  assert.deepEqual(impossible(answer([short, short])), ['all procedures: 1.00e+8 cycles at least, 7.79e+7 sampled']);
 });
 
 test('numbers without a scale are counted', () => {

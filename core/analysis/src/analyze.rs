@@ -43,9 +43,30 @@ pub fn analyze_keeping(
     model: &MachineModel,
     kept: &mut Option<Estimates>,
 ) -> ProcedureAnalysis {
+    let (analysis, possible) = analyze_checking(input, model, kept, cfg!(debug_assertions));
+    debug_assert_eq!(possible, Ok(()));
+    analysis
+}
+
+/// Analyses a procedure and checks that the result is possible: for whom a wrong result is worse than none.
+///
+/// # Errors
+///
+/// What the processor cannot have done in the time that was sampled.
+pub fn analyze_verified(input: &ProcedureInput, model: &MachineModel) -> Result<ProcedureAnalysis, String> {
+    let (analysis, possible) = analyze_checking(input, model, &mut None, true);
+    possible.map(|()| analysis)
+}
+
+fn analyze_checking(
+    input: &ProcedureInput,
+    model: &MachineModel,
+    kept: &mut Option<Estimates>,
+    is_checked: bool,
+) -> (ProcedureAnalysis, Result<(), String>) {
     let n = input.instructions.len();
     if n == 0 {
-        return ProcedureAnalysis {
+        let analysis = ProcedureAnalysis {
             blocks: Vec::new(),
             edges: Vec::new(),
             instructions: Vec::new(),
@@ -54,6 +75,7 @@ pub fn analyze_keeping(
             basis: Basis::default(),
             scale: Scale::default(),
         };
+        return (analysis, Ok(()));
     }
     let samples = padded(input.time_samples, n);
     let directions = padded(input.branch_directions, n);
@@ -99,9 +121,9 @@ pub fn analyze_keeping(
         facts: &facts,
     };
     let analysis = assemble(&context, &equivalence, &certainty);
-    debug_assert_eq!(verify_analysis(&analysis, n), Ok(()));
-    debug_assert_eq!(certainty.verify(&analysis), Ok(()));
-    analysis
+    let check = || verify_analysis(&analysis, n).and_then(|()| certainty.verify(&analysis));
+    let possible = if is_checked { check() } else { Ok(()) };
+    (analysis, possible)
 }
 
 /// Returns the samples of retired instructions, if their period can be compared with that of the time samples.

@@ -47,8 +47,10 @@ impl Certainty {
         let samples = block_samples(estimates, cfg);
         let is_own = estimates.scale.kind == ScaleKind::Absolute;
         let is_counted = is_own && !estimates.deviations.is_empty();
-        let mut is_impossible =
-            is_counted && is_impossible_at(estimates, &bounds, &samples, &estimates.deviations);
+        let mut is_impossible = match is_counted {
+            true => is_impossible_at(estimates, &bounds, &samples, &estimates.deviations),
+            false => is_own && is_impossible_together(estimates, &bounds, &samples, LOW_DEVIATION),
+        };
         if !is_own || is_impossible {
             // Nothing in the procedure fixes the factor, so it is chosen such that the frequencies are possible.
             estimates.multiply(headroom(estimates, &bounds, &samples).min(1.0));
@@ -65,9 +67,13 @@ impl Certainty {
             scale = Scale { evidence: vec![why.into()], ..not_absolute(outer) };
         }
         scale.headroom = headroom(estimates, &bounds, &samples);
-        // In order, and where instructions were counted, each estimate is already based on its own block's samples.
-        if scale.kind == ScaleKind::Absolute && !estimates.deviations.is_empty() {
-            limit(estimates, &bounds, &samples, &mut deviations, cfg);
+        if scale.kind == ScaleKind::Absolute {
+            // In order, and where instructions were counted, each estimate is already based on its own block's samples.
+            // Blocks without samples may have run there, as the second of two instructions that issue together.
+            if !estimates.deviations.is_empty() {
+                limit_each(estimates, &bounds, &samples, &mut deviations, cfg);
+            }
+            limit_all(estimates, &bounds, &samples);
         }
         Certainty { scale, bounds, deviations, is_by_confidence: estimates.deviations.is_empty() }
     }
@@ -119,8 +125,8 @@ impl Certainty {
         }
     }
 
-    /// Checks that a result is possible in the time that was sampled: no CPI is below what retiring takes, and if the
-    /// scale was counted, no block and not all blocks together were executed more often.
+    /// Checks that a result is possible in the time that was sampled: no CPI is below what retiring takes, with an absolute
+    /// scale not all blocks together were executed more often, and if that was counted, no block was.
     pub fn verify(&self, analysis: &ProcedureAnalysis) -> Result<(), String> {
         const ROUNDING: f64 = 1e-6;
         let slot = self.bounds.slot * (1.0 - ROUNDING);
@@ -143,7 +149,7 @@ impl Certainty {
             all += samples;
             least_of_all += block.frequency.unwrap_or(0.0) * least;
         }
-        let is_possible = !self.is_counted() || least_of_all <= samples_max(all) * (1.0 + ROUNDING);
+        let is_possible = !self.is_absolute() || least_of_all <= samples_max(all) * (1.0 + ROUNDING);
         if is_possible { Ok(()) } else { Err(format!("{least_of_all} of {all} samples at least")) }
     }
 
@@ -211,14 +217,19 @@ fn deviation(confidence: Confidence) -> f64 {
 fn is_impossible_at(estimates: &Estimates, bounds: &Bounds, samples: &[f64], deviations: &[f64]) -> bool {
     if estimates.counted_in_code {
         let largest = deviations.iter().copied().filter(|d| d.is_finite()).fold(0.0, f64::max);
-        let times = (IMPOSSIBLE_DEVIATIONS * largest.min(ABSOLUTE_DEVIATION_MAX)).exp();
-        return least_samples(estimates, bounds) > times * samples_max(samples.iter().sum());
+        return is_impossible_together(estimates, bounds, samples, largest.min(ABSOLUTE_DEVIATION_MAX));
     }
     let impossible: f64 = (0..samples.len())
         .filter(|&block| exceeds(block, estimates, bounds, samples, deviations))
         .map(|block| samples[block])
         .sum();
     impossible > IMPOSSIBLE_PART_MAX * samples.iter().sum::<f64>()
+}
+
+/// Whether all estimates together exceed the limits of the processor significantly, if they are this uncertain.
+fn is_impossible_together(estimates: &Estimates, bounds: &Bounds, samples: &[f64], deviation: f64) -> bool {
+    let times = (IMPOSSIBLE_DEVIATIONS * deviation).exp();
+    least_samples(estimates, bounds) > times * samples_max(samples.iter().sum())
 }
 
 /// Whether a block's estimate exceeds the limits of the processor significantly.
@@ -257,10 +268,15 @@ fn headroom(estimates: &Estimates, bounds: &Bounds, samples: &[f64]) -> f64 {
     first.map_or(1.0, |r| r.0).max(f64::MIN_POSITIVE)
 }
 
-/// Limits each frequency to what its block, and all of them together to what the procedure, can have executed in the time
-/// that was sampled. Where that is significantly less, the block's samples are not its own, and its deviation becomes
-/// infinite.
-fn limit(estimates: &mut Estimates, bounds: &Bounds, samples: &[f64], deviations: &mut [f64], cfg: &Cfg) {
+/// Limits each frequency to what its block can have executed in the time that was sampled. Where that is significantly less,
+/// the block's samples are not its own, and its deviation becomes infinite.
+fn limit_each(
+    estimates: &mut Estimates,
+    bounds: &Bounds,
+    samples: &[f64],
+    deviations: &mut [f64],
+    cfg: &Cfg,
+) {
     for block in 0..samples.len() {
         if exceeds(block, estimates, bounds, samples, deviations) {
             deviations[block] = f64::INFINITY;
@@ -275,14 +291,14 @@ fn limit(estimates: &mut Estimates, bounds: &Bounds, samples: &[f64], deviations
         let most = of_end(edge.from).min(of_end(edge.to));
         estimate.iter_mut().for_each(|e| e.frequency = e.frequency.min(most));
     }
+}
+
+/// Limits all frequencies together to what the procedure can have executed in the time that was sampled.
+fn limit_all(estimates: &mut Estimates, bounds: &Bounds, samples: &[f64]) {
     let least = least_samples(estimates, bounds);
     let possible = samples_max(samples.iter().sum());
     if least > possible {
-        estimates
-            .blocks
-            .iter_mut()
-            .chain(&mut estimates.edges)
-            .flatten()
-            .for_each(|e| e.frequency *= possible / least);
+        let estimates = estimates.blocks.iter_mut().chain(&mut estimates.edges).flatten();
+        estimates.for_each(|e| e.frequency *= possible / least);
     }
 }

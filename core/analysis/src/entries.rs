@@ -33,8 +33,10 @@ pub fn per_entry(cfg: &Cfg, estimates: &Estimates, loops: &Loops) -> Vec<Option<
     let mut whole = vec![true; cfg.blocks.len() + 2];
     whole[cfg.entry()..].fill(false);
     let of_procedure = (entries(cfg, estimates, &whole), observed);
-    // In order, and where instructions were counted, each frequency is based on its own block's samples.
-    let is_counted = estimates.scale.kind == ScaleKind::Absolute;
+    // In order, and where instructions or counters in code counted, each frequency is based on its own block. Elsewhere
+    // counts of a few places, such as an odometer's, say nothing about how often a loop is entered.
+    let is_each_counted = estimates.deviations.is_empty() || estimates.counted_in_code;
+    let is_counted = estimates.scale.kind == ScaleKind::Absolute && is_each_counted;
     let of_block = |block: usize| {
         let frequency = estimates.blocks[block]?.frequency;
         let ((entries, observed), entered) = match loops.innermost(block) {

@@ -23,7 +23,7 @@ pub mod program;
 mod scale;
 pub mod schedule;
 
-pub use analyze::{analyze, analyze_keeping, verify_analysis};
+pub use analyze::{analyze, analyze_keeping, analyze_verified, verify_analysis};
 pub use answer::{
     Basis, Block, Cause, Confidence, DataSource, Edge, Entered, InstructionCost, KernelTime, Level, PerEntry,
     ProcedureAnalysis, Stall, StallKind,

@@ -64,21 +64,33 @@ function judged(procedure, truthAt) {
 /** Returns the least possible figures of instructions (see `impossible`). */
 const least = (instructions, width) => share(sum(instructions, ({ slots }) => slots), instructions.length * width) ?? 0;
 
+/** Returns a line if this many places at retirement are more than there are in the time of this many samples. */
+function exceeded(name, places, samples, { width, period_cycles }) {
+  // Time is measured by a number of samples, so three standard deviations are allowed.
+  const time = (samples + 3 * Math.sqrt(samples) + 3) * period_cycles;
+  return places / width > time ? [`${name}: ${(places / width).toExponential(2)} cycles at least, ${time.toExponential(2)} sampled`] : [];
+}
+
+/** Returns the places at retirement that the claimed executions of a procedure take. */
+const placesOf = ({ instructions }) => sum(instructions, ({ executions, slots }) => (executions ?? 0) * slots);
+
 /**
- * Returns figures that no core with this width can have, each as a line. The bound is the number of places at retirement,
- * `width` in each cycle. An instruction takes one place; a flag-setting one and the branch after it take one together, padding
- * takes none. If in doubt, the bound is too small rather than too large.
+ * Returns figures that no core with this width can have, each as a line: of blocks, of procedures, and of all procedures together
+ * where each alone is possible. The bound is the number of places at retirement, `width` in each cycle. An instruction takes one
+ * place; a flag-setting one and the branch after it take one together, padding takes none. If in doubt, the bound is too small
+ * rather than too large.
  * @param {Answer} answer
  * @returns {string[]}
  */
-export function impossible({ procedures, width, period_cycles }) {
-  return procedures.flatMap((procedure) => {
+export function impossible(answer) {
+  const { procedures, width } = answer;
+  const each = procedures.flatMap((procedure) => {
     const { name, instructions, blocks, samples, cpi, cpi_min } = procedure;
     const found = [];
     const below = (what, value, bound) => value !== null && value < bound * rounding && found.push(`${name}: ${what} ${value.toFixed(4)} < ${bound.toFixed(4)}`);
     const counts = instructions.map((each) => ({ ...each, count: each.executions ?? 0 }));
     const retired = sum(counts, ({ count }) => count);
-    const places = sum(counts, ({ count, slots }) => count * slots);
+    const places = placesOf(procedure);
     const procedureBound = retired > 0 ? places / (retired * width) : Math.min(1 / (2 * width), least(instructions, width));
     below('CPI in top', cpi, procedureBound);
     below('least CPI in top', cpi_min, procedureBound);
@@ -87,11 +99,10 @@ export function impossible({ procedures, width, period_cycles }) {
       below(`CPI of the block ${address.toString(16)}`, each, bound);
       below(`least CPI of the block ${address.toString(16)}`, lowest, bound);
     });
-    // Time is measured by a number of samples, so three standard deviations are allowed.
-    const time = (samples + 3 * Math.sqrt(samples) + 3) * period_cycles;
-    if (places / width > time) found.push(`${name}: ${(places / width).toExponential(2)} cycles at least, ${time.toExponential(2)} sampled`);
-    return found;
+    return [...found, ...exceeded(name, places, samples, answer)];
   });
+  const claimed = procedures.filter((procedure) => placesOf(procedure) > 0);
+  return each.length > 0 ? each : exceeded('all procedures', sum(claimed, placesOf), sum(claimed, ({ samples }) => samples), answer);
 }
 
 /** Returns absolute numbers that appear although their scale is not known. */

@@ -1,7 +1,7 @@
 //! Dwell's estimator, as shipped: the analysis of every procedure, and its frequencies.
 
 use dwell_analysis::{
-    Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput, Transfer, analyze,
+    Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput, Transfer, analyze_verified,
     machine::Order,
     program::{self, Member},
 };
@@ -59,12 +59,17 @@ const PROCEDURES_MAX: usize = 300;
 
 /// Analyses every procedure, as `core/query` does. Out of order hot procedures share one scale, by their calls; in order
 /// cycles fix the scale of each. Nothing else in this crate calls the analysis.
+///
+/// # Panics
+///
+/// If a result is impossible on the processor: such an analysis must not be judged, but mended.
 pub fn analyses(evidence: &Evidence, model: &MachineModel, kinds: EvidenceKinds) -> Vec<ProcedureAnalysis> {
     let given: Vec<AnalysisEvidence> =
         evidence.procedures.iter().map(|p| select_evidence(p, kinds)).collect();
     let one = |p: usize, outer: OuterScale| {
         let procedure = &evidence.procedures[p];
-        analyze(&input(evidence, procedure, &given[p], outer), model)
+        let analysis = analyze_verified(&input(evidence, procedure, &given[p], outer), model);
+        analysis.unwrap_or_else(|why| panic!("{}: impossible: {why}", procedure.name))
     };
     let mut analyses: Vec<ProcedureAnalysis> =
         (0..given.len()).map(|p| one(p, OuterScale::default())).collect();

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use dwell_analysis::{
-    Confidence, Counted, Entered, MachineModel, OuterScale, ProcedureInput, Transfer, analyze,
+    AbsoluteCount, Confidence, Counted, Entered, MachineModel, OuterScale, ProcedureInput, ScaleKind,
+    Transfer, analyze,
     program::{self, Member},
     verify_analysis,
 };
@@ -74,6 +75,22 @@ fn a_ratio_to_entries_requires_observed_exits() {
     assert!((seen.executions / 4.0).ln().abs() < 0.2 && seen.entered == Entered::Loop, "{seen:?}");
     // If no exit was observed, the number of turns may be anything above some hundred.
     assert_eq!(with(0.0), None);
+}
+
+#[test]
+fn a_word_that_counts_in_a_loop_says_nothing_about_its_entries() {
+    let code = "again:\nadd rax, 1\ncmp rdi, rax\njne again\nret";
+    let mut case = Case::new("amd-zen4", Arch::X86_64, x86(code));
+    (case.samples, case.period_cycles) = (vec![700, 700, 700, 0], Some(1e6));
+    let mut per_entry = |in_code| {
+        case.absolute = vec![AbsoluteCount { at: 0, frequency: 1000.0, deviation: 0.02, in_code }];
+        let analysis = case.analyze();
+        assert_eq!(analysis.scale.kind, ScaleKind::Absolute);
+        analysis.blocks[0].per_entry
+    };
+    assert_eq!(per_entry(false), None);
+    // Counters in the code count all blocks of a function.
+    assert!(per_entry(true).is_some());
 }
 
 /// Two loops, one after the other, of millions of turns: no burst sees how one ends or the other begins.

@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, fmt::Write};
 
 use dwell_analysis::{
-    Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput, StallKind, Transfer, analyze,
+    AbsoluteCount, Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput, StallKind, Transfer,
+    analyze,
     cfg::{Cfg, Node},
     equivalence::Equivalence,
 };
@@ -20,6 +21,7 @@ pub struct Case<'a> {
     pub directions: Vec<(u64, u64)>,
     pub transfers: Vec<Transfer>,
     pub counted: Vec<Counted>,
+    pub absolute: Vec<AbsoluteCount>,
     pub events: BTreeMap<Event, (Vec<u64>, u64)>,
     pub period_cycles: Option<f64>,
 }
@@ -36,6 +38,7 @@ impl Case<'_> {
             directions: vec![(0, 0); n],
             transfers: Vec::new(),
             counted: Vec::new(),
+            absolute: Vec::new(),
             events: BTreeMap::new(),
             period_cycles: None,
         }
@@ -52,7 +55,7 @@ impl Case<'_> {
             branch_directions: &self.directions,
             transfers: &self.transfers,
             counted: &self.counted,
-            absolute: &[],
+            absolute: &self.absolute,
             outer: OuterScale::default(),
         };
         analyze(&input, MachineModel::named(self.machine).expect("a model"))
