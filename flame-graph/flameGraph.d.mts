@@ -13,7 +13,9 @@ export interface FlameAnalysis {
   cpi: number | null;
   cpiMin: number | null;
   cpiMax: number | null;
-  execution: number;
+  /** Null unless the scale is absolute. */
+  execution: number | null;
+  executionMax: number;
   causes: readonly FlameCause[];
 }
 

@@ -119,13 +119,18 @@ export function paint(hex, shade = 1) {
   return { fill: `rgb(${parts.join(' ')})`, ink: luminance(parts) > 0.179 ? '#000' : '#fff' };
 }
 
-/** The class of what takes most of a function's time; `several` if classes are tied. */
+/** A cause that matters at all, in a function that may also have executed all the time. */
+const tellingShare = 0.05;
+
+/** The class of what may take most of a function's time; `several` if classes are tied. Where it is not known how often the function ran,
+ *  execution may take as much as a cause. */
 function classOf({ analysis }) {
   if (!analysis) return undefined;
-  const parts = [['execution', analysis.execution], ...analysis.causes.map(({ kind, cause, shareMax }) => [kind === 'static' ? 'fixed' : classOfCause[cause] ?? 'unknown', shareMax])];
-  const most = Math.max(...parts.map(([, share]) => share));
-  const classes = new Set(parts.filter(([, share]) => share >= most - 0.0005).map(([name]) => name));
-  return classes.size > 1 ? 'several' : [...classes][0];
+  const causes = analysis.causes.map(({ kind, cause, shareMax }) => [kind === 'static' ? 'fixed' : classOfCause[cause] ?? 'unknown', shareMax]);
+  const most = Math.max(0, ...causes.map(([, share]) => share));
+  if ((analysis.execution ?? Math.min(analysis.executionMax, tellingShare)) >= most) return 'execution';
+  const classes = new Set(causes.filter(([, share]) => share >= most - 0.0005).map(([name]) => name));
+  return classes.size > 1 || analysis.executionMax >= most ? 'several' : [...classes][0];
 }
 
 /** Each coloring has `of`, a key for each function, and `legend`, the color and label of each key; functions without one are plain. */
@@ -564,6 +569,9 @@ function analysisWords({ kind, own, analysis }) {
   const range = cpiMin !== null && cpiMax !== null ? ` (${cycles(cpiMin)} to ${cycles(cpiMax)})` : '';
   const cost = cpi !== null ? [`${cycles(cpi)} cycles per instruction${range}`] : cpiMin !== null && cpiMin >= tellingBound ? [`at least ${cycles(cpiMin)} cycles per instruction`] : [];
   const share = ({ shareMin, shareMax }) => (shareMax - shareMin < 0.0005 ? percent(shareMax) : shareMin < 0.0005 ? `up to ${percent(shareMax)}` : `${percent(shareMin)} to ${percent(shareMax)}`);
-  const causes = analysis.causes.slice(0, 3).map((cause) => `${cause.label} ${share(cause)}`);
+  // Where it is not known how often the function ran, the greatest share is no bound.
+  const least = ({ shareMin }) => (shareMin < 0.0005 ? '' : ` at least ${percent(shareMin)}`);
+  const causes = analysis.causes.slice(0, 3).map((cause) => `${cause.label}${analysis.execution === null ? least(cause) : ` ${share(cause)}`}`);
+  if (analysis.execution === null && causes.length > 0) return [...cost, `may wait for: ${causes.join(', ')}`];
   return [...cost, ...(causes.length > 0 ? [`of its own time: ${causes.join(', ')}`] : [])];
 }

@@ -644,8 +644,12 @@ export type FlameAnalysis = {
     cpi_min: number | null;
     /** Upper end of the 90 % interval of `cpi`; `null` if nothing bounds it. */
     cpi_max: number | null;
-    /** Share of time that instructions take when they wait for nothing. */
-    execution: number;
+    /** Share of time that instructions take when they wait for nothing; `null` unless the scale is absolute. */
+    execution: number | null;
+    /** Least possible share of execution. */
+    execution_min: number;
+    /** Largest possible share of execution. */
+    execution_max: number;
     /** What takes the other time, the largest possible share first. The ranges of several causes overlap. */
     causes: Array<FlameCause>;
 };
@@ -1421,7 +1425,8 @@ export type StatsSet = {
 };
 /**
  * Where the cycles go. Shares are relative to the tallied samples: those of instructions whose frequency is known.
- * `subtotal_dynamic`, `subtotal_static`, `execution` and `net_sampling_error` add up to 1.
+ * If the scale is absolute, `subtotal_dynamic`, `subtotal_static`, `execution` and `net_sampling_error` add up to 1. Otherwise
+ * they are `null`, since the same time may be executions or stalls; their `_min` and `_max` are the ends of what is possible.
  */
 export type Summary = {
     /** Version of this answer's JSON schema. */
@@ -1465,25 +1470,48 @@ export type Summary = {
     best_case_cpi: number | null;
     /** Dynamic causes, in the order of Figure 4. The ranges of several causes overlap. */
     dynamic: Array<SummaryRange>;
-    /** Share of stalls for which every cause was ruled out. */
-    unexplained_stall: number;
-    /** Share of cycles by which instructions were faster than the model's best case; never positive. */
-    unexplained_gain: number;
+    /** Share of stalls for which every cause was ruled out; `null` unless the scale is absolute. */
+    unexplained_stall: number | null;
+    /** Least possible share of unexplained stalls. */
+    unexplained_stall_min: number;
+    /** Largest possible share of unexplained stalls. */
+    unexplained_stall_max: number;
+    /**
+     * Share of cycles by which instructions were faster than the model's best case, never positive; `null` unless the scale
+     * is absolute.
+     */
+    unexplained_gain: number | null;
     /**
      * Share of all dynamic stalls, minus the gain. It lies between the sums of the lower and of the upper ends of the
-     * ranges.
+     * ranges. `null` unless the scale is absolute.
      */
-    subtotal_dynamic: number;
+    subtotal_dynamic: number | null;
+    /** Least possible share of all dynamic stalls. */
+    subtotal_dynamic_min: number;
+    /** Largest possible share of all dynamic stalls. */
+    subtotal_dynamic_max: number;
     /** Static causes. */
     static: Array<SummaryPart>;
-    /** Sum of the static causes' shares. */
-    subtotal_static: number;
-    /** Sum of `subtotal_dynamic` and `subtotal_static`. */
-    total_stall: number;
-    /** Share of time that instructions take when they wait for nothing. */
-    execution: number;
-    /** Share that is neither stall nor execution: samples that chance added or removed. */
-    net_sampling_error: number;
+    /** Sum of the static causes' shares; `null` unless the scale is absolute. */
+    subtotal_static: number | null;
+    /** Least possible share of all static stalls. */
+    subtotal_static_min: number;
+    /** Largest possible share of all static stalls. */
+    subtotal_static_max: number;
+    /** Sum of `subtotal_dynamic` and `subtotal_static`; `null` unless the scale is absolute. */
+    total_stall: number | null;
+    /** Least possible share of all stalls. */
+    total_stall_min: number;
+    /** Largest possible share of all stalls. */
+    total_stall_max: number;
+    /** Share of time that instructions take when they wait for nothing; `null` unless the scale is absolute. */
+    execution: number | null;
+    /** Least possible share of execution. */
+    execution_min: number;
+    /** Largest possible share of execution. */
+    execution_max: number;
+    /** Share that is neither stall nor execution: samples that chance added or removed. `null` unless the scale is absolute. */
+    net_sampling_error: number | null;
     /** Under a function: the samples that the summary rests on. `null` for other scopes. */
     under: SummaryUnder | null;
     /** Notes that a reader needs to interpret the answer. */
@@ -1499,8 +1527,12 @@ export type SummaryPart = {
     cause: string;
     /** Name of the cause for users, such as `D-cache miss`. */
     label: string;
-    /** Share that the cause explains. */
-    share: number;
+    /** Share that the cause explains; `null` unless the scale is absolute. */
+    share: number | null;
+    /** Least share that the cause explains. */
+    share_min: number;
+    /** Largest share that the cause may explain. */
+    share_max: number;
 };
 /** A dynamic cause, with the range of the share that it may explain. */
 export type SummaryRange = {
@@ -1611,6 +1643,6 @@ export type TopRow = {
     cpi_max: number | null;
     /** By procedure: kind of the scale of the executions, as in `ListingScale`, if the procedure was analysed. */
     scale?: ScaleKind;
-    /** Where the cycles of the row go, if the request includes it and it is known. */
+    /** Where the cycles of the row go, if the request includes it and the scale is absolute. */
     split?: CycleSplit;
 };

@@ -121,8 +121,11 @@ const summary = ({ procedure, image }) => ({
     { cause: 'd-cache-miss', label: 'D-cache miss', shareMin: 0.3, shareMax: 0.6 }, { cause: 'dtlb-miss', label: 'DTLB miss', shareMin: 0, shareMax: 0.2 },
     { cause: 'other', label: 'other causes', shareMin: 0, shareMax: 0 },
   ],
-  unexplainedStall: 0.05, unexplainedGain: -0.01, subtotalDynamic: 0.64, staticCauses: [{ cause: 'slotting', label: 'slotting', share: 0.06 }],
-  subtotalStatic: 0.06, totalStall: 0.7, execution: 0.28, netSamplingError: 0.02, notes: ['low confidence'], text: '', totals: '1.0 k samples of cpu-clock, 95.0% of them tallied · 950 M cycles · 1.9 cycles/instr (ideal 0.50) · amd-zen4',
+  unexplainedStall: 0.05, unexplainedStallMin: 0.05, unexplainedStallMax: 0.05, unexplainedGain: -0.01,
+  subtotalDynamic: 0.64, subtotalDynamicMin: 0.64, subtotalDynamicMax: 0.64,
+  staticCauses: [{ cause: 'slotting', label: 'slotting', share: 0.06, shareMin: 0.06, shareMax: 0.06 }],
+  subtotalStatic: 0.06, subtotalStaticMin: 0.06, subtotalStaticMax: 0.06, totalStall: 0.7, totalStallMin: 0.7, totalStallMax: 0.7,
+  execution: 0.28, executionMin: 0.28, executionMax: 0.28, netSamplingError: 0.02, notes: ['low confidence'], text: '', totals: '1.0 k samples of cpu-clock, 95.0% of them tallied · 950 M cycles · 1.9 cycles/instr (ideal 0.50) · amd-zen4',
 });
 
 const hotRow = (id, label, share, cumulativeShare, location) => ({

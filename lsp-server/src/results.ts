@@ -84,7 +84,7 @@ export const HotRow = z.object({
   id: text.describe('unique among the rows, and the same in each answer; by procedure: what `dwell/listing` takes'),
   label: text, image: textOrNull, samples, share: share("part of the epoch's time"), cumulativeShare: share("this row's and all rows' before it"),
   cycles, scale: ScaleKind.nullable(), ...cpi, location: place.nullable(),
-  split: CycleSplit.nullable().describe('by procedure, where it was asked for and is known'),
+  split: CycleSplit.nullable().describe(`by procedure, where it was asked for; ${unlessAbsolute}`),
 });
 export type HotRow = z.infer<typeof HotRow>;
 export const HotProceduresResult = z.object({
@@ -210,7 +210,7 @@ export type LineResult = z.infer<typeof LineResult>;
 
 export const SummaryRange = z.object({ cause, label, shareMin: count, shareMax: count });
 export type SummaryRange = z.infer<typeof SummaryRange>;
-export const SummaryPart = z.object({ cause, label, share: count });
+export const SummaryPart = z.object({ cause, label, share: countOrNull, shareMin: count, shareMax: count });
 export type SummaryPart = z.infer<typeof SummaryPart>;
 export const SummaryUnder = z.object({
   samples: count.describe('samples whose call stack contains the function'), own: count.describe('samples in the function itself'),
@@ -218,6 +218,8 @@ export const SummaryUnder = z.object({
   share: share('samples as a part of stackSamples'), incomplete: count.describe('other samples whose outer frames are not known: the function may be among them'),
 });
 export type SummaryUnder = z.infer<typeof SummaryUnder>;
+const summedShares =
+  'Shares are parts of samplesTallied: subtotalDynamic + subtotalStatic + execution + netSamplingError = 1; these, unexplained stalls and gains and the shares of static causes are null unless the scale is absolute, Min and Max are the ends of what is possible';
 export const SummaryResult = z
   .object({
     epochs: texts,
@@ -231,12 +233,15 @@ export const SummaryResult = z
     cycles, scale: ScaleKind.nullable().describe('the least of all that was tallied'),
     instructions: countOrNull.describe(`instructions executed, estimated; ${unlessAbsolute}`), ...cpi, bestCaseCpi,
     dynamic: z.array(SummaryRange).describe('each cause explains at least shareMin and at most shareMax of the tallied cycles; ranges of several causes overlap'),
-    unexplainedStall: count, unexplainedGain: count, subtotalDynamic: count,
-    staticCauses: z.array(SummaryPart), subtotalStatic: count, totalStall: count, execution: count, netSamplingError: count,
+    unexplainedStall: countOrNull, unexplainedStallMin: count, unexplainedStallMax: count, unexplainedGain: countOrNull,
+    subtotalDynamic: countOrNull, subtotalDynamicMin: count, subtotalDynamicMax: count,
+    staticCauses: z.array(SummaryPart), subtotalStatic: countOrNull, subtotalStaticMin: count, subtotalStaticMax: count,
+    totalStall: countOrNull, totalStallMin: count, totalStallMax: count, execution: countOrNull, executionMin: count, executionMax: count,
+    netSamplingError: countOrNull,
     under: SummaryUnder.nullable().describe('what the summary under a function rests on: the samples with a call stack; null for other scopes'), notes,
     text: text.describe('the table of Figure 4'), totals: text.describe('what the table rests on, in one line of text'),
   })
-  .describe('Shares are parts of samplesTallied: subtotalDynamic + subtotalStatic + execution + netSamplingError = 1');
+  .describe(summedShares);
 export type SummaryResult = z.infer<typeof SummaryResult>;
 
 export const Verdict = z
@@ -326,7 +331,8 @@ export type FlameCause = z.infer<typeof FlameCause>;
 export const FlameAnalysis = z
   .object({
     samples: count.describe('samples of time that were tallied; shares are parts of them'), scale: ScaleKind.nullable(), ...cpi,
-    execution: count, causes: z.array(FlameCause).describe('the largest possible share first; ranges of several causes overlap'),
+    execution: countOrNull.describe(unlessAbsolute), executionMin: count, executionMax: count,
+    causes: z.array(FlameCause).describe('the largest possible share first; ranges of several causes overlap'),
   })
   .describe("Of a function's own instructions, inlined copies included, calls not");
 export type FlameAnalysis = z.infer<typeof FlameAnalysis>;

@@ -17,7 +17,7 @@ export function summaryResult(answer: Summary): SummaryResult {
   return {
     ...camel(rest),
     dynamic: dynamic.map((range) => camel(range)),
-    staticCauses,
+    staticCauses: staticCauses.map((part) => camel(part)),
     under: under === null ? null : camel(under),
     totals: totalsText(answer),
     text: summaryText(answer).map((line) => `${line}\n`).join(''),
@@ -51,17 +51,18 @@ const titleWidth = 32;
 export function summaryText(summary: Summary): string[] {
   const { dynamic, static: staticCauses } = summary;
   const shown = dynamic.filter(({ share_max: most }) => most >= 0.0005).map(({ label, share_min: least, share_max: most }) => row(`  ${label}`, least, most));
-  const statics = staticCauses.filter(({ share }) => share >= 0.0005).map(({ label, share }) => row(`  ${label}`, share, share));
+  const statics = staticCauses.filter(({ share_max: most }) => most >= 0.0005).map(({ label, share_min: least, share_max: most }) => row(`  ${label}`, least, most));
+  const known = (name: string, share: number | null): string[] => (share === null ? [] : [row(name, share, share)]);
   return [
     ...cpiRows(summary),
     ...shown,
-    row('  Unexplained stall', summary.unexplained_stall, summary.unexplained_stall),
-    row('  Unexplained gain', summary.unexplained_gain, summary.unexplained_gain),
-    row('Dynamic stalls', summary.subtotal_dynamic, summary.subtotal_dynamic),
+    row('  Unexplained stall', summary.unexplained_stall_min, summary.unexplained_stall_max),
+    ...known('  Unexplained gain', summary.unexplained_gain),
+    row('Dynamic stalls', summary.subtotal_dynamic_min, summary.subtotal_dynamic_max),
     ...statics,
-    row('Static stalls', summary.subtotal_static, summary.subtotal_static),
-    row('Execution', summary.execution, summary.execution),
-    row('Net sampling error', summary.net_sampling_error, summary.net_sampling_error),
+    row('Static stalls', summary.subtotal_static_min, summary.subtotal_static_max),
+    row('Execution', summary.execution_min, summary.execution_max),
+    ...known('Net sampling error', summary.net_sampling_error),
   ];
 }
 

@@ -187,9 +187,14 @@ test('a summary is DCPI\'s Figure 4, as data, as text and folded above the listi
 
 test('a summary without samples has no negative zero', () => {
   const none = { schema: 1, epochs: [], scope: { kind: 'epoch' as const, name: 'e' }, machine_model: 'm', time_event: 'cycles', period_cycles: null, samples: 0, samples_tallied: 0, tallied_share: 0, scale: 'procedure' as const, cpi_min: null, cpi_max: null };
-  const zero = { procedures: 0, procedures_left_out: 0, cycles: null, instructions: null, cpi: null, best_case_cpi: null, dynamic: [], unexplained_stall: 0, unexplained_gain: -1e-9 };
-  const rest = { subtotal_dynamic: 0, static: [], subtotal_static: 0, total_stall: 0, execution: 0, net_sampling_error: 0, under: null, notes: [] };
-  assert.ok(summaryText({ ...none, ...zero, ...rest }).every((line) => !line.includes('-0.0')));
+  const zero = { procedures: 0, procedures_left_out: 0, cycles: null, instructions: null, cpi: null, best_case_cpi: null, dynamic: [], unexplained_stall: 0, unexplained_stall_min: 0, unexplained_stall_max: 0, unexplained_gain: -1e-9 };
+  const sums = { subtotal_dynamic: 0, subtotal_dynamic_min: 0, subtotal_dynamic_max: 0, subtotal_static: 0, subtotal_static_min: 0, subtotal_static_max: 0 };
+  const rest = { ...sums, static: [], total_stall: 0, total_stall_min: 0, total_stall_max: 0, execution: 0, execution_min: 0, execution_max: 0, net_sampling_error: 0, under: null, notes: [] };
+  const lines = summaryText({ ...none, ...zero, ...rest });
+  assert.ok(lines.some((line) => line.includes('Unexplained gain')) && lines.every((line) => !line.includes('-0.0')));
+  const ranges = { subtotal_dynamic: null, subtotal_dynamic_min: 0.2, subtotal_dynamic_max: 1, execution: null, execution_max: 0.8, net_sampling_error: null };
+  const unknown = summaryText({ ...none, ...zero, ...rest, ...ranges, unexplained_gain: null }).filter((line) => /Dynamic|Execution|error|gain/.test(line));
+  assert.deepEqual(unknown.map((line) => line.replaceAll(/ +/g, ' ').replace(/ [█░]+$/, '')), ['Dynamic stalls 20.0% to 100.0%', 'Execution 0.0% to 80.0%']);
 });
 
 test('statistics cover several epochs', () =>

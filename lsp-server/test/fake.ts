@@ -364,12 +364,22 @@ function summary(): Summary {
     best_case_cpi: 0.62,
     dynamic: [{ cause: 'd-cache-miss', label: 'D-cache miss', share_min: 0.279, share_max: 0.968 }, { cause: 'other', label: 'other causes', share_min: 0, share_max: 0 }],
     unexplained_stall: 0.023,
+    unexplained_stall_min: 0.023,
+    unexplained_stall_max: 0.023,
     unexplained_gain: -0.043,
     subtotal_dynamic: 0.85,
-    static: [{ cause: 'slotting', label: 'slotting', share: 0.018 }],
+    subtotal_dynamic_min: 0.85,
+    subtotal_dynamic_max: 0.85,
+    static: [{ cause: 'slotting', label: 'slotting', share: 0.018, share_min: 0.018, share_max: 0.018 }],
     subtotal_static: 0.018,
+    subtotal_static_min: 0.018,
+    subtotal_static_max: 0.018,
     total_stall: 0.868,
+    total_stall_min: 0.868,
+    total_stall_max: 0.868,
     execution: 0.12,
+    execution_min: 0.12,
+    execution_max: 0.12,
     net_sampling_error: 0.012,
     under: null,
     notes: [],
@@ -387,7 +397,7 @@ function flame(): Flame {
   const none = { kind: 'function' as const, image: 'prog', kernel: false, id: null, analysis: null, own: 0 };
   const node = { parent: null, function: null, inlined: false, merged: 0, own: 0 };
   const cause = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', share_min: 0.1, share_max: 0.8 };
-  const analysis = { samples: 70, scale: 'procedure' as const, cpi: null, cpi_min: 2.5, cpi_max: null, execution: 0.2, causes: [cause] };
+  const analysis = { samples: 70, scale: 'procedure' as const, cpi: null, cpi_min: 2.5, cpi_max: null, execution: null, execution_min: 0, execution_max: 0.6, causes: [cause] };
   return {
     schema: 1, epochs: ['e1'], unit: 'samples', total: 80, merged: 3, analysed_share: 0.9, incomplete: [], notes: ['a note'],
     events: [{ name: 'cpu-clock', period: 1_000_000, unit: 'ns', samples: 80, all_samples: 200 }],

@@ -92,8 +92,9 @@ test('answers contain data and text', { skip }, async () => {
   assert.ok(listing.answer.instructions.some(({ stalls }) => stalls.some(({ cause }) => cause === 'd-cache-miss')));
 
   const summary = await call<SummaryAnswer>(client, 'summary', { procedure: row.id });
-  const { subtotalDynamic, subtotalStatic, execution, netSamplingError, dynamic } = summary.answer;
-  assert.ok(Math.abs(subtotalDynamic + subtotalStatic + execution + netSamplingError - 1) < 0.01);
+  const { scale, execution, executionMin, executionMax, totalStall, totalStallMin, totalStallMax, dynamic } = summary.answer;
+  assert.deepEqual([scale, execution, totalStall], ['procedure', null, null]);
+  assert.ok(executionMin + totalStallMin <= 1.000001 && executionMax + totalStallMax >= 0.999999);
   assert.ok(dynamic.every(({ shareMin, shareMax }) => shareMin <= shareMax));
   assert.match(summary.text, /Ranges of causes overlap[^]*D-cache miss.*%/);
 });

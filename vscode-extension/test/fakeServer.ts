@@ -148,7 +148,7 @@ connection.onRequest(methods.flame, ({ bare = false }: FlameParams): FlameResult
   const hot = anyHotPlace();
   const none = { kind: 'function' as const, kernel: false, file: null, line: null, location: null, own: 0, analysis: null };
   const cause = { kind: 'dynamic' as const, cause: 'd-cache-miss', label: 'D-cache miss', shareMin: 0.4, shareMax: 0.9 };
-  const analysis = { samples: 3440, scale: 'absolute' as const, cpi: 31, cpiMin: 29, cpiMax: 33, execution: 0.05, causes: [cause] };
+  const analysis = { samples: 3440, scale: 'absolute' as const, cpi: 31, cpiMin: 29, cpiMax: 33, execution: 0.05, executionMin: 0.05, executionMax: 0.05, causes: [cause] };
   const functions: FlameFunction[] = [
     { ...none, name: 'main', image: 'chase', id: null, total: 2000 },
     {

@@ -1,4 +1,5 @@
-//! Renders `dwell summary` as text in the layout of DCPI's Figure 4. The printed numbers add up exactly.
+//! Renders `dwell summary` as text in the layout of DCPI's Figure 4. The printed numbers add up exactly if the scale is
+//! absolute. Otherwise they are ranges.
 
 use std::fmt::Write;
 
@@ -10,27 +11,17 @@ use crate::text::{self, BOLD, DIM, counted, grouped, heat, paint, si};
 pub fn render(summary: &Summary) -> String {
     let mut page = Page { out: String::new() };
     page.head(summary);
-    let tenths = Tenths::new(summary);
     for row in &summary.dynamic {
         page.range(row.label, row.share_min, row.share_max);
         if matches!(row.cause.as_str(), "synchronization" | "other") {
             page.say("***");
         }
     }
-    page.range("Unexplained stall", summary.unexplained_stall, summary.unexplained_stall);
-    page.range("Unexplained gain", summary.unexplained_gain, summary.unexplained_gain);
-    page.sum("Subtotal dynamic", tenths.dynamic);
-    page.say("***");
-    for (part, share) in summary.r#static.iter().zip(&tenths.statics) {
-        page.part(part.label, *share);
+    page.range("Unexplained stall", summary.unexplained_stall_min, summary.unexplained_stall_max);
+    match Tenths::new(summary) {
+        Some(tenths) => page.sums(summary, &tenths),
+        None => page.ranges(summary),
     }
-    page.sum("Subtotal static", tenths.statics.iter().sum());
-    page.say("***");
-    page.sum("Total stall", tenths.dynamic + tenths.statics.iter().sum::<i64>());
-    page.sum("Execution", tenths.execution);
-    page.sum("Net sampling error", tenths.error);
-    page.say("***");
-    page.sum("Total tallied", tenths.total);
     let tallied = grouped(summary.samples_tallied.round() as u64);
     let of = if summary.under.is_some() { "those under it" } else { "all" };
     page.say(format!("***   ({tallied} samples, {:.1}% of {of})", 100.0 * summary.tallied_share));
@@ -64,6 +55,38 @@ impl Page {
         self.say("***");
     }
 
+    /// Adds the rows of a summary whose scale is absolute: numbers that add up.
+    fn sums(&mut self, s: &Summary, tenths: &Tenths) {
+        let gain = s.unexplained_gain.unwrap_or(0.0);
+        self.range("Unexplained gain", gain, gain);
+        self.sum("Subtotal dynamic", percent(tenths.dynamic));
+        self.say("***");
+        for (part, share) in s.r#static.iter().zip(&tenths.statics) {
+            self.part(part.label, *share);
+        }
+        self.sum("Subtotal static", percent(tenths.statics.iter().sum()));
+        self.say("***");
+        self.sum("Total stall", percent(tenths.dynamic + tenths.statics.iter().sum::<i64>()));
+        self.sum("Execution", percent(tenths.execution));
+        self.sum("Net sampling error", percent(tenths.error));
+        self.say("***");
+        self.sum("Total tallied", percent(tenths.total));
+    }
+
+    /// Adds the rows of a summary without an absolute scale: what is possible.
+    fn ranges(&mut self, s: &Summary) {
+        let range =
+            |min: f64, max: f64| format!("{:>7} to {:>7}", text::percent(min, 1), text::percent(max, 1));
+        self.sum("Subtotal dynamic", range(s.subtotal_dynamic_min, s.subtotal_dynamic_max));
+        self.say("***");
+        s.r#static.iter().for_each(|part| self.range(part.label, part.share_min, part.share_max));
+        self.sum("Subtotal static", range(s.subtotal_static_min, s.subtotal_static_max));
+        self.say("***");
+        self.sum("Total stall", range(s.total_stall_min, s.total_stall_max));
+        self.sum("Execution", range(s.execution_min, s.execution_max));
+        self.say("***");
+    }
+
     fn range(&mut self, title: &str, least: f64, most: f64) {
         let most_percent = paint(heat(most), format!("{:>7}", text::percent(most, 1)));
         self.say(format!("***   {title:<31}{:>7} to {most_percent}", text::percent(least, 1)));
@@ -73,8 +96,8 @@ impl Page {
         self.say(format!("***   {title:<31}{:>25}", percent(tenths)));
     }
 
-    fn sum(&mut self, title: &str, tenths: i64) {
-        self.say(format!("*** {title:<33}{}", paint(BOLD, format!("{:>32}", percent(tenths)))));
+    fn sum(&mut self, title: &str, share: String) {
+        self.say(format!("*** {title:<33}{}", paint(BOLD, format!("{share:>32}"))));
     }
 
     fn foot(&mut self, s: &Summary) {
@@ -128,12 +151,13 @@ struct Tenths {
 }
 
 impl Tenths {
-    fn new(s: &Summary) -> Tenths {
-        let total = if s.samples_tallied > 0.0 { 1000 } else { 0 };
-        let parts = [s.subtotal_dynamic, s.subtotal_static, s.execution, s.net_sampling_error];
+    /// Returns `None` unless the scale is absolute.
+    fn new(s: &Summary) -> Option<Tenths> {
+        let total = 1000;
+        let parts = [s.subtotal_dynamic?, s.subtotal_static?, s.execution?, s.net_sampling_error?];
         let [dynamic, fixed, execution, error] = apportioned(total, parts);
-        let shares: Vec<f64> = s.r#static.iter().map(|p: &SummaryPart| p.share).collect();
-        Tenths { dynamic, statics: apportion(fixed, &shares), execution, error, total }
+        let shares: Vec<f64> = s.r#static.iter().filter_map(|p: &SummaryPart| p.share).collect();
+        Some(Tenths { dynamic, statics: apportion(fixed, &shares), execution, error, total })
     }
 }
 

@@ -89,6 +89,18 @@ pub fn percent(share: f64, decimals: usize) -> String {
     if is_zero { text.trim_start_matches('-').to_owned() } else { text }
 }
 
+/// Formats a range of shares: `20–85%`, `≤ 85%`, `≥ 20%`, or `85%` if its ends are equal. Returns `None` if it excludes nothing.
+pub fn share_range(min: f64, max: f64) -> Option<String> {
+    let (least, most) = (percent(min, 0), percent(max, 0));
+    match (least.as_str(), most.as_str()) {
+        ("0%", "100%") => None,
+        (a, b) if a == b => Some(most),
+        ("0%", _) => Some(format!("≤ {most}")),
+        (_, "100%") => Some(format!("≥ {least}")),
+        _ => Some(format!("{}–{most}", least.trim_end_matches('%'))),
+    }
+}
+
 /// Cuts `text` to `width` columns. A text that was cut ends with `…`.
 pub fn fit(text: &str, width: usize) -> String {
     let count = text.chars().count();
@@ -263,6 +275,9 @@ mod tests {
         assert_eq!(executed(None, Some(&ratio(2.0))), "executed 2.0 per entry of the loop");
         assert_eq!([0.0, 0.02, 12.34, 4321.0].map(times), ["0.0", "0.020", "12.3", "4.32 k"]);
         assert_eq!(cycles_each(None, Some(0.5)), "≥0.50");
+        let shares = [(0.0, 1.0), (0.85, 0.85), (0.0, 0.85), (0.2, 1.0), (0.2, 0.85)];
+        let ranges = shares.map(|(min, max)| share_range(min, max).unwrap_or_default());
+        assert_eq!(ranges, ["", "85%", "≤ 85%", "≥ 20%", "20–85%"]);
         let told = [None, Some(123.4), Some(3.04), Some(0.0124), Some(1.2e-5)].map(seconds);
         assert_eq!(told, ["–", "123 s", "3.0 s", "12 ms", "12 µs"]);
     }

@@ -57,6 +57,23 @@ fn hold_scale(listing: &Value, estimate: &Value) {
     assert!(number("cpi").is_none_or(|cpi| cpi_min <= cpi), "{estimate:#}");
 }
 
+/// Holds the shares of a summary to what its scale allows: numbers if it is absolute, ranges otherwise.
+fn hold_shares(summary: &Value) {
+    let is_absolute = summary["scale"] == "absolute";
+    let hold_range = |of: &Value, key: &str| {
+        let number = |end: &str| of[format!("{key}{end}")].as_f64();
+        assert_eq!(number("").is_some(), is_absolute, "{key}: {of:#}");
+        let (min, max) = (number("_min").unwrap(), number("_max").unwrap());
+        assert!(min <= max && number("").is_none_or(|share| share == max), "{key}: {of:#}");
+    };
+    for key in ["unexplained_stall", "subtotal_dynamic", "subtotal_static", "total_stall", "execution"] {
+        hold_range(summary, key);
+    }
+    summary["static"].as_array().unwrap().iter().for_each(|part| hold_range(part, "share"));
+    assert_eq!(summary["net_sampling_error"].is_null(), !is_absolute, "{summary:#}");
+    assert_eq!(summary["unexplained_gain"].is_null(), !is_absolute, "{summary:#}");
+}
+
 #[test]
 fn threads_cpus_and_groups_are_kept_on_request() {
     if !can_sample("the dimensions of samples") {
@@ -222,14 +239,13 @@ fn answers_of_the_tool_suite_have_the_documented_fields() {
         assert_eq!(scratch.record(&workload("mispredict"), "100").status, Some(0));
     }
     let range = json!({ "cause": "", "share_min": 0.5, "share_max": 0.5 });
-    let part = json!({ "cause": "", "share": 0.5 });
+    let part = json!({ "cause": "", "share": null, "share_min": 0.5, "share_max": 0.5 });
     let shape = json!({
         "schema": 1, "epochs": [""], "scope": { "kind": "procedure|image|epoch", "name": "" }, "machine_model": "",
         "time_event": "", "period_cycles": null, "samples": 1, "samples_tallied": 0.5, "tallied_share": 0.5,
         "procedures": 1, "procedures_left_out": 1, "cycles": null, "instructions": null, "cpi": null,
-        "best_case_cpi": null, "dynamic": [range], "unexplained_stall": 0.5, "unexplained_gain": 0.5,
-        "subtotal_dynamic": 0.5, "static": [part], "subtotal_static": 0.5, "total_stall": 0.5, "execution": 0.5,
-        "net_sampling_error": 0.5, "notes": [""],
+        "best_case_cpi": null, "dynamic": [range], "unexplained_gain": null, "static": [part], "net_sampling_error": null,
+        "notes": [""],
     });
     for (arguments, kind) in [
         (&["summary"][..], "epoch"),
@@ -238,9 +254,14 @@ fn answers_of_the_tool_suite_have_the_documented_fields() {
     ] {
         let summary = scratch.json(arguments);
         hold(&summary, &shape, kind);
+        hold_shares(&summary);
         assert_eq!(summary["scope"]["kind"], kind);
         assert!(summary["samples_tallied"].as_f64() > Some(0.0), "{summary:#}");
-        assert_printed_sums(&scratch.text(arguments));
+        let text = scratch.text(arguments);
+        match summary["scale"] == "absolute" {
+            true => assert_printed_sums(&text),
+            false => assert!(text.contains("Subtotal dynamic") && !text.contains("Net sampling"), "{text}"),
+        }
     }
 
     let page = scratch.path("page.html");

@@ -112,7 +112,7 @@ export const summaryIn = z.object({
   epochs,
 });
 export const summaryOut = SummaryResult.omit({ timeEvent: true, periodCycles: true, samplesTallied: true, text: true, totals: true }).describe(
-  'subtotalDynamic + subtotalStatic + execution + netSamplingError = 1, parts of the tallied cycles',
+  'subtotalDynamic + subtotalStatic + execution + netSamplingError = 1, parts of the tallied cycles; null unless the scale is absolute: use the ranges from Min to Max',
 );
 
 const name = z.string().describe('demangled name');

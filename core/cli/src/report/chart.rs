@@ -56,15 +56,15 @@ impl Causes {
             .map(|r| range(class(&r.cause), r.label, r.share_min, r.share_max))
             .collect();
         dynamic.sort_by(|a, b| b.most.total_cmp(&a.most));
-        if summary.unexplained_stall >= SHARE_SEEN {
-            let share = summary.unexplained_stall;
-            dynamic.push(range("unknown", "Unexplained stall", share, share));
+        if summary.unexplained_stall_max >= SHARE_SEEN {
+            let (least, most) = (summary.unexplained_stall_min, summary.unexplained_stall_max);
+            dynamic.push(range("unknown", "Unexplained stall", least, most));
         }
         let mut fixed: Vec<Range> = summary
             .r#static
             .iter()
-            .filter(|p| p.share >= SHARE_SEEN)
-            .map(|p| range("fixed", p.label, p.share, p.share))
+            .filter(|p| p.share_max >= SHARE_SEEN)
+            .map(|p| range("fixed", p.label, p.share_min, p.share_max))
             .collect();
         fixed.sort_by(|a, b| b.most.total_cmp(&a.most));
         let cpi = |c: Option<f64>| c.map_or("–".to_owned(), |c| format!("{c:.2}"));
@@ -78,13 +78,20 @@ impl Causes {
     }
 }
 
-/// Returns the parts that add up to the whole. A negative part (gain, sampling error) has no width.
+/// Returns the parts that add up to the whole. A negative part (gain, sampling error) has no width. Without an absolute scale
+/// they are the least that is possible, and one part is all the rest.
 fn parts(s: &Summary) -> Vec<Part> {
+    let least = [s.execution_min, s.subtotal_static_min, s.subtotal_dynamic_min];
+    let rest = match s.net_sampling_error {
+        Some(error) => ("error", "net sampling error", error),
+        None => ("unknown", "execution or stalls: not known which", 1.0 - least.iter().sum::<f64>()),
+    };
+    let [execution, fixed, dynamic] = least;
     let shares = [
-        ("execution", "execution", s.execution),
-        ("fixed", "static stalls", s.subtotal_static),
-        ("dynamic", "dynamic stalls", s.subtotal_dynamic),
-        ("error", "net sampling error", s.net_sampling_error),
+        ("execution", "execution", execution),
+        ("fixed", "static stalls", fixed),
+        ("dynamic", "dynamic stalls", dynamic),
+        rest,
     ];
     let whole: f64 = shares.iter().map(|(_, _, share)| share.max(0.0)).sum::<f64>().max(1e-9);
     let mut x = 0.0;

@@ -86,7 +86,8 @@ fn function(each: &FlameFunction, listed: &[Listed]) -> Value {
             json!({ "kind": c.kind, "cause": c.cause, "label": c.label, "shareMin": c.share_min, "shareMax": c.share_max })
         };
         let causes: Vec<Value> = a.causes.iter().map(cause).collect();
-        json!({ "cpi": a.cpi, "cpiMin": a.cpi_min, "cpiMax": a.cpi_max, "execution": a.execution, "causes": causes })
+        json!({ "cpi": a.cpi, "cpiMin": a.cpi_min, "cpiMax": a.cpi_max, "execution": a.execution, "executionMin": a.execution_min,
+            "executionMax": a.execution_max, "causes": causes })
     });
     json!({ "kind": each.kind, "name": each.name, "image": each.image, "own": each.own, "file": each.file, "line": each.line,
         "section": section, "analysis": analysis })

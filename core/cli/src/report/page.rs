@@ -11,7 +11,7 @@ use super::{
     flame::FlameSection,
     listing::{self, INSTRUCTIONS_MAX, Row},
 };
-use crate::text::{counted, cycles_each, grouped, si, si_or_dash};
+use crate::text::{counted, cycles_each, grouped, share_range, si, si_or_dash};
 
 /// The whole page.
 #[derive(Template)]
@@ -157,8 +157,12 @@ fn tiles(material: &Material) -> Vec<Tile> {
             value: cycles_each(s.cpi, s.cpi_min),
             note: best,
         });
-        let stalled = format!("{:.0}%", 100.0 * s.subtotal_dynamic.max(0.0));
-        tiles.push(Tile { label: "lost to dynamic stalls", value: stalled, note: s.machine_model.clone() });
+        let stalled = share_range(s.subtotal_dynamic_min.max(0.0), s.subtotal_dynamic_max.max(0.0));
+        tiles.push(Tile {
+            label: "lost to dynamic stalls",
+            value: stalled.unwrap_or_else(|| "not known".to_owned()),
+            note: s.machine_model.clone(),
+        });
     }
     tiles
 }
@@ -167,9 +171,7 @@ fn scope(s: &Summary) -> String {
     let what = if s.scope.kind == "epoch" { "everything sampled" } else { &s.scope.name };
     let guessed = match s.scale {
         Some(ScaleKind::Absolute) | None => "",
-        Some(_) => {
-            ". How often the code ran is not known: execution and static stalls may be lower than shown, and dynamic stalls higher"
-        }
+        Some(_) => ". How often the code ran is not known: shares are ranges of what is possible",
     };
     format!(
         "Of {what}: {} analysed, {:.1}% of the samples tallied, machine model {}{guessed}",
@@ -213,7 +215,14 @@ fn worst(s: &Summary) -> Option<(String, &'static str)> {
     let most = s.dynamic.iter().map(|r| r.share_max).fold(0.05, f64::max);
     let worst: Vec<_> = s.dynamic.iter().filter(|r| r.share_max >= most - 0.0005).collect();
     let names: Vec<&str> = worst.iter().map(|r| r.label).collect();
-    Some((format!("≤ {:.0}% {}", 100.0 * most, names.join(" or ")), class(&worst.first()?.cause)))
+    let first = worst.first()?;
+    // Causes that may explain equally much share their range's upper end only. Without an absolute scale that is no bound: if
+    // the code ran less often, more instructions waited.
+    let least = if worst.len() == 1 { first.share_min } else { 0.0 };
+    let is_bounded = s.scale == Some(ScaleKind::Absolute);
+    let share = share_range(least, if is_bounded { most } else { 1.0 });
+    let share = share.map_or(String::new(), |share| format!("{share} "));
+    Some((format!("{share}{}", names.join(" or ")), class(&first.cause)))
 }
 
 fn image_row(row: &TopRow) -> ShareRow {

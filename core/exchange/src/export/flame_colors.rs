@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_query::answer::{
-    DiffChange, Flame, FlameAnalysis, FlameDiff, FlameDiffFunction, FlameFunction, FlameKind, StallKind,
+    DiffChange, Flame, FlameAnalysis, FlameCause, FlameDiff, FlameDiffFunction, FlameFunction, FlameKind,
+    StallKind,
 };
 use inferno::flamegraph::{
     Options,
@@ -248,20 +249,35 @@ fn cycles(analysis: &FlameAnalysis) -> Option<String> {
     }
 }
 
-/// Describes the cause that may explain most of a function's own time, if it explains more than execution does.
+/// Describes the cause that may explain most of a function's own time, if it may explain more than execution does.
 fn waits(analysis: &FlameAnalysis) -> String {
-    match analysis.causes.first().filter(|cause| cause.share_max > analysis.execution) {
-        Some(cause) => format!(" · {} ≤ {:.0} %", cause.label, 100.0 * cause.share_max),
+    match waits_most(analysis) {
+        Some(cause) if analysis.execution.is_some() => {
+            format!(" · {} ≤ {:.0} %", cause.label, 100.0 * cause.share_max)
+        }
+        // If it ran less often, more of its instructions waited, so that the share is no bound.
+        Some(cause) => format!(" · {}", cause.label),
         None => " · executing".to_owned(),
     }
 }
 
-/// Returns the colour of the cause that may explain most, or that of several if they may explain as much.
+/// Least share of a cause that may explain the time of a function that may also have executed all the time.
+const SHARE_TELLING: f64 = 0.05;
+
+/// Returns the cause that may explain most of a function's own time, if it may explain more than execution does. If it is not
+/// known how often the function ran, a cause that matters at all may be what it does most.
+fn waits_most(analysis: &FlameAnalysis) -> Option<&FlameCause> {
+    let least = analysis.execution.unwrap_or_else(|| analysis.execution_max.min(SHARE_TELLING));
+    analysis.causes.first().filter(|cause| cause.share_max > least)
+}
+
+/// Returns the colour of the cause that may explain most, or that of several if they, or execution, may explain as much.
 fn cause_color(analysis: &FlameAnalysis) -> Color {
-    let Some(most) = analysis.causes.first().filter(|cause| cause.share_max > analysis.execution) else {
-        return BINARIES[0];
-    };
-    let color = |cause: &dwell_query::answer::FlameCause| match (cause.kind, cause.cause.as_str()) {
+    let Some(most) = waits_most(analysis) else { return BINARIES[0] };
+    if analysis.execution_max >= most.share_max {
+        return BINARIES[6];
+    }
+    let color = |cause: &FlameCause| match (cause.kind, cause.cause.as_str()) {
         (StallKind::Static, _) => BINARIES[4],
         (_, "d-cache-miss" | "dtlb-miss" | "write-buffer") => BINARIES[1],
         (_, "i-cache-miss" | "itlb-miss" | "branch-mispredict") => BINARIES[3],
@@ -269,7 +285,7 @@ fn cause_color(analysis: &FlameAnalysis) -> Color {
         (_, "unexplained") => UNEXPLAINED,
         _ => BINARIES[2],
     };
-    let tied = |cause: &&dwell_query::answer::FlameCause| cause.share_max >= most.share_max - 0.0005;
+    let tied = |cause: &&FlameCause| cause.share_max >= most.share_max - 0.0005;
     let is_one = analysis.causes.iter().filter(tied).all(|cause| color(cause) == color(most));
     if is_one { color(most) } else { BINARIES[6] }
 }

@@ -129,18 +129,6 @@ impl ProcedureCosts {
         totals
     }
 
-    /// Returns the part of the estimated frequencies that the sampled time allows, 1 if the scale is absolute. Otherwise only
-    /// ratios are known, and the code cannot have run for longer than it was sampled, even at its best.
-    pub fn possible_part(&self) -> f64 {
-        let known = self.analysis.instructions.iter().filter_map(|cost| Some((cost, cost.frequency?)));
-        let (mut least, mut sampled) = (0.0, 0.0);
-        for (cost, frequency) in known {
-            least += frequency * cost.best_case_cycles;
-            sampled += cost.head_samples;
-        }
-        if self.is_absolute() || least <= sampled { 1.0 } else { sampled / least }
-    }
-
     /// Returns whether the scale is absolute: frequency times period is the number of executions.
     pub fn is_absolute(&self) -> bool {
         self.analysis.scale.kind == ScaleKind::Absolute

@@ -104,8 +104,12 @@ pub struct FlameAnalysis {
     pub cpi_min: Option<f64>,
     /// Upper end of the 90 % interval of `cpi`; `None` if nothing bounds it.
     pub cpi_max: Option<f64>,
-    /// Share of time that instructions take when they wait for nothing.
-    pub execution: f64,
+    /// Share of time that instructions take when they wait for nothing; `None` unless the scale is absolute.
+    pub execution: Option<f64>,
+    /// Least possible share of execution.
+    pub execution_min: f64,
+    /// Largest possible share of execution.
+    pub execution_max: f64,
     /// What takes the other time, the largest possible share first. The ranges of several causes overlap.
     pub causes: Vec<FlameCause>,
 }

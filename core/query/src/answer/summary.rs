@@ -5,7 +5,8 @@ use serde::Serialize;
 use super::ScaleKind;
 
 /// Where the cycles go. Shares are relative to the tallied samples: those of instructions whose frequency is known.
-/// `subtotal_dynamic`, `subtotal_static`, `execution` and `net_sampling_error` add up to 1.
+/// If the scale is absolute, `subtotal_dynamic`, `subtotal_static`, `execution` and `net_sampling_error` add up to 1. Otherwise
+/// they are `None`, since the same time may be executions or stalls; their `_min` and `_max` are the ends of what is possible.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 pub struct Summary {
@@ -48,23 +49,44 @@ pub struct Summary {
     pub best_case_cpi: Option<f64>,
     /// Dynamic causes, in the order of Figure 4. The ranges of several causes overlap.
     pub dynamic: Vec<SummaryRange>,
-    /// Share of stalls for which every cause was ruled out.
-    pub unexplained_stall: f64,
-    /// Share of cycles by which instructions were faster than the model's best case; never positive.
-    pub unexplained_gain: f64,
+    /// Share of stalls for which every cause was ruled out; `None` unless the scale is absolute.
+    pub unexplained_stall: Option<f64>,
+    /// Least possible share of unexplained stalls.
+    pub unexplained_stall_min: f64,
+    /// Largest possible share of unexplained stalls.
+    pub unexplained_stall_max: f64,
+    /// Share of cycles by which instructions were faster than the model's best case, never positive; `None` unless the scale
+    /// is absolute.
+    pub unexplained_gain: Option<f64>,
     /// Share of all dynamic stalls, minus the gain. It lies between the sums of the lower and of the upper ends of the
-    /// ranges.
-    pub subtotal_dynamic: f64,
+    /// ranges. `None` unless the scale is absolute.
+    pub subtotal_dynamic: Option<f64>,
+    /// Least possible share of all dynamic stalls.
+    pub subtotal_dynamic_min: f64,
+    /// Largest possible share of all dynamic stalls.
+    pub subtotal_dynamic_max: f64,
     /// Static causes.
     pub r#static: Vec<SummaryPart>,
-    /// Sum of the static causes' shares.
-    pub subtotal_static: f64,
-    /// Sum of `subtotal_dynamic` and `subtotal_static`.
-    pub total_stall: f64,
-    /// Share of time that instructions take when they wait for nothing.
-    pub execution: f64,
-    /// Share that is neither stall nor execution: samples that chance added or removed.
-    pub net_sampling_error: f64,
+    /// Sum of the static causes' shares; `None` unless the scale is absolute.
+    pub subtotal_static: Option<f64>,
+    /// Least possible share of all static stalls.
+    pub subtotal_static_min: f64,
+    /// Largest possible share of all static stalls.
+    pub subtotal_static_max: f64,
+    /// Sum of `subtotal_dynamic` and `subtotal_static`; `None` unless the scale is absolute.
+    pub total_stall: Option<f64>,
+    /// Least possible share of all stalls.
+    pub total_stall_min: f64,
+    /// Largest possible share of all stalls.
+    pub total_stall_max: f64,
+    /// Share of time that instructions take when they wait for nothing; `None` unless the scale is absolute.
+    pub execution: Option<f64>,
+    /// Least possible share of execution.
+    pub execution_min: f64,
+    /// Largest possible share of execution.
+    pub execution_max: f64,
+    /// Share that is neither stall nor execution: samples that chance added or removed. `None` unless the scale is absolute.
+    pub net_sampling_error: Option<f64>,
     /// Under a function: the samples that the summary rests on. `None` for other scopes.
     pub under: Option<SummaryUnder>,
     /// Notes that a reader needs to interpret the answer.
@@ -124,6 +146,10 @@ pub struct SummaryPart {
     pub cause: String,
     /// Name of the cause for users, such as `D-cache miss`.
     pub label: &'static str,
-    /// Share that the cause explains.
-    pub share: f64,
+    /// Share that the cause explains; `None` unless the scale is absolute.
+    pub share: Option<f64>,
+    /// Least share that the cause explains.
+    pub share_min: f64,
+    /// Largest share that the cause may explain.
+    pub share_max: f64,
 }

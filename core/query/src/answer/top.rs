@@ -109,7 +109,7 @@ pub struct TopRow {
     /// By procedure: kind of the scale of the executions, as in `ListingScale`, if the procedure was analysed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scale: Option<ScaleKind>,
-    /// Where the cycles of the row go, if the request includes it and it is known.
+    /// Where the cycles of the row go, if the request includes it and the scale is absolute.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub split: Option<CycleSplit>,
 }

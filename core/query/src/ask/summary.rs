@@ -1,10 +1,11 @@
 //! Request `summary`: where the cycles of a procedure, an image or an epoch go (DCPI §3.3, Figure 4).
 //!
-//! Input: analysed procedures. Output: the share of each cause as a range. Every time sample of an instruction with a known
-//! frequency is tallied exactly once: as execution, as a static stall, as a dynamic stall or gain, or as sampling error.
+//! Input: analysed procedures. Output: the share of each cause as a range. If the scale is absolute, every time sample of an
+//! instruction with a known frequency is tallied exactly once: as execution, as a static stall, as a dynamic stall or gain, or
+//! as sampling error. Otherwise the same samples may be executions or stalls, and everything is a range of what is possible.
 //! Cost: the analysis of each procedure, on all processors.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, ops::AddAssign};
 
 use dwell_analysis::{Cause, InstructionCost, StallKind, machine::Order};
 use dwell_image::{Arch, Instruction, Operand, RegisterSet};
@@ -101,14 +102,15 @@ fn of_images(
     Ok((SummaryScope { kind: "image".to_owned(), name: paths.join(", ") }, subjects))
 }
 
-/// Returns where the cycles of one analysed procedure go; `None` if no instruction has a known frequency.
+/// Returns where the cycles of one analysed procedure go; `None` unless its scale is absolute.
 pub fn split(costs: &ProcedureCosts) -> Option<CycleSplit> {
     let tally = Tally::new(costs, 0);
     let part = |samples: f64| samples / tally.tallied;
-    (tally.tallied > 0.0).then(|| CycleSplit {
-        execution: part(tally.execution),
-        r#static: part(tally.statics.values().sum()),
-        dynamic: part(tally.stalled + tally.gain),
+    // The ends of a range are equal if the scale is absolute.
+    (tally.totals.is_absolute() && tally.tallied > 0.0).then(|| CycleSplit {
+        execution: part(tally.execution.max),
+        r#static: part(tally.fixed().max),
+        dynamic: part(tally.stalled.max + tally.gain),
     })
 }
 
@@ -147,6 +149,37 @@ pub(super) fn machine_model(selection: &Selection) -> String {
     dwell_analysis::MachineModel::for_cpu(&last.cpu).name().to_owned()
 }
 
+/// Least and largest possible number of samples. The ends are equal if the scale is absolute, except for dynamic causes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Range {
+    min: f64,
+    max: f64,
+}
+
+impl Range {
+    fn exactly(samples: f64) -> Range {
+        Range { min: samples, max: samples }
+    }
+
+    fn up_to(max: f64) -> Range {
+        Range { min: 0.0, max }
+    }
+
+    fn scaled(self, part: f64) -> Range {
+        Range { min: part * self.min, max: part * self.max }
+    }
+}
+
+impl AddAssign for Range {
+    fn add_assign(&mut self, more: Range) {
+        self.min += more.min;
+        self.max += more.max;
+    }
+}
+
+/// Ranges by the name of a row.
+type Rows = BTreeMap<&'static str, Range>;
+
 /// Sums over instructions, in time samples.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
@@ -154,13 +187,14 @@ pub(crate) struct Tally {
     samples: u64,
     tallied: f64,
     totals: Totals,
-    dynamic: BTreeMap<&'static str, (f64, f64)>,
-    stalled: f64,
-    unexplained: f64,
+    dynamic: Rows,
+    stalled: Range,
+    unexplained: Range,
+    /// Gain and sampling error of procedures whose scale is absolute. Without such a scale nothing is known of either.
     gain: f64,
-    statics: BTreeMap<&'static str, f64>,
-    execution: f64,
     error: f64,
+    statics: Rows,
+    execution: Range,
     procedures: usize,
     left_out: usize,
 }
@@ -169,9 +203,8 @@ impl Tally {
     /// Returns the tally of one procedure that has `samples` time samples.
     fn new(costs: &ProcedureCosts, samples: u64) -> Tally {
         let mut tally = Tally { samples, procedures: 1, totals: costs.all_totals(), ..Tally::default() };
-        let part = costs.possible_part();
         for block in &costs.analysis.blocks {
-            tally.add_block(costs, part, block.instructions.clone());
+            tally.add_block(costs, block.instructions.clone());
         }
         tally
     }
@@ -180,8 +213,7 @@ impl Tally {
     pub(crate) fn of_parts(costs: &ProcedureCosts, parts: &[Vec<usize>]) -> Tally {
         let totals = costs.totals(parts.iter().flatten().copied());
         let mut tally = Tally { procedures: 1, totals, ..Tally::default() };
-        let possible = costs.possible_part();
-        parts.iter().for_each(|part| tally.add_block(costs, possible, part.iter().copied()));
+        parts.iter().for_each(|part| tally.add_block(costs, part.iter().copied()));
         tally
     }
 
@@ -194,14 +226,13 @@ impl Tally {
     /// They go where the block's samples go. `samples` is the number of all, also of those outside of blocks.
     pub fn of_part(costs: &ProcedureCosts, samples: u64, of_block: impl Fn(usize) -> u64) -> Tally {
         let mut tally = Tally { samples, procedures: 1, ..Tally::default() };
-        let part = costs.possible_part();
         for (index, block) in costs.analysis.blocks.iter().enumerate() {
             let whole: f64 =
                 block.instructions.clone().map(|i| costs.analysis.instructions[i].head_samples).sum();
             if of_block(index) > 0 && whole > 0.0 {
                 let totals = costs.totals(block.instructions.clone());
                 let mut of_all = Tally { totals, ..Tally::default() };
-                of_all.add_block(costs, part, block.instructions.clone());
+                of_all.add_block(costs, block.instructions.clone());
                 tally.add(&of_all.scaled(of_block(index) as f64 / whole));
             }
         }
@@ -210,17 +241,17 @@ impl Tally {
 
     /// Multiplies everything but the numbers of samples and procedures.
     fn scaled(&self, part: f64) -> Tally {
-        let dynamic = self.dynamic.iter().map(|(row, (min, max))| (*row, (part * min, part * max)));
+        let rows = |rows: &Rows| rows.iter().map(|(row, range)| (*row, range.scaled(part))).collect();
         Tally {
             tallied: part * self.tallied,
             totals: self.totals.scaled(part),
-            dynamic: dynamic.collect(),
-            stalled: part * self.stalled,
-            unexplained: part * self.unexplained,
+            dynamic: rows(&self.dynamic),
+            stalled: self.stalled.scaled(part),
+            unexplained: self.unexplained.scaled(part),
             gain: part * self.gain,
-            statics: self.statics.iter().map(|(row, share)| (*row, part * share)).collect(),
-            execution: part * self.execution,
             error: part * self.error,
+            statics: rows(&self.statics),
+            execution: self.execution.scaled(part),
             ..self.clone()
         }
     }
@@ -228,43 +259,45 @@ impl Tally {
     /// Adds the tally of another procedure.
     pub(crate) fn add(&mut self, more: &Tally) {
         self.samples += more.samples;
-        for (sum, part) in [
-            (&mut self.tallied, more.tallied),
-            (&mut self.stalled, more.stalled),
-            (&mut self.unexplained, more.unexplained),
-            (&mut self.gain, more.gain),
-            (&mut self.execution, more.execution),
-            (&mut self.error, more.error),
-        ] {
-            *sum += part;
-        }
+        self.tallied += more.tallied;
         self.totals.add(&more.totals);
-        for (row, (min, max)) in &more.dynamic {
-            let sum = self.dynamic.entry(row).or_default();
-            *sum = (sum.0 + min, sum.1 + max);
-        }
-        for (row, part) in &more.statics {
-            *self.statics.entry(row).or_default() += part;
+        self.stalled += more.stalled;
+        self.unexplained += more.unexplained;
+        self.gain += more.gain;
+        self.error += more.error;
+        self.execution += more.execution;
+        for (sums, rows) in [(&mut self.dynamic, &more.dynamic), (&mut self.statics, &more.statics)] {
+            rows.iter().for_each(|(row, range)| *sums.entry(row).or_default() += *range);
         }
         self.procedures += more.procedures;
         self.left_out += more.left_out;
     }
 
-    /// Tallies one block. Samples that no stall explains are sampling error, or a gain if they are too many for chance. On
-    /// an in-order processor this is decided for each instruction. On an out-of-order processor it is decided for the block:
-    /// the model's best case is that of the block, and its distribution over the instructions is only a guess, since
-    /// instructions behind a stalled one may execute at no additional cost. `possible` is the part of the estimated frequencies
-    /// that the sampled time allows.
-    fn add_block(
-        &mut self,
-        costs: &ProcedureCosts,
-        possible: f64,
-        instructions: impl Iterator<Item = usize>,
-    ) {
+    /// Returns the samples of all static stalls together.
+    fn fixed(&self) -> Range {
+        let mut sum = Range::default();
+        self.statics.values().for_each(|range| sum += *range);
+        sum
+    }
+
+    fn add_block(&mut self, costs: &ProcedureCosts, instructions: impl Iterator<Item = usize>) {
+        let executed = |i: &usize| costs.analysis.instructions[*i].frequency.is_some_and(|f| f > 0.0);
+        let instructions = instructions.filter(executed);
+        match costs.is_absolute() {
+            true => self.add_known_block(costs, instructions),
+            false => self.add_unknown_block(costs, &instructions.collect::<Vec<_>>()),
+        }
+    }
+
+    /// Tallies one block whose scale is absolute. Samples that no stall explains are sampling error, or a gain if they are too
+    /// many for chance. On an in-order processor this is decided for each instruction. On an out-of-order processor it is
+    /// decided for the block: the model's best case is that of the block, and its distribution over the instructions is only a
+    /// guess, since instructions behind a stalled one may execute at no additional cost.
+    fn add_known_block(&mut self, costs: &ProcedureCosts, instructions: impl Iterator<Item = usize>) {
         const ERRORS_MIN: f64 = 3.0;
         let (mut rest, mut expected) = (0.0, 0.0);
         for i in instructions {
-            if let Some((r, e)) = self.add_instruction(costs, possible, i) {
+            if let Some((r, e)) = self.add_instruction(costs, i) {
                 rest += r;
                 expected += e;
             }
@@ -277,25 +310,22 @@ impl Tally {
     /// Tallies one instruction. Every sample of an instruction with a known frequency goes to exactly one place. If neither
     /// a stall nor a gain explains the difference from the model, the function returns two numbers: the samples beyond those
     /// that the model expects, and the samples that it expects.
-    fn add_instruction(&mut self, costs: &ProcedureCosts, possible: f64, i: usize) -> Option<(f64, f64)> {
+    fn add_instruction(&mut self, costs: &ProcedureCosts, i: usize) -> Option<(f64, f64)> {
         let cost = &costs.analysis.instructions[i];
-        let estimated = cost.frequency.filter(|f| *f > 0.0)?;
-        let frequency = possible * estimated;
+        let frequency = cost.frequency?;
         let expected = frequency * cost.best_case_cycles;
         self.tallied += cost.head_samples;
         let mut fixed = 0.0;
         for stall in cost.stalls.iter().filter(|s| s.kind == StallKind::Static) {
             let row = static_row(costs, i, stall.cause, stall.culprit);
-            *self.statics.entry(row).or_default() += frequency * stall.cycles_max;
+            *self.statics.entry(row).or_default() += Range::exactly(frequency * stall.cycles_max);
             fixed += frequency * stall.cycles_max;
         }
-        self.execution += expected - fixed;
+        self.execution += Range::exactly(expected - fixed);
         let rest = cost.head_samples - expected;
-        if cost.stalls.iter().any(|s| s.kind == StallKind::Dynamic) {
-            self.stalled += rest;
-            // Time that is no execution after all may have been lost to any of the causes.
-            let slack = estimated * cost.best_case_cycles - expected;
-            self.add_dynamic(cost, (estimated, slack), rest);
+        if is_stalled(cost) {
+            self.stalled += Range::exactly(rest);
+            self.add_dynamic(cost, rest, Range::exactly(rest));
             return None;
         }
         if cost.gain_cycles > 0.0 {
@@ -305,23 +335,64 @@ impl Tally {
         Some((rest, expected))
     }
 
-    /// Distributes the stalled samples to the rows. The maximum of a row is what its causes may explain; its minimum is what
-    /// all other rows together cannot explain.
-    fn add_dynamic(&mut self, cost: &InstructionCost, (frequency, slack): (f64, f64), stalled: f64) {
-        let mut most: BTreeMap<&'static str, f64> = BTreeMap::new();
-        for stall in cost.stalls.iter().filter(|s| s.kind == StallKind::Dynamic) {
-            *most.entry(dynamic_row(stall.cause)).or_default() += frequency * stall.cycles_max;
+    /// Tallies one block whose scale is not absolute. It may have run from never to as often as the scale allows. So all of its
+    /// time may be stalls, and only the time that is left over if it ran most often is a stall for certain.
+    fn add_unknown_block(&mut self, costs: &ProcedureCosts, instructions: &[usize]) {
+        let costs_of = || instructions.iter().map(|&i| (i, &costs.analysis.instructions[i]));
+        let most_executed =
+            |cost: &InstructionCost| cost.frequency.unwrap_or(0.0) * costs.analysis.scale.times_max();
+        let sampled: f64 = costs_of().map(|(_, cost)| cost.head_samples).sum();
+        let (mut best, mut execution) = (0.0, 0.0);
+        let mut statics: BTreeMap<&'static str, f64> = BTreeMap::new();
+        for (i, cost) in costs_of() {
+            best += most_executed(cost) * cost.best_case_cycles;
+            execution += most_executed(cost) * cost.best_case_cycles;
+            for stall in cost.stalls.iter().filter(|s| s.kind == StallKind::Static) {
+                let most = most_executed(cost) * stall.cycles_max;
+                *statics.entry(static_row(costs, i, stall.cause, stall.culprit)).or_default() += most;
+                execution -= most;
+            }
         }
-        most.values_mut().for_each(|m| *m = (*m + slack).min(stalled));
-        let total: f64 = most.values().sum();
-        for (row, max) in most {
-            let min = (stalled - (total - max)).clamp(0.0, max);
+        self.tallied += sampled;
+        self.execution += Range::up_to(execution.clamp(0.0, sampled));
+        for (row, most) in statics {
+            *self.statics.entry(row).or_default() += Range::up_to(most.min(sampled));
+        }
+        let stalled = Range { min: (sampled - best).max(0.0), max: sampled };
+        self.stalled += stalled;
+        // The time of an instruction beyond its best case, if it ran as often as is possible.
+        let beyond = |cost: &InstructionCost| match cost.cpi_interval.min {
+            cpi if cpi > 0.0 => cost.head_samples * (1.0 - cost.best_case_cycles / cpi).max(0.0),
+            _ => 0.0,
+        };
+        let waiting = || costs_of().map(|(_, cost)| cost).filter(|cost| is_stalled(cost));
+        let sum: f64 = waiting().map(beyond).sum();
+        let certain = if sum > stalled.min { stalled.min / sum } else { 1.0 };
+        for cost in waiting() {
+            let excess = cost.head_samples - cost.frequency.unwrap_or(0.0) * cost.best_case_cycles;
+            self.add_dynamic(cost, excess, Range { min: certain * beyond(cost), max: cost.head_samples });
+        }
+    }
+
+    /// Distributes the stalled samples of an instruction to the rows. The maximum of a row is what its causes may explain; its
+    /// minimum is what all other rows together cannot explain. `excess` is the number of samples beyond the best case by the
+    /// estimated frequency, which the causes were found for; `stalled` is the number that is possible.
+    fn add_dynamic(&mut self, cost: &InstructionCost, excess: f64, stalled: Range) {
+        let mut parts: BTreeMap<&'static str, f64> = BTreeMap::new();
+        for stall in cost.stalls.iter().filter(|s| s.kind == StallKind::Dynamic && excess > 0.0) {
+            let part = cost.frequency.unwrap_or(0.0) * stall.cycles_max / excess;
+            *parts.entry(dynamic_row(stall.cause)).or_default() += part;
+        }
+        parts.values_mut().for_each(|part| *part = part.min(1.0));
+        let total: f64 = parts.values().sum();
+        for (row, part) in parts {
+            let least = (1.0 - (total - part)).clamp(0.0, part);
             if row == names(Cause::Unexplained).name {
                 // If something stays unexplained, all other rows are at their maximum.
-                self.unexplained += min;
+                self.unexplained += stalled.scaled(least);
             } else {
-                let sum = self.dynamic.entry(row).or_default();
-                *sum = (sum.0 + min, sum.1 + max);
+                let range = Range { min: least * stalled.min, max: part * stalled.max };
+                *self.dynamic.entry(row).or_default() += range;
             }
         }
     }
@@ -330,8 +401,9 @@ impl Tally {
     pub(crate) fn answer(&self, selection: &Selection, scope: SummaryScope, machine_model: &str) -> Summary {
         let period = selection.period_cycles();
         let share = |part: f64| if self.tallied > 0.0 { part / self.tallied } else { 0.0 };
+        let known = |part: f64| self.totals.is_absolute().then(|| share(part));
         let range = |cause: &str| {
-            let (min, max) = self.dynamic.get(cause).copied().unwrap_or_default();
+            let Range { min, max } = self.dynamic.get(cause).copied().unwrap_or_default();
             SummaryRange {
                 cause: cause.to_owned(),
                 label: summary_label(cause),
@@ -339,19 +411,26 @@ impl Tally {
                 share_max: share(max),
             }
         };
-        let part = |cause: &str| SummaryPart {
-            cause: cause.to_owned(),
-            label: summary_label(cause),
-            share: share(self.statics.get(cause).copied().unwrap_or_default()),
+        let part = |cause: &str| {
+            let Range { min, max } = self.statics.get(cause).copied().unwrap_or_default();
+            SummaryPart {
+                cause: cause.to_owned(),
+                label: summary_label(cause),
+                share: known(max),
+                share_min: share(min),
+                share_max: share(max),
+            }
         };
-        let fixed: f64 = self.statics.values().sum();
+        let (fixed, dynamic) =
+            (self.fixed(), Range { min: self.stalled.min + self.gain, max: self.stalled.max + self.gain });
+        let most = |part: f64| if self.totals.is_absolute() { share(part) } else { share(part).min(1.0) };
         let totals = Some(&self.totals).filter(|t| t.scale.is_some());
         let mut notes = selection.notes.clone();
         if self.tallied <= 0.0 {
             notes.push("no instruction has a frequency, so there is nothing to add up".to_owned());
         } else if !self.totals.is_absolute() {
-            let why = "how often the code ran is not known: execution and static stalls may be lower than shown here, and \
-                       dynamic stalls higher";
+            let why = "how often the code ran is not known, so the same time may be executions or stalls: shares are ranges of \
+                       what is possible";
             notes.push(why.to_owned());
         }
         Summary {
@@ -374,18 +453,32 @@ impl Tally {
             cpi_max: totals.and_then(|t| bounded(t.cpi_interval())),
             best_case_cpi: self.totals.best_case_cpi(),
             dynamic: DYNAMIC_ROWS.iter().map(|(row, _)| *row).chain([OTHER]).map(range).collect(),
-            unexplained_stall: share(self.unexplained),
-            unexplained_gain: share(self.gain),
-            subtotal_dynamic: share(self.stalled + self.gain),
+            unexplained_stall: known(self.unexplained.max),
+            unexplained_stall_min: share(self.unexplained.min),
+            unexplained_stall_max: share(self.unexplained.max),
+            unexplained_gain: known(self.gain),
+            subtotal_dynamic: known(dynamic.max),
+            subtotal_dynamic_min: share(dynamic.min),
+            subtotal_dynamic_max: share(dynamic.max),
             r#static: STATIC_ROWS.into_iter().map(part).collect(),
-            subtotal_static: share(fixed),
-            total_stall: share(self.stalled + self.gain + fixed),
-            execution: share(self.execution),
-            net_sampling_error: share(self.error),
+            subtotal_static: known(fixed.max),
+            subtotal_static_min: share(fixed.min),
+            subtotal_static_max: most(fixed.max),
+            total_stall: known(dynamic.max + fixed.max),
+            total_stall_min: share(dynamic.min + fixed.min),
+            total_stall_max: most(dynamic.max + fixed.max),
+            execution: known(self.execution.max),
+            execution_min: share(self.execution.min),
+            execution_max: share(self.execution.max),
+            net_sampling_error: known(self.error),
             under: None,
             notes,
         }
     }
+}
+
+fn is_stalled(cost: &InstructionCost) -> bool {
+    cost.stalls.iter().any(|s| s.kind == StallKind::Dynamic)
 }
 
 fn dynamic_row(cause: Cause) -> &'static str {

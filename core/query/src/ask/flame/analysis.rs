@@ -132,15 +132,15 @@ fn analysis(summary: &Summary) -> FlameAnalysis {
         kind: StallKind::Static,
         cause: part.cause.clone(),
         label: part.label,
-        share_min: part.share,
-        share_max: part.share,
+        share_min: part.share_min,
+        share_max: part.share_max,
     });
     let unexplained = FlameCause {
         kind: StallKind::Dynamic,
         cause: "unexplained".to_owned(),
         label: summary_label("unexplained"),
-        share_min: summary.unexplained_stall,
-        share_max: summary.unexplained_stall,
+        share_min: summary.unexplained_stall_min,
+        share_max: summary.unexplained_stall_max,
     };
     let mut causes: Vec<FlameCause> = dynamic.chain([unexplained]).chain(fixed).collect();
     causes.retain(|cause| cause.share_max >= SHARE_SEEN);
@@ -152,6 +152,8 @@ fn analysis(summary: &Summary) -> FlameAnalysis {
         cpi_min: summary.cpi_min,
         cpi_max: summary.cpi_max,
         execution: summary.execution,
+        execution_min: summary.execution_min,
+        execution_max: summary.execution_max,
         causes,
     }
 }
