@@ -17,6 +17,7 @@ const seen = 0.5;
 /** `periodCycles`: cycles between two samples before. */
 export function diffChange(change: CoreChange, periodCycles: number | null): DiffChange {
   const verdict = verdictOf(change);
+  const told = (ratio: number | null): number | null => (change.tells_apart ? ratio : null);
   return {
     verdict,
     label: changeLabel(verdict, change),
@@ -29,10 +30,10 @@ export function diffChange(change: CoreChange, periodCycles: number | null): Dif
     ratio: change.ratio,
     executionsBefore: change.executions_a,
     executionsAfter: change.executions_b,
-    countRatio: change.count_ratio,
+    countRatio: told(change.count_ratio),
     cpiBefore: change.cpi_a,
     cpiAfter: change.cpi_b,
-    costRatio: change.cost_ratio,
+    costRatio: told(change.cost_ratio),
     p: change.p,
     falseDiscoveryRate: change.false_discovery_rate,
     significant: change.significant,
@@ -81,13 +82,13 @@ function changeLabel(verdict: Verdict, change: CoreChange): string {
 
 /** The label, and beside it what the change rests on and how likely it is chance. */
 function changeDetails(verdict: Verdict, change: CoreChange): string {
-  const { samples_a: samplesA, samples_b: samplesB, p, false_discovery_rate: rate, cpi_a: cpiA, cpi_b: cpiB, count_ratio: countRatio } = change;
+  const { samples_a: samplesA, samples_b: samplesB, p, false_discovery_rate: rate, cpi_a: cpiA, cpi_b: cpiB, count_ratio: countRatio, tells_apart: tellsApart } = change;
   const doubt = rate >= 0.05 ? `may be chance (p ${p.toFixed(2)})` : `chance below ${rate < 0.001 ? '0.1' : (100 * rate).toFixed(1)}%`;
   return joined([
     changeLabel(verdict, change),
     `${count(samplesA)} → ${count(samplesB)} samples`,
     cpiA === null || cpiB === null ? undefined : `CPI ${cpi(cpiA)} → ${cpi(cpiB)}`,
-    countRatio === null ? undefined : `ran ${cpi(countRatio)} times as often`,
+    countRatio === null || !tellsApart ? undefined : `ran ${cpi(countRatio)} times as often`,
     doubt,
   ]);
 }

@@ -80,6 +80,8 @@ test('a change without evidence of counts is called more or less time, not slowe
   assert.equal(diffChange({ ...change(100, 110, false), ...noFactors }, null).details, 'no change beyond noise · 100 → 110 samples · may be chance (p 0.40)');
   assert.equal(label(200, 100), '−10.0% · less time ×0.50');
   assert.equal(label(100, 200, { ...factors(1.1, 1.8), tells_apart: false }), '+10.0% · more time ×2.00 · CPI 2.0→3.6');
+  const untold = diffChange({ ...change(100, 200), ...factors(1.1, 1.8), tells_apart: false }, null);
+  assert.deepEqual([untold.countRatio, untold.costRatio, untold.details.includes('times as often')], [null, null, false]);
   assert.equal(label(100, 200, factors(1.1, 1.8)), '+10.0% · slower ×1.80 · CPI 2.0→3.6');
 });
 

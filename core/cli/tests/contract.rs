@@ -304,6 +304,7 @@ fn answers_of_the_tool_suite_have_the_documented_fields() {
     });
     let mut row = json!({
         "executions_a": null, "executions_b": null, "cpi_a": null, "cpi_b": null, "count_ratio": null, "cost_ratio": null,
+        "tells_apart": true,
     });
     row.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
     let shape = json!({
@@ -316,11 +317,19 @@ fn answers_of_the_tool_suite_have_the_documented_fields() {
     {
         let diff = scratch.json(arguments);
         hold(&diff, &shape, "diff");
+        for row in ["procedures", "lines", "instructions"].iter().flat_map(|of| diff[of].as_array().unwrap())
+        {
+            let are_known = ["count_ratio", "cost_ratio"].iter().all(|ratio| row[ratio].is_number());
+            assert!(are_known || row["tells_apart"] == false, "{row:#}");
+            let sides = ["executions_a", "executions_b"].iter().all(|side| row[side].is_number());
+            assert!(sides || row["count_ratio"].is_null(), "{row:#}");
+        }
         assert_eq!(
             diff["instructions"].as_array().unwrap().is_empty(),
             arguments.len() == 4 && arguments[3] == "--all"
         );
-        assert!(scratch.text(arguments).contains("walk"));
+        let text = scratch.text(arguments);
+        assert!(text.contains("walk") && text.contains("what changed"), "{text}");
     }
 
     let source = support::source("mispredict.c");
