@@ -8,8 +8,8 @@ use dwell_query::answer::{
 };
 
 use crate::text::{
-    BOLD, CULPRIT, DIM, SOURCE, counted, cycles_each, executed, fit, grouped, heat, in_kernel, origin, paint,
-    si, stalled,
+    BOLD, CULPRIT, DIM, SOURCE, counted, cycles_each, cycles_interval, executed, fit, grouped, heat,
+    in_kernel, origin, paint, si, stalled,
 };
 
 /// Options of the rendering.
@@ -123,7 +123,11 @@ impl<'a> Page<'a> {
             _ if !sampled => "no samples".to_owned(),
             None if block.frequency.is_none() => "no estimate".to_owned(),
             None => format!("actual ≥ {:.2} CPI", block.cpi_min),
-            Some(c) => format!("actual {:.1}/{n} = {c:.2} CPI", c * n),
+            Some(c) => {
+                let interval = cycles_interval(block.cpi, Some(block.cpi_min), block.cpi_max);
+                let interval = interval.map_or(String::new(), |interval| format!(" ({interval})"));
+                format!("actual {:.1}/{n} = {c:.2} CPI{interval}", c * n)
+            }
         };
         let gain: f64 = instructions.iter().map(|i| i.gain_cycles).sum();
         let gain = if gain < 0.05 { String::new() } else { format!(", unexplained gain {gain:.1} cycles") };
@@ -132,7 +136,7 @@ impl<'a> Page<'a> {
             DIM,
             format!(
                 "*** best case {best} CPI, {actual}{gain}, {} ({} confidence)",
-                executed(block.executions, block.per_entry.as_ref()),
+                executed(self.listing, block, instructions),
                 block.confidence.name()
             ),
         ));

@@ -40,7 +40,7 @@ fn drawn(listing: &Listing) -> Vec<Drawn<'_>> {
             let head = format!(
                 "{:.1}%   {}   CPI {} (best {:.2})   {} confidence",
                 100.0 * share,
-                executed(block.executions, block.per_entry.as_ref()),
+                executed(listing, block, own),
                 cycles_each(block.cpi, block.frequency.map(|_| block.cpi_min)),
                 block.best_case_cpi,
                 block.confidence.name()

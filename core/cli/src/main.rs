@@ -17,6 +17,8 @@ mod epochs;
 mod exit;
 mod export;
 mod feedback;
+#[cfg(test)]
+mod fixture;
 mod flame;
 mod import;
 mod list;

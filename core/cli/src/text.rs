@@ -2,7 +2,8 @@
 
 use anstyle::{AnsiColor, Style};
 use dwell_query::answer::{
-    Level, ListingKernel, ListingPerEntry, ListingScale, ListingSource, ListingStall, ScaleKind, StallKind,
+    Level, Listing, ListingBlock, ListingInstruction, ListingKernel, ListingScale, ListingSource,
+    ListingStall, ScaleKind, StallKind,
 };
 
 /// Style of details that a reader looks up only if needed.
@@ -82,6 +83,16 @@ pub fn si_or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), si)
 }
 
+/// Formats a range of numbers: `16.4–16.9 M`, or one number if both ends read the same.
+pub fn si_range(min: f64, max: f64) -> String {
+    let (least, most) = (si(min), si(max));
+    match (least.split_once(' '), most.split_once(' ')) {
+        _ if least == most => most,
+        (Some((number, prefix)), Some((_, same))) if prefix == same => format!("{number}–{most}"),
+        _ => format!("{least}–{most}"),
+    }
+}
+
 /// Formats a share in percent. A value that rounds to zero has no sign, since sums of shares have small errors.
 pub fn percent(share: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}%", 100.0 * share);
@@ -149,24 +160,55 @@ pub fn cycles_each(cpi: Option<f64>, cpi_min: Option<f64>) -> String {
     }
 }
 
-/// Describes executions: `executed 1.20 M times`, or `2.0 per entry of the loop` without an absolute scale.
-pub fn executed(executions: Option<f64>, per_entry: Option<&ListingPerEntry>) -> String {
-    match (executions, per_entry) {
-        (Some(executions), _) => format!("executed {} times", si(executions)),
+/// Formats the 90 % interval of cycles per execution: `2.95–3.10`. Returns `None` if there is no number, or if both ends read
+/// like it.
+pub fn cycles_interval(cpi: Option<f64>, cpi_min: Option<f64>, cpi_max: Option<f64>) -> Option<String> {
+    let interval = format!("{:.2}–{:.2}", cpi_min?, cpi_max?);
+    let number = format!("{:.2}", cpi?);
+    (interval != format!("{number}–{number}")).then_some(interval)
+}
+
+/// Describes the executions of a block, of which `instructions` are its own: `executed 1.15–1.25 M times` with an absolute scale,
+/// otherwise `executed 2.0 per entry of the loop`. If entries were observed too rarely for that, the share of what the function
+/// executed is known.
+pub fn executed(listing: &Listing, block: &ListingBlock, instructions: &[ListingInstruction]) -> String {
+    let share = || executed_share(listing, instructions);
+    match (block.executions, &block.per_entry) {
+        (Some(executions), _) => format!("executed {} times", interval(block, executions)),
         (None, Some(ratio)) => {
             format!("executed {} per entry of the {}", times(ratio.executions), ratio.of.name())
         }
-        (None, None) => "executions unknown".to_owned(),
+        (None, None) => share().map_or("executions unknown".to_owned(), |share| {
+            format!("{} of the function's executed instructions", percent(share, 1))
+        }),
     }
 }
 
-/// Formats executions for a column: `1.20 M`, `2.0/entry`.
-pub fn executed_short(executions: Option<f64>, per_entry: Option<&ListingPerEntry>) -> String {
-    match (executions, per_entry) {
-        (Some(executions), _) => si(executions),
+/// Formats the executions of a block for a column: `1.15–1.25 M`, `2.0/entry`, `12.5%`.
+pub fn executed_short(
+    listing: &Listing,
+    block: &ListingBlock,
+    instructions: &[ListingInstruction],
+) -> String {
+    let share = || executed_share(listing, instructions);
+    match (block.executions, &block.per_entry) {
+        (Some(executions), _) => interval(block, executions),
         (None, Some(ratio)) => format!("{}/entry", times(ratio.executions)),
-        (None, None) => "–".to_owned(),
+        (None, None) => share().map_or("–".to_owned(), |share| percent(share, 1)),
     }
+}
+
+/// Formats the 90 % interval of a block's executions.
+fn interval(block: &ListingBlock, executions: f64) -> String {
+    let end = |end: Option<f64>| end.unwrap_or(executions);
+    si_range(end(block.executions_min), end(block.executions_max))
+}
+
+/// Returns the part of the instructions executed in the function that `instructions` are. It needs only ratios of frequencies.
+fn executed_share(listing: &Listing, instructions: &[ListingInstruction]) -> Option<f64> {
+    let sum = |of: &[ListingInstruction]| of.iter().filter_map(|i| i.executions_relative).sum::<f64>();
+    let part = sum(instructions);
+    (part > 0.0).then(|| part / sum(&listing.instructions))
 }
 
 /// Formats a ratio: `2.0`, `0.013`, `1.20 k`.
@@ -235,9 +277,10 @@ fn level(level: Level) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use dwell_query::answer::Entered;
+    use dwell_query::answer::{Entered, ListingPerEntry};
 
     use super::*;
+    use crate::fixture::listing;
 
     #[test]
     fn origins_of_data_are_described() {
@@ -270,9 +313,23 @@ mod tests {
 
     #[test]
     fn unknown_values_are_shown_as_bounds_or_ratios() {
-        let ratio = |executions| ListingPerEntry { executions, of: Entered::Loop };
-        assert_eq!(executed(Some(1.2e6), Some(&ratio(2.0))), "executed 1.20 M times");
-        assert_eq!(executed(None, Some(&ratio(2.0))), "executed 2.0 per entry of the loop");
+        let told = |scale: ScaleKind, per_entry: Option<f64>| {
+            let listing = listing(scale);
+            let mut block = listing.blocks[1].clone();
+            block.per_entry = per_entry.map(|executions| ListingPerEntry { executions, of: Entered::Loop });
+            let own = &listing.instructions[1..];
+            [executed(&listing, &block, own), executed_short(&listing, &block, own)]
+        };
+        assert_eq!(told(ScaleKind::Absolute, Some(2.0)), ["executed 49.0–51.0 M times", "49.0–51.0 M"]);
+        assert_eq!(told(ScaleKind::Program, Some(2.0)), ["executed 2.0 per entry of the loop", "2.0/entry"]);
+        // A loop that is entered too rarely for a ratio.
+        let share = ["99.0% of the function's executed instructions", "99.0%"];
+        assert_eq!(told(ScaleKind::Program, None), share);
+        let ranges = [(1.2e6, 1.2001e6), (16.4e6, 16.9e6), (950e3, 1.05e6)].map(|(a, b)| si_range(a, b));
+        assert_eq!(ranges, ["1.20 M", "16.4–16.9 M", "950 k–1.05 M"]);
+        assert_eq!(cycles_interval(Some(3.0), Some(2.95), Some(3.1)).as_deref(), Some("2.95–3.10"));
+        assert_eq!(cycles_interval(Some(3.0), Some(3.0), Some(3.001)), None);
+        assert_eq!(cycles_interval(None, Some(0.5), Some(3.1)), None);
         assert_eq!([0.0, 0.02, 12.34, 4321.0].map(times), ["0.0", "0.020", "12.3", "4.32 k"]);
         assert_eq!(cycles_each(None, Some(0.5)), "≥0.50");
         let shares = [(0.0, 1.0), (0.85, 0.85), (0.0, 0.85), (0.2, 1.0), (0.2, 0.85)];

@@ -11,7 +11,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     args::By,
-    text::{BOLD, DIM, counted, cycles_each, fit, grouped, heat, paint, seconds, si_or_dash},
+    text::{
+        BOLD, DIM, counted, cycles_each, cycles_interval, fit, grouped, heat, paint, seconds, si_or_dash,
+    },
 };
 
 /// Renders the table. `epochs` are the merged epochs, `domains` describes the shares of user mode and kernel.
@@ -24,16 +26,22 @@ pub fn render(top: &Top, domains: Option<&str>, epochs: &[&EpochSummary], by: By
     let wait_column = |waits: &str, preempted: &str| {
         off_cpu.map_or(String::new(), |_| format!(" {waits:>8} {preempted:>9}"))
     };
-    let name_width = width.saturating_sub(9 + 9 + 11 + 10 + 8 + 2 + wait_column("", "").len());
+    let interval = |row: &TopRow| cycles_interval(row.cpi, row.cpi_min, row.cpi_max);
+    // The interval of the CPI is left out where it would leave too little room for names.
+    let has_intervals = width >= 100 && top.rows.iter().any(|row| interval(row).is_some());
+    let interval_column = |text: String| if has_intervals { format!(" {text:>11}") } else { String::new() };
+    let other_columns = wait_column("", "").len() + interval_column(String::new()).len();
+    let name_width = width.saturating_sub(9 + 9 + 11 + 10 + 8 + 2 + other_columns);
     say(paint(
         BOLD,
         format!(
-            "{:>8} {:>8} {:>10} {:>9} {:>7}{}  {}",
+            "{:>8} {:>8} {:>10} {:>9} {:>7}{}{}  {}",
             "share",
             "total",
             "samples",
             "cycles",
             "CPI",
+            interval_column("90 %".to_owned()),
             wait_column("waits", "preempted"),
             title(by)
         ),
@@ -42,12 +50,13 @@ pub fn render(top: &Top, domains: Option<&str>, epochs: &[&EpochSummary], by: By
     for row in &top.rows {
         let primary = primary.and_then(|(event, _)| row.samples.get(event)).copied().unwrap_or(0);
         say(format!(
-            "{} {:>7.2}% {:>10} {:>9} {:>7}{}  {}",
+            "{} {:>7.2}% {:>10} {:>9} {:>7}{}{}  {}",
             paint(heat(row.share), format!("{:>7.2}%", 100.0 * row.share)),
             100.0 * row.cumulative_share,
             grouped(if by == By::Line { waited(top, row) } else { primary }),
             si_or_dash(row.cycles),
             cycles_each(row.cpi, row.cpi_min),
+            interval_column(interval(row).unwrap_or_default()),
             off_cpu.map_or(String::new(), |period| {
                 let (waits, preempted) = waits(row, period);
                 wait_column(&waits, &preempted)

@@ -3,12 +3,12 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use dwell_query::answer::{
-    Listing, ListingBlock, ListingInstruction, ListingPerEntry, ListingScale, ListingStall, StallKind,
-};
+use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, ListingScale, ListingStall, StallKind};
 
 use super::cause_class::class;
-use crate::text::{cycles_each, executed, executed_short, grouped, in_kernel, origin, stalled};
+use crate::text::{
+    cycles_each, cycles_interval, executed, executed_short, grouped, in_kernel, origin, stalled,
+};
 
 /// Largest number of instructions of a procedure that are shown: those of its most sampled blocks.
 pub const INSTRUCTIONS_MAX: usize = 600;
@@ -70,7 +70,7 @@ pub fn rows(listing: &Listing) -> Vec<Row> {
     let blocks = blocks(listing);
     let shown = hottest(&blocks);
     let here: BTreeSet<u64> = shown.iter().flat_map(|b| blocks[*b].1.iter().map(|i| i.address)).collect();
-    let mut rows = Rows { listing, here, rows: Vec::new(), line: None, per_entry: None };
+    let mut rows = Rows { listing, here, rows: Vec::new(), line: None, executed: String::new() };
     let mut folded = 0;
     for (b, (block, instructions)) in blocks.iter().enumerate() {
         if !shown.contains(&b) {
@@ -120,8 +120,8 @@ struct Rows<'a> {
     rows: Vec<Row>,
     /// File and line of the source line that was shown last.
     line: Option<(&'a str, u32)>,
-    /// Executions of the block per entry of the loop or procedure that contains it.
-    per_entry: Option<ListingPerEntry>,
+    /// Executions of the block, for a column.
+    executed: String,
 }
 
 impl<'a> Rows<'a> {
@@ -138,17 +138,21 @@ impl<'a> Rows<'a> {
     fn block(&mut self, block: &ListingBlock, instructions: &[ListingInstruction]) {
         let n = instructions.len() as f64;
         let actual = match block.cpi {
-            Some(cpi) => format!("took {:.1} cycles, CPI {cpi:.2}", cpi * n),
+            Some(cpi) => {
+                let interval = cycles_interval(block.cpi, Some(block.cpi_min), block.cpi_max);
+                let interval = interval.map_or(String::new(), |interval| format!(" ({interval})"));
+                format!("took {:.1} cycles, CPI {cpi:.2}{interval}", cpi * n)
+            }
             None if block.frequency.is_none() => "no estimate".to_owned(),
             None => format!("took CPI ≥ {:.2}", block.cpi_min),
         };
         let told = format!(
             "{} · best case {:.1} cycles, CPI {:.2} · {actual}",
-            executed(block.executions, block.per_entry.as_ref()),
+            executed(self.listing, block, instructions),
             block.best_case_cpi * n,
             block.best_case_cpi,
         );
-        self.per_entry = block.per_entry.clone();
+        self.executed = executed_short(self.listing, block, instructions);
         self.rows.push(Row::Block { told, confidence: block.confidence.name() });
     }
 
@@ -170,7 +174,7 @@ impl<'a> Rows<'a> {
                 true => "·".to_owned(),
                 false => cycles_each(i.cpi, i.executions_relative.map(|_| i.cpi_min)),
             },
-            executed: executed_short(i.executions, self.per_entry.as_ref()),
+            executed: self.executed.clone(),
         })));
     }
 

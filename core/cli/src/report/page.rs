@@ -11,7 +11,7 @@ use super::{
     flame::FlameSection,
     listing::{self, INSTRUCTIONS_MAX, Row},
 };
-use crate::text::{counted, cycles_each, grouped, share_range, si, si_or_dash};
+use crate::text::{counted, cycles_each, cycles_interval, grouped, share_range, si, si_or_dash};
 
 /// The whole page.
 #[derive(Template)]
@@ -59,6 +59,8 @@ struct ProcedureRow {
     cycles_told: String,
     cpi: f64,
     cpi_told: String,
+    /// 90 % interval of the CPI; empty if there is no number.
+    interval: String,
     /// What the procedure waits for most.
     why: String,
     class: &'static str,
@@ -151,11 +153,13 @@ fn tiles(material: &Material) -> Vec<Tile> {
     if let Some(s) = &material.summary {
         let cycles = s.period_cycles.map(|p| p * s.samples as f64);
         tiles.push(Tile { label: "cycles", value: si_or_dash(cycles), note: "estimated".to_owned() });
-        let best = s.best_case_cpi.map_or(String::new(), |c| format!("best case {c:.2}"));
+        let best = s.best_case_cpi.map(|c| format!("best case {c:.2}"));
+        let interval = cycles_interval(s.cpi, s.cpi_min, s.cpi_max);
+        let notes: Vec<String> = interval.into_iter().chain(best).collect();
         tiles.push(Tile {
             label: "cycles per instruction",
             value: cycles_each(s.cpi, s.cpi_min),
-            note: best,
+            note: notes.join(", "),
         });
         let stalled = share_range(s.subtotal_dynamic_min.max(0.0), s.subtotal_dynamic_max.max(0.0));
         tiles.push(Tile {
@@ -205,6 +209,7 @@ fn procedure_row(row: &TopRow, material: &Material) -> ProcedureRow {
         cycles_told: si_or_dash(row.cycles),
         cpi: row.cpi.or(row.cpi_min).unwrap_or(-1.0),
         cpi_told: cycles_each(row.cpi, row.cpi_min),
+        interval: cycles_interval(row.cpi, row.cpi_min, row.cpi_max).unwrap_or_default(),
         why,
         class,
     }
