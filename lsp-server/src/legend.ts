@@ -1,6 +1,7 @@
 /**
  * `dwell/legend`: what the numbers on lines, in hovers and in listings mean, for people who never read the paper. One page for all
- * clients. Text only; nothing here is asked of a profile.
+ * clients. Text only; nothing here is asked of a profile. The terminal and the report have it too: `npm run legend` writes
+ * core/cli/src/legend.txt.
  */
 import { markdown, plainText, type Markup } from './markup';
 import type { LegendResult } from './protocol';
@@ -57,8 +58,18 @@ causes overlap, so do not add up their upper ends.
 ${heading(2, 'When executions are known: the scale')}
 
 Time is always measured. How often code ran is not seen directly on most machines: code that ran twice as often looks the same as
-code that took twice as long. Hardware counters of executed instructions tell the two apart, and so does time itself on processors that
-execute in order. Steps that were followed, branches and calls tell ratios. How far that reaches is called the scale:
+code that took twice as long. It is known where something counted it:
+
+${table([
+  ['hardware counters', 'The processor counts executed instructions. They are sampled beside the cycles, where the machine has them.'],
+  ['odometers', 'The program counts by itself: words of memory to which code adds constants, such as a number of bytes or of records. Dwell finds some of them and reads them from outside, at two times.'],
+  ['loop registers', 'Registers to which a loop adds a constant each time. Two samples of one run through the loop tell how often it went round in between.'],
+  ['counters in the code', `With ${code('record --count')} Dwell puts counters into hot functions of the running program. They work on any x86-64 machine.`],
+  ['time itself', 'On processors that execute in order, time tells executions.'],
+], ['what counts', 'how'])}
+
+Counts of one place hold for other code as far as calls, branches and steps that were followed connect the two: these tell ratios. How
+far that reaches is called the scale. A listing says at its top which scale it has, and what it rests on.
 
 ${table([
   ['absolute', 'How often each instruction ran.', 'Executions and cycles per instruction.'],
@@ -68,14 +79,17 @@ ${table([
 
 - ${strong('A ratio')}: ${code('2.0 per entry of the loop')} means that the line runs twice each time the loop is entered. It needs no scale.
 - ${strong('A bound')}: ${code('≥ 4.0 cycles/instr')} means that an instruction takes at least four cycles on average. The true number may be larger.
-- ${strong('A range')}, in hovers and listings: ${code('90 % interval 60 to 72')} holds in nine of ten cases.
+- ${strong('A range')}, in hovers and listings: ${code('16.4 M to 16.9 M')} holds in nine of ten cases (a 90 % interval).
+- ${code('<0.17')}, of one instruction: it was measured to take less than an instruction can, since it was executed together with the one before it.
+- ${strong('Shares of execution and stalls')}: without an absolute scale the same time may be either, and a summary shows ranges of what is possible.
 
 ${heading(2, 'Why a number is missing')}
 
-- ${emphasis('No cycles per instruction, no executions')}: the scale is not absolute. It is where hardware counters count instructions, and on
-  processors that execute in order; time alone does not tell it elsewhere.
+- ${emphasis('No cycles per instruction, no executions')}: the scale is not absolute, because nothing counted this code or code that is connected
+  with it: the machine has no counters, no odometer or loop register was found here, or what was counted does not fit the sampled time and
+  was rejected. ${code('dwell record --count')} counts hot functions on x86-64.
 - ${emphasis('No cause')}: the line has too few samples, or it is about as fast as it can be.
-- ${emphasis('No seconds')}: what was sampled is not time but another event.
+- ${emphasis('No seconds')}: what was sampled is not time but another event, or the clock rate is not known.
 - ${emphasis('No number at all')}: the line has less than the least share that is shown, or no samples.
 - ${code('edited · was 28 %')}: the line was changed since the program was built. The number belongs to the text before.
 

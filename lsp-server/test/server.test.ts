@@ -1,5 +1,6 @@
 /** The server over a connection, with a fake core. */
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -7,9 +8,11 @@ import { after, before, test } from 'node:test';
 import { pathToFileURL } from 'node:url';
 import type { CodeLens, Hover, InlayHint, MessageConnection } from 'vscode-languageserver/node';
 import { CancellationTokenSource } from 'vscode-languageserver/node';
+import { legend } from '../src/legend';
 import type { EpochsResult, FileCostsResult, HotProceduresResult, LegendResult, ListingResult } from '../src/protocol';
 import { open, startInProcess, stop, until } from './client';
 import { CoreError, fakeBinding, lineCost, unscaled } from './fake';
+import { page as legendPage } from './legendText';
 
 const text = 'void copy(long *c, long *a, int n)\n{\n  for (int i = 0; i < n; i++)\n    c[i] = a[i]; // é𝄞\n}\n';
 let folder: string;
@@ -178,13 +181,18 @@ test('a client that draws line ends gets both forms of the line and no hints', a
   await stop(started);
 });
 
+test('the legend of the terminal and the report is that of the editors', () => {
+  assert.equal(readFileSync(legendPage, 'utf8'), legend().text, 'run `npm run legend -w @dwell/lsp-server`');
+  for (const what of ['hardware counters', 'odometers', 'loop registers', 'record --count']) assert.ok(legend().text.includes(what), what);
+});
+
 test('the legend of the numbers is one page for every client', async () => {
   const started = await startInProcess(fakeBinding(costs()).binding, { database: folder });
-  const legend = await started.client.sendRequest<LegendResult>('dwell/legend', {});
-  const { markdown, text } = legend;
+  const told = await started.client.sendRequest<LegendResult>('dwell/legend', {});
+  const { markdown, text } = told;
   for (const word of ['share', 'cycles/instr', 'ideal', 'absolute', 'per entry of the loop', 'Why a number is missing']) assert.ok(markdown.includes(word) && text.includes(word), word);
   assert.doesNotMatch(text, /\*\w|`|^#|^\|/m);
-  assert.deepEqual(await started.client.sendRequest('workspace/executeCommand', { command: 'dwell.server.legend', arguments: [] }), legend);
+  assert.deepEqual(await started.client.sendRequest('workspace/executeCommand', { command: 'dwell.server.legend', arguments: [] }), told);
   await stop(started);
 });
 
