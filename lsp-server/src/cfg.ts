@@ -212,7 +212,7 @@ function baseline(block: Drawn, line: number): number {
 }
 
 function instructionLine(instruction: ListingInstruction): string {
-  const cost = instruction.head_samples < 0.5 ? '' : cyclesColumn(instruction.cpi, instruction.executions_relative === null ? null : instruction.cpi_min);
+  const cost = instruction.head_samples < 0.5 ? '' : cyclesColumn(instruction, instruction.executions_relative === null ? null : instruction.cpi_min);
   const stalls = instruction.stalls.filter(({ kind }) => kind === 'dynamic').sort((a, b) => b.share_max - a.share_max);
   // What may explain nearly as much as the first is as good a cause.
   const causes = stalls.filter(({ share_max: share }) => share >= 0.5 * (stalls[0]?.share_max ?? 0)).map(({ label }) => label);

@@ -216,9 +216,9 @@ function placeText(view: FileView, place: LinePlace, commandLinks: boolean, mark
 
 /** The bubbles that stand before an instruction, static ones first, then the instruction. */
 function instructionLines(instruction: LineInstruction): string[] {
-  const { address, text, samples, cpi: actual, cpiMin: least, stalls } = instruction;
+  const { address, text, samples, cpiMin: least, stalls } = instruction;
   const waits = (['static', 'dynamic'] as const).flatMap((kind) => stallLine(stalls.filter((stall) => stall.kind === kind && isBubble(stall)), address));
-  const cycles = samples < 0.5 ? '·' : cyclesColumn(actual, least);
+  const cycles = samples < 0.5 ? '·' : cyclesColumn(instruction, least);
   const fitted = text.length > textWidth ? `${text.slice(0, textWidth - 1)}…` : text;
   const line = `${addressColumn(address)}${fitted.padEnd(textWidth)}${(samples < 0.5 ? '' : count(samples)).padStart(9)}${cycles.padStart(9)}`;
   return [...waits, line.trimEnd()];

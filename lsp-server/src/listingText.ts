@@ -194,7 +194,7 @@ function instructionLine(instruction: ListingInstruction, table: Table): TextLin
   const samples = Math.round(instruction.head_samples);
   const culprits = culpritsOf(instruction.stalls);
   // Issued or retired together with its predecessor (the paper's "(dual issue)"), or too short to be seen.
-  const cost = samples === 0 ? '·' : cyclesColumn(instruction.cpi, instruction.executions_relative === null ? null : instruction.cpi_min);
+  const cost = samples === 0 ? '·' : cyclesColumn(instruction, instruction.executions_relative === null ? null : instruction.cpi_min);
   const culprit = culprits.map(hex).join(' ');
   const share = samples === 0 ? '' : percent(instruction.head_samples / table.all);
   const text = columns({ address: hex(address), instruction: instruction.text, samples: samples === 0 ? '' : count(samples), share, cost, culprit }, table);

@@ -56,8 +56,11 @@ export function stallAmount({ cyclesMin, cyclesMax, shareMin, shareMax }: Stall)
   return `${range}% of its time`;
 }
 
-/** `18.0cy`; `≥4.0cy` where only a bound is known and says something; else nothing. */
-export function cyclesColumn(actual: number | null, least: number | null): string {
+/** Cycles of an instruction: `18.0cy`; `≥4.0cy` where only a bound is known and says something; `<0.17cy` where it was measured faster
+ *  than the least possible, because it issued or retired together with its predecessor; else nothing. */
+export function cyclesColumn(instruction: { executions: number | null; cpi: number | null }, least: number | null): string {
+  const { executions, cpi: actual } = instruction;
   if (actual !== null) return `${cpi(actual)}cy`;
-  return least === null || least < 0.05 ? '' : `≥${cpi(least)}cy`;
+  const sign = executions !== null && executions > 0 ? '<' : '≥';
+  return least === null || least < 0.05 ? '' : `${sign}${cpi(least)}cy`;
 }

@@ -8,8 +8,8 @@ use dwell_query::answer::{
 };
 
 use crate::text::{
-    BOLD, CULPRIT, DIM, SOURCE, counted, cycles_each, cycles_interval, executed, fit, grouped, heat,
-    in_kernel, origin, paint, si, stalled,
+    BOLD, CULPRIT, DIM, SOURCE, counted, cycles_interval, cycles_of, executed, fit, grouped, heat, in_kernel,
+    origin, paint, si, stalled,
 };
 
 /// Options of the rendering.
@@ -213,7 +213,7 @@ impl<'a> Page<'a> {
         // time to be seen.
         let cycles = match samples == 0 || i.text.is_empty() {
             true => "·".to_owned(),
-            false => cycles_each(i.cpi, i.executions_relative.map(|_| i.cpi_min)),
+            false => cycles_of(i),
         };
         let line = format!(
             "{:<indent$}{:<width$}{}{:>8}  {}",

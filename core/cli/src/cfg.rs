@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, StallKind};
 
-use crate::text::{cycles_each, executed};
+use crate::text::{cycles_each, cycles_of, executed};
 
 /// Largest number of instructions of a block that are shown. Of the others, only the number is shown.
 const INSTRUCTIONS_MAX: usize = 24;
@@ -56,7 +56,7 @@ fn drawn(listing: &Listing) -> Vec<Drawn<'_>> {
 
 fn line(i: &ListingInstruction) -> String {
     let cpi = match i.head_samples >= 0.5 && i.executions_relative.is_some() {
-        true => cycles_each(i.cpi, Some(i.cpi_min)),
+        true => cycles_of(i),
         false => String::new(),
     };
     let worst = i

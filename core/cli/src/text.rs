@@ -160,6 +160,16 @@ pub fn cycles_each(cpi: Option<f64>, cpi_min: Option<f64>) -> String {
     }
 }
 
+/// Formats the cycles of one instruction like [`cycles_each`]. An instruction whose executions are known and that was measured
+/// faster than the least possible has no number: it issued or retired together with its predecessor (the paper's "dual issue").
+pub fn cycles_of(i: &ListingInstruction) -> String {
+    match (i.executions, i.cpi) {
+        (Some(executions), None) if executions > 0.0 && i.cpi_min >= 0.005 => format!("<{:.2}", i.cpi_min),
+        (Some(executions), None) if executions > 0.0 => "·".to_owned(),
+        _ => cycles_each(i.cpi, i.executions_relative.map(|_| i.cpi_min)),
+    }
+}
+
 /// Formats the 90 % interval of cycles per execution: `2.95–3.10`. Returns `None` if there is no number, or if both ends read
 /// like it.
 pub fn cycles_interval(cpi: Option<f64>, cpi_min: Option<f64>, cpi_max: Option<f64>) -> Option<String> {
@@ -327,6 +337,14 @@ mod tests {
         assert_eq!(told(ScaleKind::Program, None), share);
         let ranges = [(1.2e6, 1.2001e6), (16.4e6, 16.9e6), (950e3, 1.05e6)].map(|(a, b)| si_range(a, b));
         assert_eq!(ranges, ["1.20 M", "16.4–16.9 M", "950 k–1.05 M"]);
+        let mut fast = listing(ScaleKind::Absolute).instructions[1].clone();
+        assert_eq!(cycles_of(&fast), "132.00");
+        (fast.cpi, fast.cpi_min) = (None, 0.17);
+        assert_eq!(cycles_of(&fast), "<0.17", "it was measured to be faster");
+        fast.cpi_min = 0.0;
+        assert_eq!(cycles_of(&fast), "·");
+        (fast.executions, fast.cpi_min) = (None, 0.17);
+        assert_eq!(cycles_of(&fast), "≥0.17", "a bound");
         assert_eq!(cycles_interval(Some(3.0), Some(2.95), Some(3.1)).as_deref(), Some("2.95–3.10"));
         assert_eq!(cycles_interval(Some(3.0), Some(3.0), Some(3.001)), None);
         assert_eq!(cycles_interval(None, Some(0.5), Some(3.1)), None);

@@ -57,6 +57,19 @@ fn hold_scale(listing: &Value, estimate: &Value) {
     assert!(number("cpi").is_none_or(|cpi| cpi_min <= cpi), "{estimate:#}");
 }
 
+/// Holds the CPI of a row of `top` to what its scale allows. A row that has no scale has no number either.
+fn hold_row_scale(row: &Value) {
+    let number = |key: &str| row[key].as_f64();
+    let is_absolute = row["scale"] == "absolute";
+    assert!(is_absolute || number("cpi").is_none(), "{row:#}");
+    let (min, max) = (number("cpi_min"), number("cpi_max"));
+    if let Some(cpi) = number("cpi") {
+        assert!(min.is_some_and(|min| min <= cpi) && max.is_none_or(|max| cpi <= max), "{row:#}");
+    }
+    assert!(min.zip(max).is_none_or(|(min, max)| min <= max), "{row:#}");
+    assert!(!is_absolute || min.is_some(), "{row:#}");
+}
+
 /// Holds the shares of a summary to what its scale allows: numbers if it is absolute, ranges otherwise.
 fn hold_shares(summary: &Value) {
     let is_absolute = summary["scale"] == "absolute";
@@ -156,6 +169,7 @@ fn answers_have_the_documented_fields() {
         let top = scratch.json(&["top", "--by", by]);
         hold(&top["rows"][0], &row, by);
         hold(&top, &json!({ "schema": 1, "epochs": [""], "total": { "*": 1 }, "rows": [{}] }), by);
+        rows(&top).iter().for_each(hold_row_scale);
         assert_shares_add_up(&top);
     }
 

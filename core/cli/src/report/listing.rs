@@ -7,7 +7,7 @@ use dwell_query::answer::{Listing, ListingBlock, ListingInstruction, ListingScal
 
 use super::cause_class::class;
 use crate::text::{
-    cycles_each, cycles_interval, executed, executed_short, grouped, in_kernel, origin, stalled,
+    cycles_interval, cycles_of, executed, executed_short, grouped, in_kernel, origin, stalled,
 };
 
 /// Largest number of instructions of a procedure that are shown: those of its most sampled blocks.
@@ -172,7 +172,7 @@ impl<'a> Rows<'a> {
             heat: heat(share),
             cpi: match samples == 0 {
                 true => "·".to_owned(),
-                false => cycles_each(i.cpi, i.executions_relative.map(|_| i.cpi_min)),
+                false => cycles_of(i),
             },
             executed: self.executed.clone(),
         })));
