@@ -1016,6 +1016,8 @@ export type Listing = {
     time_event: string;
     /** Mean number of cycles between two time samples; `null` if the clock rate is unknown. */
     period_cycles: number | null;
+    /** Mean CPU time in seconds between two time samples; `null` if it is unknown. */
+    period_seconds: number | null;
     /** Scale of the executions: whether they are absolute numbers or ratios only. */
     scale: ListingScale;
     /** Basic blocks, by ascending address. */

@@ -188,6 +188,7 @@ export function listing(): Listing {
     period: { cycles: { value: 62000, unit: 'cycles' } },
     time_event: 'cycles',
     period_cycles: 62000,
+    period_seconds: null,
     blocks: [
       {
         address: 0x9810,

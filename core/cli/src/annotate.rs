@@ -8,8 +8,8 @@ use dwell_query::answer::{
 };
 
 use crate::text::{
-    BOLD, CULPRIT, DIM, SOURCE, counted, cycles_interval, cycles_of, executed, fit, grouped, heat, in_kernel,
-    origin, paint, si, stalled,
+    BOLD, CULPRIT as BLAMED, DIM, SOURCE, counted, cycles_interval, cycles_of, executed, fit, grouped, heat,
+    in_kernel, origin, paint, seconds, si, stalled,
 };
 
 /// Options of the rendering.
@@ -69,7 +69,11 @@ struct Page<'a> {
 const ADDRESS: usize = 10;
 /// Width of the address column for kernel code, whose addresses have 16 digits.
 const ADDRESS_OF_KERNEL: usize = 18;
-const COUNTS: usize = 10 + 8 + 10;
+const COUNTS: usize = SAMPLES + TIME + 2 + CULPRIT + CPI;
+const SAMPLES: usize = 9;
+const TIME: usize = 8;
+const CULPRIT: usize = 13;
+const CPI: usize = 8;
 
 impl<'a> Page<'a> {
     fn head(&mut self) {
@@ -82,7 +86,12 @@ impl<'a> Page<'a> {
             l.time_event,
             l.epoch,
             grouped(samples),
-            l.period_cycles.map_or(String::new(), |p| format!(", {} cycles", si(p * samples as f64)))
+            [
+                l.period_seconds.map(|p| format!(", {}", seconds(Some(p * samples as f64)))),
+                l.period_cycles.map(|p| format!(", {} cycles", si(p * samples as f64))),
+            ]
+            .map(Option::unwrap_or_default)
+            .concat()
         ));
         let period = l.period.get(&l.time_event);
         self.say(paint(
@@ -97,10 +106,15 @@ impl<'a> Page<'a> {
         self.say("");
         let (indent, width) = (self.indent(), self.text_width());
         let head = format!(
-            "{:<indent$}{:<width$}{:>10}{:>8}  {}",
-            "Address", "Instruction", "Samples", "CPI", "Culprit"
+            "{:<indent$}{:<width$}{:>SAMPLES$}{:>TIME$}  {:<CULPRIT$}{}",
+            "Address",
+            "Instruction",
+            "Samples",
+            "Time",
+            "Culprit",
+            self.cpi_column("CPI".to_owned())
         );
-        self.say(paint(BOLD, head));
+        self.say(paint(BOLD, head.trim_end()));
     }
 
     fn block(&mut self, block: &ListingBlock, instructions: &'a [ListingInstruction]) {
@@ -215,13 +229,15 @@ impl<'a> Page<'a> {
             true => "·".to_owned(),
             false => cycles_of(i),
         };
+        let time = self.listing.period_seconds.filter(|_| samples > 0);
+        let time = time.map_or(String::new(), |period| seconds(Some(period * samples as f64)));
         let line = format!(
-            "{:<indent$}{:<width$}{}{:>8}  {}",
+            "{:<indent$}{:<width$}{}{time:>TIME$}  {}{}",
             if i.address == 0 && i.text.is_empty() { "–".to_owned() } else { format!("{:x}", i.address) },
             fit(&i.text, width - 1),
-            paint(heat(samples as f64 / all as f64), format!("{count:>10}")),
-            cycles,
-            paint(CULPRIT, culprits(i)),
+            paint(heat(samples as f64 / all as f64), format!("{count:>SAMPLES$}")),
+            paint(BLAMED, format!("{:<CULPRIT$}", culprits(i))),
+            self.cpi_column(cycles),
         );
         self.say(line.trim_end());
     }
@@ -250,6 +266,12 @@ impl<'a> Page<'a> {
 
     fn text_width(&self) -> usize {
         self.style.width.saturating_sub(self.indent() + COUNTS).clamp(30, 60)
+    }
+
+    /// Returns the last column, which is left out first where room is short.
+    fn cpi_column(&self, text: String) -> String {
+        let has_room = self.indent() + self.text_width() + COUNTS <= self.style.width;
+        if has_room { format!("{text:>CPI$}") } else { String::new() }
     }
 
     fn say(&mut self, line: impl std::fmt::Display) {
@@ -287,4 +309,47 @@ fn culprits(instruction: &ListingInstruction) -> String {
         }
     }
     blamed.iter().map(|(address, letters)| format!("{letters}←{address:x}")).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+
+    use super::*;
+    use crate::fixture::listing;
+
+    /// Renders the rows from the titles on, without colors.
+    fn rendered(scale: ScaleKind, width: usize) -> String {
+        let view = View { width, source: true, full: true, raw: false };
+        let text = anstream::adapter::strip_str(&render(&listing(scale), &view)).to_string();
+        text[text.find("Address").unwrap()..].to_owned()
+    }
+
+    #[test]
+    fn time_comes_first_then_the_culprit_then_the_cpi() {
+        expect![[r#"
+            Address   Instruction                     Samples    Time  Culprit           CPI
+
+            *** best case 1.3/1 = 1.30 CPI, no samples, executed 980 k–1.02 M times (high confidence)
+            1000      xor eax, eax                                                         ·
+
+            *** best case 2.6/2 = 1.30 CPI, actual 132.0/2 = 66.00 CPI (64.50–67.50), executed 49.0–51.0 M times (high confidence)
+                      dD ••••••••••••••• 130.0 cy   d = D-cache miss, D = DTLB miss
+            1002      mov rdi, qword ptr [rdi + 0x…     3,000   3.0 s  dD←1000        132.00
+            1006      jne 0x1002                           40   40 ms                   1.76
+        "#]].assert_eq(&rendered(ScaleKind::Absolute, 80));
+        expect![[r#"
+            Address   Instruction                     Samples    Time  Culprit           CPI
+
+            *** best case 1.3/1 = 1.30 CPI, no samples, 1.0% of the function's executed instructions (high confidence)
+            1000      xor eax, eax                                                         ·
+
+            *** best case 2.6/2 = 1.30 CPI, actual ≥ 4.00 CPI, 99.0% of the function's executed instructions (high confidence)
+                      dD • 0 to 98% of its time   d = D-cache miss, D = DTLB miss
+            1002      mov rdi, qword ptr [rdi + 0x…     3,000   3.0 s  dD←1000         ≥0.17
+            1006      jne 0x1002                           40   40 ms                  ≥0.17
+        "#]].assert_eq(&rendered(ScaleKind::Program, 80));
+        let narrow = rendered(ScaleKind::Absolute, 75);
+        assert!(!narrow.lines().next().unwrap().contains("CPI") && narrow.contains("Culprit"), "{narrow}");
+    }
 }

@@ -1,12 +1,12 @@
 //! Answers made up for tests of what is printed.
 //!
-//! Input: the kind of scale. Output: a listing of two blocks. Never here: anything that is read from a profile.
+//! Input: the kind of scale. Output: a listing of two blocks, a line with a cost. Never here: anything that is read from a profile.
 
 use std::collections::BTreeMap;
 
 use dwell_query::answer::{
-    Confidence, Listing, ListingBlock, ListingImage, ListingInstruction, ListingProcedure, ListingScale,
-    ListingStall, Period, ScaleKind, StallKind,
+    Confidence, LineCost, LineCulprit, LineTie, Listing, ListingBlock, ListingImage, ListingInstruction,
+    ListingProcedure, ListingScale, ListingStall, Period, ScaleKind, StallKind,
 };
 
 /// Returns a listing of a loop that waits for memory, and of its entry. Executions are known if `scale` is absolute.
@@ -33,6 +33,7 @@ pub fn listing(scale: ScaleKind) -> Listing {
         period: BTreeMap::from([("cpu-clock".to_owned(), Period { value: 1_000_000, unit: "ns".into() })]),
         time_event: "cpu-clock".into(),
         period_cycles: Some(3e6),
+        period_seconds: Some(1e-3),
         scale: ListingScale { kind: scale, evidence: Vec::new() },
         blocks: vec![block(is_absolute, 0x1000, 1.0), block(is_absolute, 0x1002, 50.0)],
         instructions: vec![entry, load, back],
@@ -111,5 +112,46 @@ fn stall(cause: &str, label: &'static str, letter: char) -> ListingStall {
         culprit_address: Some(0x1000),
         levels: Vec::new(),
         sources: Vec::new(),
+    }
+}
+
+/// Returns the cost of line 43, which waits for memory because of line 41.
+pub fn line_cost() -> LineCost {
+    let culprit = LineCulprit {
+        kind: StallKind::Dynamic,
+        cause: "d-cache-miss".into(),
+        label: "D-cache miss",
+        cycles_min: None,
+        cycles_max: None,
+        share_max: 0.9,
+        file: None,
+        line: Some(41),
+    };
+    let tie = LineTie {
+        text: "waits for memory (D-cache or DTLB miss)".into(),
+        culprits: vec![0],
+        share_max: 0.9,
+        cycles_min: None,
+        cycles_max: None,
+    };
+    LineCost {
+        line: 43,
+        samples: BTreeMap::new(),
+        share: 0.28,
+        cycles: Some(9e9),
+        seconds: Some(3.0),
+        scale: ScaleKind::Absolute,
+        executions: Some(50e6),
+        executions_min: Some(49e6),
+        executions_max: Some(51e6),
+        per_entry: None,
+        cpi: Some(66.0),
+        cpi_min: 64.5,
+        cpi_max: Some(67.5),
+        best_case_cpi: Some(1.3),
+        confidence: Confidence::High,
+        culprits: vec![culprit],
+        ties: vec![tie],
+        procedures: Vec::new(),
     }
 }

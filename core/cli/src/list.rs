@@ -42,25 +42,45 @@ fn line(n: usize, cost: Option<&LineCost>, text: &str, file: &str, room: usize) 
         let room = room.saturating_sub(COLUMNS);
         return format!("{} {:17}  {}", paint(DIM, format!("{n:>6}")), "", fit(&text, room));
     };
-    let told = told(cost, file);
-    let text_room = room.saturating_sub(COLUMNS + told.chars().count() + 3).max(20);
+    let (text, told) = fitted(&text, &causes(cost, file), &estimates(cost), room.saturating_sub(COLUMNS));
+    let told = if told.is_empty() { told } else { format!("{:GAP$}{}", "", paint(DIM, told)) };
     format!(
-        "{n:>6} {:<2}{} {:>7}  {}   {}",
+        "{n:>6} {:<2}{} {:>7}  {}{told}",
         bar(cost.share),
         paint(heat(cost.share), format!("{:>6.2}%", 100.0 * cost.share)),
         seconds(cost.seconds),
-        paint(SOURCE, fit(&text, text_room)),
-        paint(DIM, told),
+        paint(SOURCE, text),
     )
 }
 
-/// Describes the causes that explain most of a line, and the cycles per instruction if they are known: `waits for memory
-/// (D-cache or DTLB miss) ← :41 · 66 cycles/instr (ideal 1.3)`.
-fn told(cost: &LineCost, file: &str) -> String {
-    let cause = cost.ties.first().map(|tie| {
-        let culprit = tie.culprits.first().map(|&c| &cost.culprits[c]);
-        format!("{}{}", tie.text, culprit.map_or(String::new(), |c| place(c, cost.line, file)))
-    });
+/// Number of columns between the text of a line and what is known of it.
+const GAP: usize = 3;
+
+/// Fits the text of a line, its causes (the longest words first) and its estimates into `room` columns. The estimates are left
+/// out first, then the causes get shorter words, and the text is cut last.
+fn fitted(text: &str, causes: &[String], estimates: &str, room: usize) -> (String, String) {
+    let wide = |text: &str| text.chars().count();
+    let all = causes.first().map(String::as_str).into_iter().chain([estimates]);
+    let all = all.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" · ");
+    let fits = |told: &&String| wide(text) + GAP + wide(told) <= room;
+    let told = [&all].into_iter().chain(causes).find(fits).or(causes.last()).cloned().unwrap_or_default();
+    let gap = if told.is_empty() { 0 } else { GAP };
+    (fit(text, room.saturating_sub(wide(&told) + gap)), told)
+}
+
+/// Describes the causes that explain most of a line: `waits for memory (D-cache or DTLB miss) ← :41`, then in ever fewer words, at
+/// last `memory`. Returns nothing if there is no cause.
+pub fn causes(cost: &LineCost, file: &str) -> Vec<String> {
+    let Some(tie) = cost.ties.first() else { return Vec::new() };
+    let place = tie.culprits.first().map_or(String::new(), |&c| place(&cost.culprits[c], cost.line, file));
+    let bare = tie.text.trim_start_matches("waits for ");
+    let outside = |part: &str| part.split_once(')').map_or(part, |(_, rest)| rest).to_owned();
+    let general: String = bare.split(" (").map(outside).collect();
+    vec![format!("{}{place}", tie.text), format!("{bare}{place}"), bare.to_owned(), general]
+}
+
+/// Describes the cycles per instruction if they are known, otherwise what is known instead: `66 cycles/instr (ideal 1.3)`.
+fn estimates(cost: &LineCost) -> String {
     let ideal = cost.best_case_cpi.map_or(String::new(), |best| format!(" (ideal {})", each(best)));
     let cycles = match cost.cpi {
         Some(cpi) => Some(format!("{} cycles/instr{ideal}", each(cpi))),
@@ -72,7 +92,7 @@ fn told(cost: &LineCost, file: &str) -> String {
     };
     let ratio = cost.per_entry.as_ref().filter(|r| cost.cpi.is_none() && (r.executions - 1.0).abs() >= 0.05);
     let entries = ratio.map(|r| format!("{} per entry of the {}", times(r.executions), r.of.name()));
-    cause.into_iter().chain(cycles).chain(entries).collect::<Vec<String>>().join(" · ")
+    cycles.into_iter().chain(entries).collect::<Vec<String>>().join(" · ")
 }
 
 /// Returns the place of the instruction to blame, unless that is the line itself: ` ← :41`, ` ← hash.h:12`.
@@ -108,4 +128,31 @@ pub fn read(path: &Path) -> anyhow::Result<String> {
     use anyhow::Context;
     let bytes = std::fs::read(path).with_context(|| format!("list: {}", path.display()))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::line_cost;
+
+    #[test]
+    fn where_room_is_short_the_cpi_goes_first_then_causes_shrink_and_the_source_is_cut_last() {
+        let check = |room: usize, expected: [&str; 2]| {
+            let cost = line_cost();
+            let (text, told) =
+                fitted("  sum += p->value;", &causes(&cost, "walk.c"), &estimates(&cost), room);
+            assert_eq!([text.as_str(), told.as_str()], expected, "{room}");
+            assert!(text.chars().count() + GAP + told.chars().count() <= room);
+        };
+        let source = "  sum += p->value;";
+        let causes = "waits for memory (D-cache or DTLB miss) ← :41";
+        check(96, [source, &format!("{causes} · 66 cycles/instr (ideal 1.3)")]);
+        check(95, [source, causes]);
+        check(66, [source, causes]);
+        check(65, [source, "memory (D-cache or DTLB miss) ← :41"]);
+        check(55, [source, "memory (D-cache or DTLB miss)"]);
+        check(49, [source, "memory"]);
+        check(27, [source, "memory"]);
+        check(20, ["  sum += p…", "memory"]);
+    }
 }

@@ -223,6 +223,7 @@ fn answers_have_the_documented_fields() {
         "epoch": "",
         "machine_model": "",
         "period": { "*": { "value": 1, "unit": "cycles|ns|events" } },
+        "period_seconds": null,
         "blocks": [{
             "address": 1, "frequency": null, "executions": null, "confidence": confidence, "cpi": null, "best_case_cpi": null,
             "successors": [{ "to": 1, "frequency": null, "executions": null }],
@@ -238,6 +239,10 @@ fn answers_have_the_documented_fields() {
         hold(&listing[of], &json!([estimates]), of);
         listing[of].as_array().unwrap().iter().for_each(|estimate| hold_scale(&listing, estimate));
     }
+    let text = scratch.text(&["annotate", "mispredict:walk"]);
+    let head = text.lines().find(|line| line.starts_with("Address")).unwrap();
+    let columns = ["Samples", "Time", "Culprit", "CPI"].map(|title| head.find(title).unwrap());
+    assert!(columns.is_sorted(), "{head}");
     let addresses: Vec<_> =
         listing["instructions"].as_array().unwrap().iter().map(|i| i["address"].as_u64()).collect();
     assert!(addresses.is_sorted() && addresses.len() > 5);

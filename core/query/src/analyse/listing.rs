@@ -45,6 +45,7 @@ pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &Proc
         period: periods(selection),
         time_event: selection.primary().map_or("", |e| e.name()).to_owned(),
         period_cycles,
+        period_seconds: selection.period_seconds(),
         scale: ListingScale { kind: analysis.scale.kind, evidence: analysis.scale.evidence.clone() },
         blocks: costs
             .analysis

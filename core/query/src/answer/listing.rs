@@ -26,6 +26,8 @@ pub struct Listing {
     pub time_event: String,
     /// Mean number of cycles between two time samples; `None` if the clock rate is unknown.
     pub period_cycles: Option<f64>,
+    /// Mean CPU time in seconds between two time samples; `None` if it is unknown.
+    pub period_seconds: Option<f64>,
     /// Scale of the executions: whether they are absolute numbers or ratios only.
     pub scale: ListingScale,
     /// Basic blocks, by ascending address.
