@@ -1637,6 +1637,8 @@ export type TopRow = {
     cumulative_share: number;
     /** Estimated cycles of this row; `null` if the clock rate is unknown. */
     cycles: number | null;
+    /** CPU time of this row in seconds; `null` if it is unknown. */
+    seconds: number | null;
     /** Measured cycles per instruction; `null` unless the scale is absolute, and always by image, line and application. */
     cpi: number | null;
     /** Lower end of the 90 % interval of `cpi`. */

@@ -126,7 +126,7 @@ export function lineCost(line: number, share: number, more: Partial<LineCost> = 
 }
 
 function topRow(row: Partial<TopRow>): TopRow {
-  return { samples: { 'cpu-clock': 900 }, share: 0.9, cumulative_share: 0.9, cycles: 9e9, cpi: null, cpi_min: null, cpi_max: null, ...row };
+  return { samples: { 'cpu-clock': 900 }, share: 0.9, cumulative_share: 0.9, cycles: 9e9, seconds: 3, cpi: null, cpi_min: null, cpi_max: null, ...row };
 }
 
 const copyImage = { image: '/bin/copy', build_id: 'ab' };

@@ -51,6 +51,9 @@ pub enum ColorWhen {
     Never,
 }
 
+/// Where the numbers in answers are explained.
+const LEGEND: &str = "'dwell legend' explains the numbers.";
+
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Sample the machine, some processes or a command, into one recording (epoch).
@@ -67,6 +70,7 @@ pub enum Verb {
     #[command(subcommand)]
     Epoch(EpochVerb),
     /// Show where the time goes: the functions, binaries, lines or processes with the most samples.
+    #[command(after_help = LEGEND)]
     Top(TopArgs),
     /// Show who calls a function, by the call stacks of its samples.
     Callers(CallersArgs),
@@ -75,12 +79,15 @@ pub enum Verb {
     /// Draw all call stacks as a flame graph, or the change between those of two recordings.
     Flame(FlameArgs),
     /// List the instructions of a function with samples, CPI, stalls and culprits.
+    #[command(after_help = LEGEND)]
     Annotate(AnnotateArgs),
     /// List a source file with the cost of each line.
+    #[command(after_help = LEGEND)]
     List(ListArgs),
     /// Draw the control-flow graph of a function with frequencies, CPI and stalls.
     Cfg(CfgArgs),
     /// Show what the cycles of a function, a binary or the whole recording were spent on, with a range for each cause.
+    #[command(after_help = LEGEND)]
     Summary(SummaryArgs),
     /// Write an HTML page: the hottest functions, where their cycles go, and listings with stalls.
     Report(ReportArgs),
@@ -102,6 +109,8 @@ pub enum Verb {
     Export(ExportArgs),
     /// Write execution counts for a compiler or linker, in the format that it reads.
     Feedback(FeedbackArgs),
+    /// Explain what the numbers, causes and bounds in answers mean.
+    Legend,
     /// Print a completion script for a shell.
     Completions {
         /// The shell.

@@ -21,6 +21,7 @@ mod feedback;
 mod fixture;
 mod flame;
 mod import;
+mod legend;
 mod list;
 mod place;
 mod report;
@@ -113,6 +114,8 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
             print(&String::from_utf8_lossy(&script))
         }
         Verb::Man { verb } => man(verb.as_deref()),
+        Verb::Legend if cli.json => print_json(&serde_json::json!({ "schema": 1, "text": legend::TEXT })),
+        Verb::Legend => print(&legend::render(text::width())),
     };
     done.map(|()| ExitCode::SUCCESS)
 }

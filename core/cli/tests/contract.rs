@@ -164,7 +164,7 @@ fn answers_have_the_documented_fields() {
         ("app", json!({ "app": "", "instance": 1 })),
         ("instance", json!({ "app": "", "instance": 1 })),
     ] {
-        let mut row = json!({ "samples": { "*": 1 }, "share": 0.5, "cumulative_share": 0.5, "cycles": null, "cpi": null, "cpi_min": null, "cpi_max": null });
+        let mut row = json!({ "samples": { "*": 1 }, "share": 0.5, "cumulative_share": 0.5, "cycles": null, "seconds": null, "cpi": null, "cpi_min": null, "cpi_max": null });
         row.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
         let top = scratch.json(&["top", "--by", by]);
         hold(&top["rows"][0], &row, by);
@@ -289,6 +289,12 @@ fn answers_of_the_tool_suite_have_the_documented_fields() {
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(html.ends_with("</html>\n") || html.ends_with("</html>"), "the page is whole");
     assert_eq!(report["bytes"], html.len());
+    for table in ["<table class=\"lines\">", "<table class=\"procs\">"] {
+        let head = html.split_once(table).unwrap().1.split_once("</thead>").unwrap().0;
+        let columns = ["share<", ">time<", ">waits for<", ">CPI<"].map(|title| head.find(title).unwrap());
+        assert!(columns.is_sorted(), "time, causes, CPI: {head}");
+    }
+    assert!(html.contains("What do these numbers mean?") && html.contains("odometers"), "the legend");
     assert_eq!(
         scratch.json(&["top", "--since", "1h"])["epochs"].as_array().map(Vec::len),
         Some(2),
@@ -452,5 +458,14 @@ fn statuses() {
         assert!(scratch.text(&["completions", shell]).contains("annotate"), "{shell}");
     }
     assert!(scratch.text(&["man"]).contains(".TH dwell"));
+    for verb in ["annotate", "list", "top", "summary"] {
+        assert!(scratch.text(&[verb, "--help"]).contains("dwell legend"), "{verb}");
+    }
+    let legend = scratch.text(&["legend"]);
+    assert!(
+        legend.starts_with("What do these numbers mean?") && legend.contains("loop registers"),
+        "{legend}"
+    );
+    assert!(scratch.json(&["legend"])["text"].as_str().unwrap().contains("loop registers"));
     assert!(scratch.text(&["--version"]).starts_with("dwell "));
 }

@@ -12,11 +12,16 @@ mod flame;
 mod listing;
 mod page;
 
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+};
+
 use anyhow::Context;
 use askama::Template;
 use dwell_query::{
     Cancel, FlameRequest, Query, QueryError, SampleFilter, SummaryRequest, TopBy, TopRequest,
-    answer::{EpochSummary, Flame, Listing, Summary, Top},
+    answer::{EpochSummary, Flame, LineCost, Listing, Summary, Top, TopRow},
 };
 
 use crate::args::ReportArgs;
@@ -30,6 +35,8 @@ struct Material {
     procedures: Top,
     images: Top,
     lines: Top,
+    /// What each of `lines` waits for, where that is known.
+    line_costs: Vec<Option<LineCost>>,
     /// Summary of where the cycles go; `None` if the epochs have no samples of time.
     summary: Option<Summary>,
     listed: Vec<Listed>,
@@ -115,13 +122,30 @@ fn gather(query: &Query, args: &ReportArgs) -> anyhow::Result<Material> {
         Err(error) => return Err(error.into()),
     };
     let list = query.epochs()?;
+    let lines = top(TopBy::Line, ROWS_MAX)?;
     Ok(Material {
         epochs: list.epochs.into_iter().filter(|e| procedures.epochs.contains(&e.id)).collect(),
         images: top(TopBy::Image, ROWS_MAX)?,
-        lines: top(TopBy::Line, ROWS_MAX)?,
+        line_costs: line_costs(query, &args.epoch, &lines.rows, &cancel),
+        lines,
         summary: summary(None)?,
         procedures,
         listed,
         flame,
     })
+}
+
+/// Returns the costs of lines. A line whose file was edited since the build, or that several binaries share, has none here.
+fn line_costs(query: &Query, epochs: &[String], rows: &[TopRow], cancel: &Cancel) -> Vec<Option<LineCost>> {
+    const SAME: f64 = 1e-6;
+    let files: BTreeSet<&str> = rows.iter().filter_map(|row| row.file.as_deref()).collect();
+    let costs = |file: &str| query.file_costs(epochs, Path::new(file), cancel).ok();
+    let known: BTreeMap<&str, Vec<LineCost>> =
+        files.into_iter().filter_map(|file| Some((file, costs(file)?.lines))).collect();
+    let cost = |row: &TopRow| {
+        let mut lines = known.get(row.file.as_deref()?)?.iter();
+        let is_same = |l: &&LineCost| Some(l.line) == row.line && (l.share - row.share).abs() < SAME;
+        lines.find(is_same).cloned()
+    };
+    rows.iter().map(cost).collect()
 }

@@ -1,7 +1,7 @@
 //! Data of the page in the form that its template needs: formatted texts and lengths.
 
 use askama::Template;
-use dwell_query::answer::{EpochSummary, ScaleKind, Summary, TopRow};
+use dwell_query::answer::{EpochSummary, LineCost, ScaleKind, Summary, TopRow};
 use jiff::Timestamp;
 
 use super::cause_class::class;
@@ -11,7 +11,8 @@ use super::{
     flame::FlameSection,
     listing::{self, INSTRUCTIONS_MAX, Row},
 };
-use crate::text::{counted, cycles_each, cycles_interval, grouped, share_range, si, si_or_dash};
+use crate::list::causes;
+use crate::text::{counted, cycles_each, cycles_interval, grouped, seconds, share_range, si, si_or_dash};
 
 /// The whole page.
 #[derive(Template)]
@@ -29,12 +30,13 @@ pub struct Page {
     procedures: Vec<ProcedureRow>,
     omitted: usize,
     images: Vec<ShareRow>,
-    lines: Vec<ShareRow>,
+    lines: Vec<LineRow>,
     sections: Vec<Section>,
     flame: Option<FlameSection>,
     limit: usize,
     instructions_max: usize,
     notes: Vec<String>,
+    legend: &'static str,
 }
 
 /// A key figure at the top of the page.
@@ -55,8 +57,8 @@ struct ProcedureRow {
     percent: String,
     samples: u64,
     samples_told: String,
-    cycles: f64,
-    cycles_told: String,
+    seconds: f64,
+    time: String,
     cpi: f64,
     cpi_told: String,
     /// 90 % interval of the CPI; empty if there is no number.
@@ -72,6 +74,19 @@ struct ShareRow {
     share: f64,
     percent: String,
     detail: String,
+}
+
+/// A line with its costs: time first, then causes, then cycles per instruction if the scale is absolute.
+struct LineRow {
+    name: String,
+    title: String,
+    image: String,
+    share: f64,
+    percent: String,
+    time: String,
+    causes: String,
+    cpi: String,
+    interval: String,
 }
 
 /// Section that shows one procedure instruction by instruction.
@@ -109,12 +124,13 @@ impl Page {
             procedures: material.procedures.rows.iter().map(|r| procedure_row(r, material)).collect(),
             omitted: material.procedures.omitted_rows,
             images: material.images.rows.iter().map(image_row).collect(),
-            lines: material.lines.rows.iter().map(line_row).collect(),
+            lines: material.lines.rows.iter().zip(&material.line_costs).map(line_row).collect(),
             sections: material.listed.iter().enumerate().map(|(n, l)| section(n, l, &notes)).collect(),
             flame: material.flame.as_ref().map(|f| FlameSection::new(f, &material.listed, &notes)),
             limit,
             instructions_max: INSTRUCTIONS_MAX,
             notes,
+            legend: crate::legend::TEXT,
         }
     }
 }
@@ -205,8 +221,8 @@ fn procedure_row(row: &TopRow, material: &Material) -> ProcedureRow {
         percent: format!("{:.2}%", 100.0 * row.share),
         samples,
         samples_told: grouped(samples),
-        cycles: row.cycles.unwrap_or(-1.0),
-        cycles_told: si_or_dash(row.cycles),
+        seconds: row.seconds.unwrap_or(-1.0),
+        time: seconds(row.seconds),
         cpi: row.cpi.or(row.cpi_min).unwrap_or(-1.0),
         cpi_told: cycles_each(row.cpi, row.cpi_min),
         interval: cycles_interval(row.cpi, row.cpi_min, row.cpi_max).unwrap_or_default(),
@@ -241,18 +257,24 @@ fn image_row(row: &TopRow) -> ShareRow {
     }
 }
 
-fn line_row(row: &TopRow) -> ShareRow {
+fn line_row((row, cost): (&TopRow, &Option<LineCost>)) -> LineRow {
     let image = row.image.as_deref().map(file_name).unwrap_or_default();
     let (name, title) = match (&row.file, row.line) {
         (Some(file), Some(line)) => (format!("{}:{line}", file_name(file)), format!("{file}:{line}")),
         _ => ("no source line".to_owned(), row.image.clone().unwrap_or_default()),
     };
-    ShareRow {
+    let cost = cost.as_ref();
+    let file = row.file.as_deref().unwrap_or_default();
+    LineRow {
         name,
         title,
+        image,
         share: 100.0 * row.share,
         percent: format!("{:.1}%", 100.0 * row.share),
-        detail: image,
+        time: seconds(row.seconds),
+        causes: cost.and_then(|cost| causes(cost, file).into_iter().next()).unwrap_or_default(),
+        cpi: cost.and_then(|cost| cost.cpi).map_or(String::new(), |cpi| format!("{cpi:.2}")),
+        interval: cost.and_then(|c| cycles_interval(c.cpi, Some(c.cpi_min), c.cpi_max)).unwrap_or_default(),
     }
 }
 

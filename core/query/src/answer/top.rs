@@ -100,6 +100,8 @@ pub struct TopRow {
     pub cumulative_share: f64,
     /// Estimated cycles of this row; `None` if the clock rate is unknown.
     pub cycles: Option<f64>,
+    /// CPU time of this row in seconds; `None` if it is unknown.
+    pub seconds: Option<f64>,
     /// Measured cycles per instruction; `None` unless the scale is absolute, and always by image, line and application.
     pub cpi: Option<f64>,
     /// Lower end of the 90 % interval of `cpi`.

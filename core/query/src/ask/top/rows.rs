@@ -81,6 +81,7 @@ fn complete(selection: &Selection, row: &mut TopRow, counts: &CountsByEvent, pri
     row.share = primary / total;
     row.cumulative_share = cumulative / total;
     row.cycles = selection.period_cycles().map(|p| p * primary);
+    row.seconds = selection.period_seconds().map(|p| p * primary);
 }
 
 fn without_rows(selection: &Selection, omitted_rows: usize) -> Top {
