@@ -2,10 +2,14 @@
 //!
 //! Enters: blocks of memory, read when they are first needed. Leaves: bytes. Never here: a write to the thread.
 //!
-//! Code with random accesses needs single words, so a block is small. Code with sequential accesses soon needs the next block,
-//! so the second access to a page reads the rest of the page, too.
+//! A read of another process costs a system call and its checks, whatever its size, but copies must be kept, too. Code with
+//! scattered accesses (a walk through lists, a hash table) needs single words, so a block is small, and several accesses to
+//! a page read one block each. Code with sequential accesses soon needs the next block, so an access next to a block that
+//! was read reads the rest of its page; where one page follows the other, several are read at once.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::ops::Range;
+
+use rustc_hash::FxHashMap;
 
 /// Bytes of a block.
 const BLOCK_BYTES: usize = 256;
@@ -15,13 +19,17 @@ pub const PAGE_BYTES: usize = 4096;
 const PAGE_BLOCKS: u64 = (PAGE_BYTES / BLOCK_BYTES) as u64;
 /// Number of the last block of the address space.
 const BLOCK_NUMBERS: u64 = u64::MAX / BLOCK_BYTES as u64;
-/// Number of blocks that one burst may read.
-const BLOCKS_MAX: usize = 16 << 10;
+/// Number of blocks that one burst may read: 16 MiB. Bursts of code whose every instruction reads another block are complete.
+const BLOCKS_MAX: usize = 64 << 10;
+/// Number of blocks of a page that are read one by one. The next access to another block reads the whole page.
+const SINGLE_BLOCKS_MAX: u8 = 4;
+/// Number of pages that are read at once if accesses are sequential.
+const PAGES_AT_ONCE: u64 = 16;
 
 /// A way to read a thread's memory.
 pub trait Fetch {
-    /// Fills `bytes`, which lie in one page. Returns whether all could be read.
-    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> bool;
+    /// Fills `bytes` up to the first page that cannot be read. Returns the number of bytes that were filled.
+    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> usize;
 }
 
 /// Why memory was not read.
@@ -49,8 +57,12 @@ pub struct Memory<F> {
     /// Number of writes to blocks that hold code.
     code_writes: u32,
     by_number: FxHashMap<u64, usize>,
-    /// Numbers of the pages from which a single block was read.
-    touched: FxHashSet<u64>,
+    /// Number of blocks that were read one by one, by the number of their page.
+    singles: FxHashMap<u64, u8>,
+    /// The page at which sequential accesses continue, and the number of pages that were read at once before it.
+    sequence: (u64, u64),
+    /// Bytes that were just read.
+    buffer: Vec<u8>,
     /// Number and index of the block used last, by purpose.
     recent: [(u64, usize); 2],
 }
@@ -64,9 +76,21 @@ impl<F: Fetch> Memory<F> {
             holds_code: Vec::new(),
             code_writes: 0,
             by_number: FxHashMap::default(),
-            touched: FxHashSet::default(),
+            singles: FxHashMap::default(),
+            sequence: (u64::MAX, 0),
+            buffer: Vec::new(),
             recent: [(u64::MAX, 0); 2],
         }
+    }
+
+    /// Forgets everything that was read, but keeps the room for it: memory that is new to a process costs page faults.
+    pub fn restart(&mut self, fetch: F) {
+        self.fetch = fetch;
+        self.blocks.clear();
+        self.holds_code.clear();
+        self.by_number.clear();
+        self.singles.clear();
+        (self.code_writes, self.sequence, self.recent) = (0, (u64::MAX, 0), [(u64::MAX, 0); 2]);
     }
 
     /// Fills all of `bytes`. Fails if not all can be read.
@@ -141,21 +165,17 @@ impl<F: Fetch> Memory<F> {
         Ok(index)
     }
 
-    /// Reads a block. If another block of its page was read before, or if it is code, reads the whole page.
+    /// Reads a block, and with it what will probably be needed.
     fn fetched(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
-        let page = number / PAGE_BLOCKS;
-        let is_whole = matches!(of, Use::Code) || !self.touched.insert(page);
-        let numbers =
-            if is_whole { page * PAGE_BLOCKS..(page + 1) * PAGE_BLOCKS } else { number..number + 1 };
-        let mut bytes = [0; PAGE_BYTES];
-        let bytes = &mut bytes[..(numbers.end - numbers.start) as usize * BLOCK_BYTES];
-        if self.blocks.len() >= BLOCKS_MAX {
+        let numbers = self.choose_blocks(number, of);
+        let length = (numbers.end - numbers.start) as usize * BLOCK_BYTES;
+        if self.blocks.len() + length / BLOCK_BYTES > BLOCKS_MAX {
             return Err(Refused::TooMuch);
         }
-        if !self.fetch.fetch(numbers.start.wrapping_mul(BLOCK_BYTES as u64), bytes) {
-            return Err(Refused::Unreadable);
-        }
-        for (of_block, bytes) in numbers.zip(bytes.as_chunks::<BLOCK_BYTES>().0) {
+        self.buffer.resize(length.max(self.buffer.len()), 0);
+        let bytes = &mut self.buffer[..length];
+        let read = self.fetch.fetch(numbers.start.wrapping_mul(BLOCK_BYTES as u64), bytes).min(length);
+        for (of_block, bytes) in numbers.zip(bytes[..read].as_chunks::<BLOCK_BYTES>().0) {
             // A block that was read before may have been written to since.
             self.by_number.entry(of_block).or_insert_with(|| {
                 self.blocks.push(*bytes);
@@ -164,6 +184,25 @@ impl<F: Fetch> Memory<F> {
             });
         }
         self.by_number.get(&number).copied().ok_or(Refused::Unreadable)
+    }
+
+    /// Returns the blocks to be read if this one is needed: the block itself, its page, or the page and the next ones.
+    fn choose_blocks(&mut self, number: u64, of: Use) -> Range<u64> {
+        let page = number / PAGE_BLOCKS;
+        let whole = |pages: u64| page * PAGE_BLOCKS..(page + pages) * PAGE_BLOCKS;
+        if matches!(of, Use::Code) {
+            return whole(1);
+        }
+        let has = |neighbour: u64| self.by_number.contains_key(&neighbour);
+        if has(number.wrapping_sub(1)) || has(number.wrapping_add(1)) {
+            let (next, before) = self.sequence;
+            let pages = if page == next { (2 * before).min(PAGES_AT_ONCE) } else { 1 };
+            self.sequence = (page + pages, pages);
+            return whole(pages);
+        }
+        let singles = self.singles.entry(page).or_default();
+        *singles += 1;
+        if *singles > SINGLE_BLOCKS_MAX { whole(1) } else { number..number + 1 }
     }
 }
 
@@ -176,27 +215,52 @@ mod tests {
     struct FakeCode(Vec<(u64, usize)>);
 
     impl Fetch for FakeCode {
-        fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+        fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> usize {
             self.0.push((address, bytes.len()));
-            for (n, word) in bytes.as_chunks_mut::<8>().0.iter_mut().enumerate() {
-                *word = (address + 8 * n as u64).to_le_bytes();
-            }
-            address / PAGE_BYTES as u64 != 9
+            let words = bytes.as_chunks_mut::<8>().0.iter_mut().enumerate();
+            let at = |n: usize| address + 8 * n as u64;
+            // Page 9 is not mapped.
+            let readable = words.take_while(|(n, _)| at(*n) / PAGE_BYTES as u64 != 9);
+            8 * readable.map(|(n, word)| *word = at(n).to_le_bytes()).count()
         }
     }
 
     #[test]
-    fn single_accesses_read_one_block_and_sequential_ones_the_page() {
+    fn scattered_accesses_read_one_block_each() {
         let mut memory = Memory::new(FakeCode::default());
-        for page in 10..2010 {
-            let at = page * PAGE_BYTES as u64 + 0x408;
-            assert_eq!(memory.read_word(at), Ok(at));
+        for round in 0..4 {
+            for page in 10..2010 {
+                let at = page * PAGE_BYTES as u64 + 0x408 + round * 0x300;
+                assert_eq!(memory.read_word(at), Ok(at));
+            }
         }
-        assert_eq!((memory.fetch.0.len(), memory.blocks.len()), (2000, 2000));
-        // Sequential accesses read the whole page with the second block.
+        assert_eq!((memory.fetch.0.len(), memory.blocks.len()), (8000, 8000));
+        // More accesses to a page read all of it.
         let mut memory = Memory::new(FakeCode::default());
-        (0..512).for_each(|n| assert_eq!(memory.read_word(0xa000 + 8 * n), Ok(0xa000 + 8 * n)));
-        assert_eq!(memory.fetch.0, [(0xa000, 256), (0xa000, 4096)]);
+        (0..8).for_each(|n| assert_eq!(memory.read_word(0xa000 + 0x200 * n), Ok(0xa000 + 0x200 * n)));
+        let lengths: Vec<usize> = memory.fetch.0.iter().map(|(_, length)| *length).collect();
+        assert_eq!(lengths, [256, 256, 256, 256, 4096]);
+    }
+
+    #[test]
+    fn sequential_accesses_read_more_and_more_pages_at_once() {
+        let mut memory = Memory::new(FakeCode::default());
+        (0..4096).for_each(|n| assert_eq!(memory.read_word(0xa000 + 8 * n), Ok(0xa000 + 8 * n)));
+        let expected = [(0xa000, 256), (0xa000, 4096), (0xb000, 8192), (0xd000, 16384), (0x1_1000, 32768)];
+        assert_eq!(memory.fetch.0, expected);
+        // They end at memory that is not mapped, and no earlier.
+        let mut memory = Memory::new(FakeCode::default());
+        (0..0x600).for_each(|n| assert_eq!(memory.read_word(0x6000 + 8 * n), Ok(0x6000 + 8 * n)));
+        assert_eq!(memory.read_word(0x9000), Err(Refused::Unreadable));
+        assert_eq!(memory.read_word(0x5ff8), Ok(0x5ff8), "backward");
+    }
+
+    #[test]
+    fn a_restart_forgets_what_was_read_and_written() {
+        let mut memory = Memory::new(FakeCode::default());
+        memory.write(0xa010, &[1; 8]).unwrap();
+        memory.restart(FakeCode::default());
+        assert_eq!((memory.read_word(0xa010), memory.fetch.0.len()), (Ok(0xa010), 1));
     }
 
     #[test]

@@ -7,11 +7,11 @@ use crate::emulate::memory::PAGE_BYTES;
 struct Small(Vec<u8>);
 
 impl Fetch for Small {
-    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> bool {
-        for (at, byte) in (address..).zip(bytes) {
-            *byte = at.checked_sub(0x1000).and_then(|n| self.0.get(n as usize)).copied().unwrap_or(0);
-        }
-        matches!(address / PAGE_BYTES as u64, 1 | 2)
+    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> usize {
+        let is_readable = |at: u64| matches!(at / PAGE_BYTES as u64, 1 | 2);
+        let readable = (address..).zip(bytes).take_while(|(at, _)| is_readable(*at));
+        let byte = |at: u64| self.0.get((at - 0x1000) as usize).copied().unwrap_or(0);
+        readable.map(|(at, to)| *to = byte(at)).count()
     }
 }
 
@@ -106,4 +106,36 @@ fn changed_code_is_prepared_again() {
         emulator.run(&mut thread, 1, |_| {}, || false);
         assert_eq!(thread.registers.general[0], expected);
     }
+}
+
+/// A memory of 32 MiB that is one walk through scattered words, with the code of the walk at 0x1000.
+struct Chase;
+
+impl Fetch for Chase {
+    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> usize {
+        const CODE: [u8; 5] = [0x48, 0x8b, 0x00, 0xeb, 0xfb]; // 0: mov rax, [rax]; 3: jmp 0
+        if address == 0x1000 {
+            bytes[..CODE.len()].copy_from_slice(&CODE);
+        } else {
+            for (at, word) in (address..).step_by(8).zip(bytes.as_chunks_mut::<8>().0) {
+                // A generator of random numbers goes through all cache lines (Knuth, TAOCP 2, 3.2.1.2).
+                let next = ((at >> 6) * 1_664_525 + 1_013_904_223) % (1 << 19);
+                *word = (0x1000_0000 + (next << 6)).to_le_bytes();
+            }
+        }
+        bytes.len()
+    }
+}
+
+#[test]
+fn a_walk_through_scattered_memory_makes_all_steps() {
+    let mut thread = Thread {
+        registers: Box::new(Registers::new()),
+        pc: 0x1000,
+        fs: 0,
+        gs: 0,
+        memory: Memory::new(Chase),
+    };
+    thread.registers.general[0] = 0x1000_0000;
+    assert_eq!(emulator().run(&mut thread, 1 << 14, |_| {}, || false), End::Complete);
 }

@@ -39,6 +39,8 @@ const COST_NS_FIRST: f64 = 1e6;
 /// µs on a busy one. The figure is rather too high, because a first burst that exceeds the budget of a short run would leave
 /// only the beginning of the run stepped.
 const COST_NS_STEPPED: f64 = 40e6;
+/// Number of bursts after which a burst changes the average cost by its share of as many.
+const COSTS_AVERAGED: u32 = 8;
 /// Approximate duration in ns of the bursts that are requested at once; samples wait for them.
 const BATCH_NS: f64 = 50e6;
 /// Mean delay in ns before a burst whose mark was reached.
@@ -67,6 +69,8 @@ pub struct BurstRecorder {
     pending: Option<PendingRequest>,
     /// Average cost of a burst in ns.
     cost_ns: f64,
+    /// Number of bursts whose costs are averaged, at most [`COSTS_AVERAGED`]; 0 if the cost is assumed.
+    costs: u32,
     /// Whether threads that cannot be followed may be single-stepped.
     may_step: bool,
     /// Whether threads can be followed on this machine, as far as is known.
@@ -104,6 +108,7 @@ impl BurstRecorder {
             next_cpu_ns: None,
             pending: None,
             cost_ns: COST_NS_FIRST,
+            costs: 0,
             may_step,
             is_followed: true,
             denied: 0,
@@ -136,7 +141,9 @@ impl BurstRecorder {
 
     /// Requests bursts of a thread if it is time. `cpu_ns` is the target's CPU time so far.
     pub fn offer(&mut self, pid: Pid, tid: Tid, cpu_ns: f64) {
-        if self.pending.is_some() || self.record.stepping_ns as f64 > self.budget * cpu_ns {
+        // The cost of the first burst is unknown: a burst of code that reads scattered memory costs ten times as much as others.
+        let expected_ns = if self.costs > 0 { self.cost_ns } else { 0.0 };
+        if self.pending.is_some() || self.record.stepping_ns as f64 + expected_ns > self.budget * cpu_ns {
             return;
         }
         let gap_ns = self.cost_ns / self.budget;
@@ -216,7 +223,7 @@ impl BurstRecorder {
         }
         if self.is_followed && !steps.is_followed {
             // Threads cannot be followed here: this one was not.
-            (self.is_followed, self.cost_ns) = (false, COST_NS_STEPPED);
+            (self.is_followed, self.cost_ns, self.costs) = (false, COST_NS_STEPPED, COSTS_AVERAGED);
         }
         if !steps.is_followed && !pending.is_waited_for() {
             count(&mut self.record.cut_short, LATE);
@@ -224,10 +231,14 @@ impl BurstRecorder {
         if steps.is_followed {
             steps.pcs.drain(..(steps.pcs.len() / 2).min(STEPS_BEFORE));
         }
-        self.cost_ns += (cost_ns as f64 - self.cost_ns) / 8.0;
-        if steps.ending == Ending::InKernel {
+        // A stop in vain costs less than a burst, so it alone must not replace the assumed cost.
+        let is_in_vain = steps.ending == Ending::InKernel;
+        let averaged = if is_in_vain { COSTS_AVERAGED } else { COSTS_AVERAGED.min(self.costs + 1) };
+        self.cost_ns += (cost_ns as f64 - self.cost_ns) / f64::from(averaged);
+        if is_in_vain {
             self.next_cpu_ns = Some(pending.cpu_ns + RETRY_CPU_NS);
         } else {
+            self.costs = averaged;
             self.draw(pending.cpu_ns);
         }
         if steps.pcs.len() > 1 {

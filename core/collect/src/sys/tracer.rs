@@ -34,8 +34,10 @@ const BURST_NS_MAX: u64 = 200_000_000;
 /// Number of stops at the same instruction (`rep movs` stops for each element) after which a burst ends.
 const REPEATS_MAX: u32 = 256;
 
-/// Time limit of an emulated burst, in ns.
-const FOLLOW_NS_MAX: u64 = 20_000_000;
+/// Limit of the CPU time that an emulated burst takes, in ns.
+const FOLLOW_CPU_NS_MAX: u64 = 20_000_000;
+/// Limit of the time that it takes, in ns, if others run on the CPU meanwhile. They would make the stopped thread wait as well.
+const FOLLOW_NS_MAX: u64 = 60_000_000;
 
 /// The way in which a thread's next steps are found.
 #[repr(u32)]

@@ -11,13 +11,15 @@ mod tracee;
 
 use std::{mem, panic, ptr, thread};
 
+use copy::Remote;
 use tracee::{Stop, Tracee};
 
 use super::{
-    BURST_NS_MAX, BURSTS_MAX, Ending, FOLLOW_NS_MAX, How, REPEATS_MAX, RawFd, Reply, Request, Shared, Slot,
+    BURST_NS_MAX, BURSTS_MAX, Ending, FOLLOW_CPU_NS_MAX, FOLLOW_NS_MAX, How, REPEATS_MAX, RawFd, Reply,
+    Request, Shared, Slot,
 };
 use crate::{
-    emulate::{Emulator, End},
+    emulate::{Emulator, End, memory::Memory},
     random::Random,
     sys::{alarm::keep_switches_watched, clock::known_namespace_offset_ns},
 };
@@ -34,8 +36,20 @@ pub fn serve(channel: RawFd, shared: *mut Shared) -> ! {
     unsafe { libc::_exit(1) }
 }
 
+/// What is kept from one followed thread to the next.
+struct Follower {
+    emulator: Emulator,
+    memory: Memory<Remote>,
+}
+
+impl Follower {
+    fn new() -> std::io::Result<Follower> {
+        Ok(Follower { emulator: Emulator::new()?, memory: Memory::new(Remote::nowhere()) })
+    }
+}
+
 fn answer(channel: RawFd, shared: *mut Shared) -> ! {
-    let mut emulator: Option<Emulator> = None;
+    let mut follower: Option<Follower> = None;
     let mut switches = None;
     loop {
         // SAFETY: any bytes are a valid request; the kernel writes at most its size.
@@ -51,13 +65,13 @@ fn answer(channel: RawFd, shared: *mut Shared) -> ! {
             // SAFETY: ends this process without running anything of the parent's.
             unsafe { libc::_exit(0) }
         }
-        if request.how != How::Step as u32 && emulator.is_none() {
-            emulator = Emulator::new().ok();
+        if request.how != How::Step as u32 && follower.is_none() {
+            follower = Follower::new().ok();
         }
         switches = switches.or_else(keep_switches_watched);
         // SAFETY: a mapping that both processes keep; until the reply we alone use it.
         let slots = unsafe { &mut (*shared).slots };
-        let reply = Reply { number: request.number, bursts: bursts(&request, emulator.as_mut(), slots) };
+        let reply = Reply { number: request.number, bursts: bursts(&request, follower.as_mut(), slots) };
         // SAFETY: the reply is live and plain bytes.
         unsafe {
             let size = size_of::<Reply>();
@@ -100,37 +114,37 @@ fn set_up(channel: RawFd, name: &std::ffi::CStr) -> RawFd {
 }
 
 /// Runs the requested bursts, each into its own slot. Returns their number.
-fn bursts(request: &Request, mut emulator: Option<&mut Emulator>, slots: &mut [Slot; BURSTS_MAX]) -> u32 {
-    let wanted = if emulator.is_some() { request.bursts.clamp(1, BURSTS_MAX as u32) } else { 1 };
+fn bursts(request: &Request, mut follower: Option<&mut Follower>, slots: &mut [Slot; BURSTS_MAX]) -> u32 {
+    let wanted = if follower.is_some() { request.bursts.clamp(1, BURSTS_MAX as u32) } else { 1 };
     let mut random = Random::new(request.seed);
     for slot in slots.iter_mut().take(wanted as usize) {
         let mean = request.delay_ns as f64;
         sleep(random.delay(mean).min(8.0 * mean) as u64);
-        let emulator = emulator.as_deref_mut();
+        let follower = follower.as_deref_mut();
         thread::scope(|scope| {
             let builder = thread::Builder::new().stack_size(STACK_BYTES);
-            let started = builder.spawn_scoped(scope, || burst(request, emulator, slot));
+            let started = builder.spawn_scoped(scope, || burst(request, follower, slot));
             started.expect("a thread for each burst").join().expect("a burst does not panic");
         });
     }
     wanted
 }
 
-fn burst(request: &Request, emulator: Option<&mut Emulator>, slot: &mut Slot) {
+fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
     slot.pcs = 0;
     let is_follow = request.how == How::Follow as u32;
-    let is_followed = emulator.is_some() && (is_follow || request.how == How::FollowOrStep as u32);
+    let is_followed = follower.is_some() && (is_follow || request.how == How::FollowOrStep as u32);
     slot.is_followed = u32::from(is_followed);
     slot.begin_ns = now_ns();
     let cpu_begin_ns = time_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
-    let ending = if is_follow && emulator.is_none() {
+    let ending = if is_follow && follower.is_none() {
         Ending::CannotFollow
     } else {
         match halt::halt(request.pid, request.tid) {
             Ok(tracee) => {
-                let emulator = emulator.filter(|_| request.how != How::Step as u32);
+                let follower = follower.filter(|_| request.how != How::Step as u32);
                 let is_checked = request.how == How::Check as u32;
-                Burst { tracee, slot }.run(request.steps_max as usize, emulator, is_checked)
+                Burst { tracee, slot }.run(request.steps_max as usize, follower, is_checked)
             }
             Err(refusal) => refusal,
         }
@@ -159,9 +173,9 @@ enum Next {
 }
 
 impl Burst<'_> {
-    fn run(mut self, steps_max: usize, emulator: Option<&mut Emulator>, is_checked: bool) -> Ending {
-        let Over(ending, signal) = match emulator {
-            Some(emulator) => self.emulate(emulator, steps_max, is_checked),
+    fn run(mut self, steps_max: usize, follower: Option<&mut Follower>, is_checked: bool) -> Ending {
+        let Over(ending, signal) = match follower {
+            Some(follower) => self.emulate(follower, steps_max, is_checked),
             None => self.step(steps_max).err().unwrap_or(Over(Ending::Complete, 0)),
         };
         self.tracee.detach(signal);
@@ -169,15 +183,22 @@ impl Burst<'_> {
     }
 
     /// Computes the next steps. The thread stays where it is, unless it is to execute them as well.
-    fn emulate(&mut self, emulator: &mut Emulator, steps_max: usize, is_checked: bool) -> Over {
-        let mut thread = match copy::thread(self.tracee.tid()) {
+    fn emulate(&mut self, follower: &mut Follower, steps_max: usize, is_checked: bool) -> Over {
+        let memory = mem::replace(&mut follower.memory, Memory::new(Remote::nowhere()));
+        let mut thread = match copy::thread(self.tracee.tid(), memory) {
             Ok(thread) => thread,
             Err(ending) => return Over(ending, 0),
         };
         let slot = &mut *self.slot;
         let begin_ns = now_ns();
-        let is_late = || now_ns() - begin_ns > FOLLOW_NS_MAX;
-        let end = emulator.run(&mut thread, steps_max, |pc| note(slot, pc), is_late);
+        let is_late = || {
+            let elapsed_ns = now_ns() - begin_ns;
+            // This thread runs one burst. Its CPU time costs a system call, which most bursts are too short for.
+            elapsed_ns > FOLLOW_CPU_NS_MAX
+                && (elapsed_ns > FOLLOW_NS_MAX || time_ns(libc::CLOCK_THREAD_CPUTIME_ID) > FOLLOW_CPU_NS_MAX)
+        };
+        let end = follower.emulator.run(&mut thread, steps_max, |pc| note(slot, pc), is_late);
+        follower.memory = thread.memory;
         let ending = match end {
             End::Complete => Ending::Complete,
             End::SystemCall => Ending::SystemCall,

@@ -25,8 +25,9 @@ const XMM_AT: usize = 160;
 /// The code segment of 64-bit programs.
 const USER_CS: u64 = 0x33;
 
-/// Copies the thread's registers and gives access to its memory. Returns an error for 32-bit code, which cannot be emulated.
-pub fn thread(tid: libc::pid_t) -> Result<Thread<Remote>, Ending> {
+/// Copies the thread's registers and gives access to its memory. `memory` is that of an earlier thread. Returns an error for
+/// 32-bit code, which cannot be emulated.
+pub fn thread(tid: libc::pid_t, mut memory: Memory<Remote>) -> Result<Thread<Remote>, Ending> {
     // SAFETY: the kernel writes the live struct, for which zeros are valid.
     let user = unsafe {
         let mut user: libc::user_regs_struct = mem::zeroed();
@@ -43,13 +44,8 @@ pub fn thread(tid: libc::pid_t) -> Result<Thread<Remote>, Ending> {
     ];
     registers.flags = user.eflags & FLAGS;
     vectors(tid, &mut registers).ok_or(Ending::Exited)?;
-    Ok(Thread {
-        registers,
-        pc: user.rip,
-        fs: user.fs_base,
-        gs: user.gs_base,
-        memory: Memory::new(Remote { tid }),
-    })
+    memory.restart(Remote { tid });
+    Ok(Thread { registers, pc: user.rip, fs: user.fs_base, gs: user.gs_base, memory })
 }
 
 fn vectors(tid: libc::pid_t, registers: &mut Registers) -> Option<()> {
@@ -95,17 +91,27 @@ fn part(state: &[u8], at: usize, number: usize, size: usize, to: &mut [u8]) {
 }
 
 /// Access to the memory of a thread.
+///
+/// `/proc/PID/mem` would take two thirds of the time of this call (docs/measured.md, "What a burst reads"), but it also reads
+/// pages that the thread itself may not read, and then emulation would continue where the thread gets a signal.
 pub struct Remote {
     tid: libc::pid_t,
 }
 
+impl Remote {
+    /// Creates access to the memory of no thread.
+    pub fn nowhere() -> Remote {
+        Remote { tid: -1 }
+    }
+}
+
 impl Fetch for Remote {
-    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> bool {
+    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> usize {
         let length = bytes.len();
         let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: length };
         let remote = libc::iovec { iov_base: ptr::without_provenance_mut(address as usize), iov_len: length };
         // SAFETY: the kernel writes at most so many bytes to the live buffer; the other address is the thread's.
         let read = unsafe { libc::process_vm_readv(self.tid, &raw const local, 1, &raw const remote, 1, 0) };
-        read == length as isize
+        usize::try_from(read).unwrap_or(0)
     }
 }
