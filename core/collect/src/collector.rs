@@ -203,7 +203,8 @@ impl<H: Host> Collector<H> {
         stack: Option<&RawCallStack>,
     ) {
         if self.disturbances.drop_sample(&sample, time_ns) || !self.put_back(&mut sample) {
-            self.loops.iter_mut().for_each(|loops| loops.interrupt(sample.tid));
+            let (attribution, is_time) = (&mut self.attribution, self.counts.is_first_time_event(event));
+            self.loops.iter_mut().for_each(|loops| loops.note_dropped(attribution, &sample, is_time));
         } else {
             self.sample(event, &sample, stack, Interval { since_ns: time_ns, until_ns: time_ns });
         }

@@ -57,10 +57,9 @@ fn the_executions_of_a_long_loop_are_counted() {
     if counts.is_empty() {
         return println!("SKIPPED {name}: no loop was believed: {:?}", record.refused);
     }
-    // Neither samples nor executions are counted during windows.
-    let dropped = record.samples_dropped as f64;
     for count in counts {
-        let all = count.executions as f64 * (1.0 + dropped / count.samples as f64);
-        assert!((all / PERIOD as f64 - 1.0).abs() < 0.05, "{count:?} {record:?}");
+        let deviation = f64::from(count.deviation_ppm) / 1e6;
+        let error = (count.executions as f64 / PERIOD as f64).ln().abs();
+        assert!(error < 0.03_f64.max(4.0 * deviation), "{count:?} {record:?}");
     }
 }

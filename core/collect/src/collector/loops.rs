@@ -15,6 +15,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::{
     attribution::{Attribution, SampleContext},
     branch_directions::read_code,
+    spot::Spot,
 };
 use crate::{
     evidence::counts::{
@@ -24,7 +25,10 @@ use crate::{
     },
     host::Host,
     registers::Registers,
-    source::{owned_record::RawExits, records::Sample},
+    source::{
+        owned_record::RawExits,
+        records::{Mode, Sample},
+    },
 };
 
 /// Number of samples at a place before its loops are searched.
@@ -99,6 +103,27 @@ impl LoopCounters {
     /// Forgets a thread's open samples in loops, so that the next one is not paired with them: it was disturbed between.
     pub(super) fn interrupt(&mut self, tid: Tid) {
         self.pairs.interrupt(tid);
+    }
+
+    /// Notes a sample that was dropped, since counting executions disturbed its thread.
+    pub(super) fn note_dropped<H: Host>(
+        &mut self,
+        attribution: &mut Attribution<H>,
+        sample: &Sample,
+        is_time: bool,
+    ) {
+        self.interrupt(sample.tid);
+        if sample.mode != Mode::User || !is_time {
+            return;
+        }
+        let execution = attribution.execution_of(sample.pid);
+        let Some(Spot::Image(image, offset)) = attribution.mapped_place(sample.pid, sample.pc, execution)
+        else {
+            return;
+        };
+        let Some(Place::In(within)) = self.places.get(&(image, offset)) else { return };
+        let execution = attribution.apps.counted_as(execution);
+        within.iter().for_each(|counter| self.pairs.dropped(*counter, execution));
     }
 
     /// Returns the time samples of an application that were added up so far.
@@ -254,6 +279,26 @@ impl LoopCounters {
         }
     }
 
+    /// Returns the samples in each counter's body at places whose loops were not searched, since they were sampled too rarely,
+    /// as a share of the counter's other samples. Which application they belong to is not known.
+    fn rare_samples(&self) -> FxHashMap<CounterId, f64> {
+        let seen = self.places.iter().filter_map(|(place, state)| match state {
+            Place::Seen(samples) => Some((*place, u64::from(*samples))),
+            Place::In(_) => None,
+        });
+        let seen: BTreeMap<(ImageIndex, u64), u64> = seen.collect();
+        let mut known: FxHashMap<CounterId, u64> = FxHashMap::default();
+        for ((id, _), total) in &self.totals {
+            *known.entry(*id).or_default() += total.tally.samples;
+        }
+        let share = |(id, samples): (CounterId, u64)| {
+            let (image, counter) = (self.images[id.0 as usize], &self.counters[id.0 as usize]);
+            let within = counter.body.iter().flat_map(|b| seen.range((image, b.start)..(image, b.end)));
+            (id, within.map(|(_, samples)| *samples).sum::<u64>() as f64 / samples.max(1) as f64)
+        };
+        known.into_iter().map(share).collect()
+    }
+
     /// Returns the executions that were counted since the last call.
     pub(super) fn take(
         &mut self,
@@ -263,10 +308,13 @@ impl LoopCounters {
         self.add_to_totals(apps, None);
         self.refused.clear();
         let mut found: BTreeMap<(ImageIndex, u64, App), OfBlock> = BTreeMap::new();
+        let rare = self.rare_samples();
         for ((id, app), total) in &self.totals {
             let counter = &self.counters[id.0 as usize];
             let app_samples = self.app_samples(app);
-            match total.tally.judge(counter, &total.exits, app_samples) {
+            let mut tally = total.tally.clone();
+            tally.samples += (rare.get(id).copied().unwrap_or(0.0) * tally.samples as f64).round() as u64;
+            match tally.judge(counter, &total.exits, app_samples) {
                 Ok((executions, deviation)) => {
                     let block = counter.body.iter().rfind(|block| block.start <= counter.writer);
                     let block = block.map_or(counter.writer, |block| block.start);

@@ -42,6 +42,9 @@ const SHARE_MIN: f64 = 0.005;
 const DEVIATION: f64 = 0.01;
 /// Logarithmic error of the rate of the samples that began no pair.
 const UNPAIRED_DEVIATION: f64 = 0.25;
+/// Logarithmic error of the rate of the samples that were dropped. While exits are watched the loop runs at full speed; while
+/// a word is watched it partly waits for traps.
+const DROPPED_DEVIATION: f64 = 0.5;
 /// Least time in ns that exits were watched while the thread ran in the loop, and least number of windows.
 const WATCHED_NS_MIN: u64 = 6_000_000;
 const WINDOWS_MIN: u32 = 3;
@@ -169,6 +172,8 @@ impl Exits {
 pub struct Tally {
     /// Number of samples in the body.
     pub samples: u64,
+    /// Number of further samples in the body that were dropped, since counting executions disturbed the thread.
+    pub dropped: u64,
     /// Number of pairs.
     pub pairs: u64,
     /// Number of executions in the pairs.
@@ -183,6 +188,7 @@ impl Tally {
     /// Adds the observations of another tally.
     pub fn add(&mut self, other: &Tally) {
         self.samples += other.samples;
+        self.dropped += other.dropped;
         self.pairs += other.pairs;
         self.executions = self.executions.saturating_add(other.executions);
         self.apart_ns = self.apart_ns.saturating_add(other.apart_ns);
@@ -222,8 +228,8 @@ impl Tally {
         }
     }
 
-    /// Returns the executions of all samples in the body and the standard deviation of their logarithm. Fails with the
-    /// reason why there are none.
+    /// Returns the executions of all samples in the body, with those that were dropped, and the standard deviation of their
+    /// logarithm. Fails with the reason why there are none.
     pub fn judge(
         &self,
         counter: &Counter,
@@ -246,9 +252,11 @@ impl Tally {
                 return Err("exits");
             }
         }
-        let executions = self.executions as f64 / self.pairs as f64 * self.samples as f64;
+        let all = (self.samples + self.dropped) as f64;
+        let executions = self.executions as f64 / self.pairs as f64 * all;
         let unpaired = (1.0 - self.paired()) * UNPAIRED_DEVIATION;
-        Ok((executions, DEVIATION.hypot(unpaired)))
+        let dropped = self.dropped as f64 / all * DROPPED_DEVIATION;
+        Ok((executions, DEVIATION.hypot(unpaired).hypot(dropped)))
     }
 }
 
@@ -331,6 +339,11 @@ impl Pairs {
     /// Adds samples in a body that were taken before the counter was known.
     pub fn samples_before(&mut self, counter: CounterId, execution: ExecutionId, samples: u64) {
         self.tallies.entry((counter, execution)).or_default().samples += samples;
+    }
+
+    /// Adds a sample in a body that was dropped, since counting executions disturbed its thread.
+    pub fn dropped(&mut self, counter: CounterId, execution: ExecutionId) {
+        self.tallies.entry((counter, execution)).or_default().dropped += 1;
     }
 
     /// Drops the open samples of a thread that was disturbed, so that its next sample forms no pair.

@@ -204,6 +204,26 @@ fn without_windows_no_counter_is_believed() {
 }
 
 #[test]
+fn executions_of_dropped_samples_are_extrapolated_with_an_error() {
+    let endless = Counter { exits: Vec::new(), ..counter(1, 64) };
+    let judge = |dropped| {
+        let tally = Tally { samples: 1000, dropped, pairs: 1000, executions: 5_000_000, ..Tally::default() };
+        tally.judge(&endless, &Exits::default(), 1000).unwrap()
+    };
+    let (all, certain) = judge(0);
+    let (with_dropped, less_certain) = judge(20);
+    assert!((all - 5e6).abs() < 1.0 && (with_dropped / all - 1.02).abs() < 1e-6);
+    // That the loop stood still in the time of these samples is not excluded.
+    assert!(certain < less_certain && 2.0 * less_certain > 0.02, "{less_certain}");
+
+    let mut pairs = Pairs::default();
+    pairs.dropped(CounterId(0), ExecutionId(1));
+    pairs.dropped(CounterId(0), ExecutionId(1));
+    let tally = pairs.take(&|_| true).remove(&(CounterId(0), ExecutionId(1))).unwrap();
+    assert_eq!(tally, Tally { dropped: 2, ..Tally::default() });
+}
+
+#[test]
 fn a_call_is_not_an_exit_of_the_loop() {
     let counters = [Counter { has_calls: true, ..counter(8, 64) }];
     let (id, execution) = (CounterId(0), ExecutionId(1));
