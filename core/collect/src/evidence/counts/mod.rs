@@ -16,6 +16,7 @@ pub mod pairs;
 mod series;
 mod tally;
 mod times;
+mod word_mapping;
 mod worker;
 
 use std::{

@@ -20,11 +20,12 @@ use rustc_hash::FxHashMap;
 
 use super::{
     Inbox, RawCount, Seen, Shared, Watched,
-    candidates::{Candidates, Word},
+    candidates::Candidates,
     increments::{Increment, Written},
     series::{INTERVAL_NS_MAX, Series, Span},
     tally::{Executions, Round, Tally},
     times::Times,
+    word_mapping,
 };
 use crate::{
     random::Random,
@@ -70,8 +71,12 @@ const RESUME_NS: f64 = 0.5e6;
 const EARNED_PER_LOOK_NS: f64 = 500_000.0;
 /// The shortest and the longest time in ns that samples wait.
 const INBOX_NS: RangeInclusive<f64> = 2e7..=1e9;
-/// The interval in ns at which the end of a pause is checked.
-const PAUSE_NS: u64 = 50_000_000;
+/// The debt in ns at which nothing is read any more, not even words that need few reads.
+const DEBT_NS_MAX: f64 = 2e6;
+/// Number of samples with registers after which the thread's own cost is measured again, which is a system call.
+const SAMPLES_PER_CLOCK: u32 = 16;
+/// The shortest and the longest interval in ns at which the end of a pause is checked.
+const PAUSE_NS: RangeInclusive<f64> = 5e7..=1e9;
 /// The least share of an execution's samples that a process must have to stand for it.
 const ONE_PROCESS_SHARE: f64 = 0.97;
 
@@ -88,6 +93,8 @@ pub struct Worker {
     complete_ns: u64,
     cpu_ns: f64,
     traps_ns: u64,
+    /// Whether more could be spent when the cost was measured last, and the number of samples with registers since then.
+    solvency: (bool, u32),
     random: Random,
 }
 
@@ -112,6 +119,24 @@ struct Tracked {
 }
 
 impl Tracked {
+    /// Begins to consider the process of a sample, whose memory is open.
+    fn new(seen: &Seen, memory: File) -> Self {
+        Tracked {
+            code: seen.code,
+            execution: seen.execution,
+            memory,
+            candidates: Candidates::default(),
+            words: Vec::new(),
+            times: Times::default(),
+            seen_ns: seen.time_ns,
+            is_paused: false,
+            next_read_ns: u64::MAX,
+            next_round_ns: u64::MAX,
+            turn: 0,
+            ended_ns: None,
+        }
+    }
+
     /// Returns whether nothing more is expected of it: it has ended, or it has no words and was not sampled for long. Then it
     /// gives its place to another process.
     fn is_over(&self, complete_ns: u64) -> bool {
@@ -133,6 +158,7 @@ impl Worker {
             complete_ns: 0,
             cpu_ns: 0.0,
             traps_ns: 0,
+            solvency: (true, 0),
             random: Random::new(now_ns()),
         }
     }
@@ -144,6 +170,7 @@ impl Worker {
             let Inbox { seen, complete_ns, cpu_ns } = self.shared.await_inbox(self.until_due());
             if complete_ns > self.complete_ns {
                 (self.complete_ns, self.cpu_ns) = (complete_ns, cpu_ns);
+                self.solvency = (self.may_spend(), 0);
                 seen.iter().for_each(|seen| self.sample(seen));
                 self.emit();
                 self.account();
@@ -175,6 +202,15 @@ impl Worker {
         self.left_ns() >= 0.0
     }
 
+    /// Returns whether to use the registers of another sample.
+    fn may_use_registers(&mut self) -> bool {
+        self.solvency.1 += 1;
+        if self.solvency.1.is_multiple_of(SAMPLES_PER_CLOCK) {
+            self.solvency.0 = self.may_spend();
+        }
+        self.solvency.0
+    }
+
     fn refuse(&self, cause: &str) {
         let mut output = self.shared.output();
         *output.record.refused.entry(cause.to_owned()).or_default() += 1;
@@ -195,19 +231,19 @@ impl Worker {
             of_execution.into_iter().chain(of_process).for_each(|times| times.push(seen.time_ns));
         }
         let Some(registers) = &seen.registers else { return };
-        if !self.processes.contains_key(&seen.pid) && !self.track(seen) {
+        let may_use = self.may_use_registers();
+        if may_use && !self.processes.contains_key(&seen.pid) && !self.track(seen) {
             return;
         }
-        let may_spend = self.may_spend();
         let Some(tracked) = self.processes.get_mut(&seen.pid) else { return };
         tracked.seen_ns = seen.time_ns;
-        if !may_spend {
+        if !may_use {
             return;
         }
         let found = tracked.candidates.sample(&tracked.memory, seen.pc, registers);
         let Some(word) = found.filter(|_| tracked.words.len() < WORDS_MAX) else { return };
         self.shared.output().record.candidates += 1;
-        match refused_address(seen.pid, word) {
+        match word_mapping::refused(seen.pid, word) {
             Some(cause) => self.refuse(cause),
             None => {
                 if tracked.words.is_empty() {
@@ -247,21 +283,7 @@ impl Worker {
             }
         };
         self.times.entry(seen.execution).or_default();
-        let tracked = Tracked {
-            code: seen.code,
-            execution: seen.execution,
-            memory,
-            candidates: Candidates::default(),
-            words: Vec::new(),
-            times: Times::default(),
-            seen_ns: seen.time_ns,
-            is_paused: false,
-            next_read_ns: u64::MAX,
-            next_round_ns: u64::MAX,
-            turn: 0,
-            ended_ns: None,
-        };
-        self.processes.insert(seen.pid, tracked);
+        self.processes.insert(seen.pid, Tracked::new(seen, memory));
         true
     }
 
@@ -304,13 +326,14 @@ impl Worker {
     }
 
     /// Reads all words of a process that were observed to count. Words that go back are only read while there is an
-    /// allowance, so that they have no gaps.
+    /// allowance, so that they have no gaps; the others need so few reads that a small debt does not matter.
     fn read(&mut self, pid: Pid) -> io::Result<()> {
         let left_ns = self.left_ns();
         let Some(tracked) = self.processes.get_mut(&pid) else { return Ok(()) };
         tracked.is_paused = left_ns < if tracked.is_paused { RESUME_NS } else { 0.0 };
         let is_paused = tracked.is_paused;
-        let waits = |series: &Series| is_paused && series.goes_back();
+        let is_in_debt = left_ns < -DEBT_NS_MAX;
+        let waits = |series: &Series| is_paused && (is_in_debt || series.goes_back());
         let series = tracked.words.iter_mut().filter_map(|tally| tally.series.as_mut());
         series.filter(|series| waits(series)).for_each(Series::cut);
         let is_read = |tally: &&mut Tally| tally.series.as_ref().is_some_and(|series| !waits(series));
@@ -337,8 +360,11 @@ impl Worker {
         let jitter = 0.75 + 0.5 * self.random.uniform();
         tracked.next_read_ns = time_ns + (interval_ns as f64 * jitter) as u64;
         if is_paused {
-            tracked.next_read_ns = tracked.next_read_ns.min(time_ns + PAUSE_NS);
-            tracked.next_round_ns = tracked.next_round_ns.max(time_ns + PAUSE_NS);
+            let earned_in_ns = (RESUME_NS - left_ns) / self.budget;
+            let pause_ns = earned_in_ns.clamp(*PAUSE_NS.start(), *PAUSE_NS.end()) as u64;
+            let is_any_read = !addresses.is_empty();
+            tracked.next_read_ns = if is_any_read { tracked.next_read_ns } else { time_ns + pause_ns };
+            tracked.next_round_ns = tracked.next_round_ns.max(time_ns + pause_ns);
         }
         self.shared.output().record.reads += u64::from(!addresses.is_empty());
         refused.into_values().for_each(|cause| self.refuse(cause));
@@ -558,26 +584,6 @@ fn threads(pid: Pid) -> io::Result<Vec<Tid>> {
     Ok(entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// Returns why a word must not be watched: it is shared through a file or with another process, or no watchpoint can be
-/// set on it.
-fn refused_address(pid: Pid, word: Word) -> Option<&'static str> {
-    if !word.address.is_multiple_of(u64::from(word.size)) {
-        return Some("not aligned");
-    }
-    let Ok(maps) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else { return Some("gone") };
-    let mapping = maps.lines().find_map(|line| {
-        let (range, rest) = line.split_once(' ')?;
-        let (start, end) = range.split_once('-')?;
-        let (start, end) = (u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?);
-        (start..end).contains(&word.address).then(|| rest.get(..4).unwrap_or_default())
-    });
-    match mapping {
-        Some(access) if access.ends_with('s') => Some("shared memory"),
-        Some(access) if access.contains('w') => None,
-        _ => Some("no memory of the program"),
-    }
-}
-
 fn cause(error: &io::Error) -> &'static str {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => "not permitted",
@@ -587,3 +593,6 @@ fn cause(error: &io::Error) -> &'static str {
         _ => "no watchpoints here",
     }
 }
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests;
