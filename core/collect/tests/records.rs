@@ -96,6 +96,16 @@ fn each_type_of_record_is_parsed() {
     }
 }
 
+/// The kernel reports the same registers for 32-bit code, but addresses and widths differ, so they are not interpreted.
+#[test]
+fn registers_of_32_bit_code_are_left_out() {
+    let sample = [5, 0x4000, pair(17, 34), 77, 1];
+    let all: Vec<u64> = sample.into_iter().chain((100..).take(REGISTER_COUNT)).collect();
+    let bytes = record(9, 2, &all, &[]);
+    let Body::Sample(sample) = body(&bytes) else { panic!() };
+    assert_eq!((sample.pc, sample.registers), (0x4000, None));
+}
+
 #[test]
 fn records_of_an_event_for_bpf_have_no_trailer() {
     let throttle = record(5, 0, &[77, 5, 5], &[]);

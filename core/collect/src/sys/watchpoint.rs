@@ -173,6 +173,19 @@ mod tests {
     }
 
     #[test]
+    fn registers_of_32_bit_code_are_left_out() {
+        let of_abi = |abi: u64| -> Vec<u8> {
+            let size = 32 + 8 * REGISTER_COUNT as u64;
+            let header = [u64::from(abi::PERF_RECORD_SAMPLE) | size << 48, 0x4000, 17 | 34 << 32, abi];
+            header.into_iter().chain((100..).take(REGISTER_COUNT)).flat_map(u64::to_ne_bytes).collect()
+        };
+        let mut writes = Vec::new();
+        parse(&[of_abi(1), of_abi(2)].concat(), &mut writes);
+        assert_eq!(writes.iter().map(|write| write.registers.is_some()).collect::<Vec<_>>(), [false, true]);
+        assert!(writes.iter().all(|write| write.next_pc == 0x4000 && write.tid == Tid(34)));
+    }
+
+    #[test]
     fn cut_off_records_are_skipped() {
         let mut writes = Vec::new();
         parse(&[9, 0, 0, 0, 0, 0, 32, 0, 1, 2, 3], &mut writes);

@@ -310,6 +310,17 @@ mod tests {
         }
     }
 
+    /// Words that are reset about as often as they can be read are known within bounds, or refused: never wrong.
+    #[test]
+    fn a_word_that_is_reset_some_thousand_times_a_second_is_right_or_refused() {
+        for millis in [0.25, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0] {
+            let (rate, every) = (1e6, millis / 1e3);
+            let (counted, doubt) = simulate(8, 1, |t| ((t % every) * rate) as u64, |t| t * rate);
+            let is_right = counted.is_none_or(|(least, most)| least <= 1.0001 && most >= 0.999);
+            assert!(is_right && (counted.is_some() || doubt.is_some()), "{millis} ms: {counted:?} {doubt:?}");
+        }
+    }
+
     #[test]
     fn words_that_do_not_count_are_refused() {
         let noise = |t: f64| (t * 1e9) as u64 ^ ((t * 1e9) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
