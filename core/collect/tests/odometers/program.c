@@ -28,7 +28,7 @@ __attribute__((noinline)) static unsigned long work(struct object *object, unsig
   return x;
 }
 
-static void *race(void *rounds) {
+__attribute__((noinline)) static void *race(void *rounds) {
   for (long i = 0; i < (long)rounds * 20000; i++) raced_word += 1;
   return 0;
 }
