@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use dwell_collect::{
-    BackendChoice, CollectError, CountWhen, DEFAULT_RATE_HZ, DEFAULT_STACKS_HZ,
+    BURSTS_PERCENT, BackendChoice, CollectError, CountWhen, DEFAULT_RATE_HZ, DEFAULT_STACKS_HZ,
     DEFAULT_STACKS_HZ_OF_MACHINES, ODOMETERS_PERCENT, Progress, Rate, RecordOptions, Recorded, Stop, Target,
 };
 use dwell_profile::{
@@ -32,6 +32,9 @@ use crate::{
     text::{counted, grouped},
 };
 
+/// Percent of the CPU time of a command that breakpoint counts may cost by default.
+const WINDOWS_PERCENT: f64 = 1.0;
+
 /// CPU time that measuring executions may cost, in percent of the target's CPU time.
 struct Counting {
     bursts: f64,
@@ -46,11 +49,11 @@ impl Counting {
     /// whole machine would have to be sampled through rings.
     fn of(args: &RecordArgs) -> Self {
         let is_own_command = !args.all && args.pid.is_empty() && args.count.is_none();
-        let by_default = if is_own_command { 1.0 } else { 0.0 };
+        let by_default = |percent: f64| if is_own_command { percent } else { 0.0 };
         let (bursts, breakpoints) = match (args.paths, args.windows) {
-            (None, None) => (by_default, by_default),
-            (None, Some(0.0)) => (by_default, 0.0),
-            (Some(0.0), None) => (0.0, by_default),
+            (None, None) => (by_default(BURSTS_PERCENT), by_default(WINDOWS_PERCENT)),
+            (None, Some(0.0)) => (by_default(BURSTS_PERCENT), 0.0),
+            (Some(0.0), None) => (0.0, by_default(WINDOWS_PERCENT)),
             (bursts, breakpoints) => (bursts.unwrap_or(0.0), breakpoints.unwrap_or(0.0)),
         };
         Counting { bursts, breakpoints, breakpoints_stand_in: args.paths.is_none() }
@@ -418,8 +421,8 @@ mod tests {
     #[test]
     fn commands_are_followed_by_default_and_breakpoints_are_the_fallback() {
         let cases = [
-            ("-- true", (1.0, 1.0, true)),
-            ("--windows 0 -- true", (1.0, 0.0, true)),
+            ("-- true", (BURSTS_PERCENT, 1.0, true)),
+            ("--windows 0 -- true", (BURSTS_PERCENT, 0.0, true)),
             ("--windows 2 -- true", (0.0, 2.0, true)),
             ("--paths 0 -- true", (0.0, 1.0, false)),
             ("--paths 2 -- true", (2.0, 0.0, false)),

@@ -38,9 +38,9 @@ pub use run::{
     control::{Status, flush, new_epoch, set_sampling, status},
     daemon::daemon,
     options::{
-        DAEMON_ODOMETERS_PERCENT, DEFAULT_BRANCH_STACKS_HZ, DEFAULT_RATE_HZ, DEFAULT_STACKS_HZ,
-        DEFAULT_STACKS_HZ_OF_MACHINES, DaemonOptions, ODOMETERS_PERCENT, Progress, RecordOptions, Recorded,
-        Target,
+        BURSTS_PERCENT, DAEMON_ODOMETERS_PERCENT, DEFAULT_BRANCH_STACKS_HZ, DEFAULT_RATE_HZ,
+        DEFAULT_STACKS_HZ, DEFAULT_STACKS_HZ_OF_MACHINES, DaemonOptions, ODOMETERS_PERCENT, Progress,
+        RecordOptions, Recorded, Target,
     },
     record::record,
     stop::{Renew, Stop},

@@ -20,7 +20,7 @@ pub struct RecordArgs {
     pub pid: Vec<u32>,
     /// Measure how often branches are taken: stop threads at times for about a millisecond and follow them for some
     /// thousand instructions (x86-64; needs the right to trace them). At most this percentage of their CPU time is
-    /// used; 0 turns it off. If you give this option, threads that cannot be followed are single-stepped. [default: 1
+    /// used; 0 turns it off. If you give this option, threads that cannot be followed are single-stepped. [default: 0.7
     /// for a command; 0 with --all, --pid or --windows]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub paths: Option<f64>,
@@ -37,7 +37,7 @@ pub struct RecordArgs {
           conflicts_with_all = ["all", "paths", "windows"])]
     pub count: Option<CountArg>,
     /// Do not derive executions from the program's own counters. By default Dwell derives how often instructions ran
-    /// from registers that loops step, and from words of memory to which code adds constants, for less than 1% of the
+    /// from registers that loops step, and from words of memory to which code adds constants, for 0.3% of the
     /// program's time. It takes their addresses from samples, briefly sets a watchpoint to learn who writes a word, and
     /// reads no other memory (x86-64, samples through rings).
     #[arg(long)]
