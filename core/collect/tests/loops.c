@@ -1,7 +1,8 @@
 // Loops whose iterations are known, for docs/measured.md ("Loops that count themselves"):
 //   gcc -O2 loops.c -o loops && dwell record -- ./loops KIND REPEATS
 // chaseKB: a pointer chase through so many KB; copyKB: a copy of so many KB; multiply: a product of matrices; words: a search for
-// blanks that skips a few characters after each. Prints how often the loop's instruction that counts was executed.
+// blanks that skips a few characters after each; counts: two loops that also count in memory. Prints how often the loop's
+// instruction that counts was executed.
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,6 +54,26 @@ __attribute__((noinline)) static long words(const char *p, const char *end) {
     return n;
 }
 
+static volatile unsigned long scattered, computed;
+
+__attribute__((noinline)) static uint64_t scatter(uint32_t *table, uint64_t x, long n) {
+    for (long i = 0; i < n; i++) {
+        x = x * 6364136223846793005ul + 1442695040888963407ul;
+        table[x >> 43] += 1;
+        scattered += 1;
+    }
+    return x;
+}
+
+__attribute__((noinline)) static uint64_t compute(uint64_t x, long n) {
+    for (long i = 0; i < n; i++) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        x = x * 5 / 3 | 1;
+        computed += 1;
+    }
+    return x;
+}
+
 int main(int count, char **arguments) {
     if (count < 3) return 2;
     const char *kind = arguments[1];
@@ -70,6 +91,9 @@ int main(int count, char **arguments) {
         double *a = calloc(m * m, 8), *b = calloc(m * m, 8), *c = calloc(m * m, 8);
         for (long r = 0; r < n; r++) multiply(c, a, b, m);
         printf("%ld rows\n", n * m);
+    } else if (!strcmp(kind, "counts")) {
+        uint64_t x = compute(scatter(calloc(1 << 21, 4), 88172645463325252ull, n), n);
+        printf("%ld in each (%lx)\n", n, x);
     } else if (!strcmp(kind, "words")) {
         long m = 64 << 20, found = 0;
         char *text = malloc(m);
