@@ -355,4 +355,16 @@ mod tests {
         account_times(&mut bursts, Ending::NotPermitted, 10 * DENIED_MAX);
         assert!(bursts.is_on());
     }
+
+    #[test]
+    fn the_first_burst_shows_the_cost_but_a_stop_in_vain_does_not() {
+        let mut bursts = BurstRecorder::start(1.0, false, &Turns::default()).unwrap();
+        bursts.account(pending(), Steps { cost_ns: 100_000, ..ended(Ending::InKernel, Vec::new()) });
+        assert!(bursts.cost_ns > 0.8 * COST_NS_FIRST && bursts.costs == 0);
+        bursts.account(pending(), Steps { cost_ns: 12_000_000, ..ended(Ending::Complete, vec![1, 2, 3, 4]) });
+        assert_eq!((bursts.cost_ns, bursts.costs), (12e6, 1));
+        // No burst is requested before the budget allows another one of this cost: 24 ms are 1 % of 2.4 s.
+        bursts.offer(pending().pid, pending().tid, 1.3e9);
+        assert!(bursts.pending.is_none());
+    }
 }
