@@ -103,6 +103,13 @@ impl<'a> Page<'a> {
             ),
         ));
         self.say(paint(DIM, scale_told(&l.scale)));
+        let is_countable = l.image.arch == "x86_64" && !l.image.path.starts_with('[');
+        if is_countable && l.scale.kind != ScaleKind::Absolute {
+            self.say(paint(
+                DIM,
+                "`dwell record --count -- COMMAND` counts executions, for about 2 % of the time",
+            ));
+        }
         self.say("");
         let (indent, width) = (self.indent(), self.text_width());
         let head = format!(
@@ -323,6 +330,16 @@ mod tests {
         let view = View { width, source: true, full: true, raw: false };
         let text = anstream::adapter::strip_str(&render(&listing(scale), &view)).to_string();
         text[text.find("Address").unwrap()..].to_owned()
+    }
+
+    #[test]
+    fn a_listing_without_numbers_says_how_to_get_them() {
+        let view = View { width: 80, source: true, full: true, raw: false };
+        let says = |scale| render(&listing(scale), &view).contains("record --count");
+        assert_eq!(
+            [ScaleKind::Absolute, ScaleKind::Program, ScaleKind::Procedure].map(says),
+            [false, true, true]
+        );
     }
 
     #[test]

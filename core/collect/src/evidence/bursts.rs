@@ -19,7 +19,7 @@ use crate::{
     sys::{
         clock::now_ns,
         guard::Turns,
-        tracer::{BURSTS_MAX, Ending, How, Order, Stepper, Steps},
+        tracer::{BURSTS_MAX, Ending, FOLLOW_CPU_NS_MAX, How, Order, Stepper, Steps},
     },
 };
 
@@ -39,6 +39,9 @@ const COST_NS_FIRST: f64 = 1e6;
 /// µs on a busy one. The figure is rather too high, because a first burst that exceeds the budget of a short run would leave
 /// only the beginning of the run stepped.
 const COST_NS_STEPPED: f64 = 40e6;
+/// Limit in ns of the CPU time of the first burst, whose cost is not known: one of code that reads scattered memory costs ten times
+/// as much as others.
+const FIRST_CPU_NS_MAX: u64 = 2_000_000;
 /// Number of bursts after which a burst changes the average cost by its share of as many.
 const COSTS_AVERAGED: u32 = 8;
 /// Approximate duration in ns of the bursts that are requested at once; samples wait for them.
@@ -141,8 +144,10 @@ impl BurstRecorder {
 
     /// Requests bursts of a thread if it is time. `cpu_ns` is the target's CPU time so far.
     pub fn offer(&mut self, pid: Pid, tid: Tid, cpu_ns: f64) {
-        // The cost of the first burst is unknown: a burst of code that reads scattered memory costs ten times as much as others.
-        let expected_ns = if self.costs > 0 { self.cost_ns } else { 0.0 };
+        let (expected_ns, cpu_ns_max) = match self.costs {
+            0 => (0.0, FIRST_CPU_NS_MAX),
+            _ => (self.cost_ns, FOLLOW_CPU_NS_MAX),
+        };
         if self.pending.is_some() || self.record.stepping_ns as f64 + expected_ns > self.budget * cpu_ns {
             return;
         }
@@ -162,7 +167,8 @@ impl BurstRecorder {
             (true, false) => (How::Follow, STEPS_BEFORE + STEPS),
             (false, _) => (How::Step, STEPS_MADE),
         };
-        let order = Order { how, steps_max, bursts: bursts.clamp(1, BURSTS_MAX), delay_ns, seed };
+        let bursts = bursts.clamp(1, BURSTS_MAX);
+        let order = Order { how, steps_max, bursts, delay_ns, seed, cpu_ns_max };
         let Some(tracer) = &mut self.tracer else { return };
         if !self.turns.begin_bursts() {
             return;
@@ -228,13 +234,14 @@ impl BurstRecorder {
         if !steps.is_followed && !pending.is_waited_for() {
             count(&mut self.record.cut_short, LATE);
         }
+        let whole_ns = whole_cost(&steps);
         if steps.is_followed {
             steps.pcs.drain(..(steps.pcs.len() / 2).min(STEPS_BEFORE));
         }
         // A stop in vain costs less than a burst, so it alone must not replace the assumed cost.
         let is_in_vain = steps.ending == Ending::InKernel;
         let averaged = if is_in_vain { COSTS_AVERAGED } else { COSTS_AVERAGED.min(self.costs + 1) };
-        self.cost_ns += (cost_ns as f64 - self.cost_ns) / f64::from(averaged);
+        self.cost_ns += (whole_ns - self.cost_ns) / f64::from(averaged);
         if is_in_vain {
             self.next_cpu_ns = Some(pending.cpu_ns + RETRY_CPU_NS);
         } else {
@@ -273,6 +280,15 @@ impl BurstRecorder {
         self.next_cpu_ns = Some(next);
         next
     }
+}
+
+/// Returns the cost in ns that a burst would have had with all its steps, if it took too long.
+fn whole_cost(steps: &Steps) -> f64 {
+    let all = (STEPS_BEFORE + STEPS) as f64;
+    let part = steps.pcs.len() as f64 / all;
+    let is_cut = steps.ending == Ending::Late && steps.is_followed && part > 0.0;
+    let whole_ns = steps.cost_ns as f64 / if is_cut { part.min(1.0) } else { 1.0 };
+    whole_ns.min(FOLLOW_CPU_NS_MAX as f64).max(steps.cost_ns as f64)
 }
 
 /// Adds one to the number of events with this cause.
@@ -366,5 +382,14 @@ mod tests {
         // No burst is requested before the budget allows another one of this cost: 24 ms are 1 % of 2.4 s.
         bursts.offer(pending().pid, pending().tid, 1.3e9);
         assert!(bursts.pending.is_none());
+    }
+
+    #[test]
+    fn the_first_burst_is_short_and_shows_what_whole_ones_cost() {
+        let mut bursts = BurstRecorder::start(1.0, false, &Turns::default()).unwrap();
+        let pcs = vec![1; (STEPS_BEFORE + STEPS) / 8];
+        bursts.account(pending(), Steps { cost_ns: 2_000_000, ..ended(Ending::Late, pcs) });
+        assert_eq!((bursts.cost_ns, bursts.record.stepping_ns), (16e6, 2_000_000));
+        assert_eq!(bursts.record.bursts, 1, "half of its steps count");
     }
 }

@@ -35,7 +35,7 @@ const BURST_NS_MAX: u64 = 200_000_000;
 const REPEATS_MAX: u32 = 256;
 
 /// Limit of the CPU time that an emulated burst takes, in ns.
-const FOLLOW_CPU_NS_MAX: u64 = 20_000_000;
+pub const FOLLOW_CPU_NS_MAX: u64 = 20_000_000;
 /// Limit of the time that it takes, in ns, if others run on the CPU meanwhile. They would make the stopped thread wait as well.
 const FOLLOW_NS_MAX: u64 = 60_000_000;
 
@@ -163,6 +163,8 @@ pub struct Order {
     pub delay_ns: u64,
     /// Seed of the random delays.
     pub seed: u64,
+    /// Limit in ns of the CPU time that an emulated burst takes; at most [`FOLLOW_CPU_NS_MAX`].
+    pub cpu_ns_max: u64,
 }
 
 #[repr(C)]
@@ -176,6 +178,7 @@ struct Request {
     bursts: u32,
     delay_ns: u64,
     seed: u64,
+    cpu_ns_max: u64,
 }
 
 /// The answer to the request with the same number.
@@ -272,6 +275,7 @@ impl Stepper {
             bursts: order.bursts.clamp(1, BURSTS_MAX) as u32,
             delay_ns: order.delay_ns,
             seed: order.seed,
+            cpu_ns_max: order.cpu_ns_max.min(FOLLOW_CPU_NS_MAX),
         };
         // SAFETY: the request is live, and plain bytes without padding that matters.
         let sent = unsafe {

@@ -15,8 +15,7 @@ use copy::Remote;
 use tracee::{Stop, Tracee};
 
 use super::{
-    BURST_NS_MAX, BURSTS_MAX, Ending, FOLLOW_CPU_NS_MAX, FOLLOW_NS_MAX, How, REPEATS_MAX, RawFd, Reply,
-    Request, Shared, Slot,
+    BURST_NS_MAX, BURSTS_MAX, Ending, FOLLOW_NS_MAX, How, REPEATS_MAX, RawFd, Reply, Request, Shared, Slot,
 };
 use crate::{
     emulate::{Emulator, End, memory::Memory},
@@ -144,7 +143,11 @@ fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
             Ok(tracee) => {
                 let follower = follower.filter(|_| request.how != How::Step as u32);
                 let is_checked = request.how == How::Check as u32;
-                Burst { tracee, slot }.run(request.steps_max as usize, follower, is_checked)
+                Burst { tracee, slot, cpu_ns_max: request.cpu_ns_max }.run(
+                    request.steps_max as usize,
+                    follower,
+                    is_checked,
+                )
             }
             Err(refusal) => refusal,
         }
@@ -159,6 +162,8 @@ fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
 struct Burst<'s> {
     tracee: Tracee,
     slot: &'s mut Slot,
+    /// Limit in ns of the CPU time that it takes if the thread is emulated.
+    cpu_ns_max: u64,
 }
 
 /// Why a burst is over, and the signal that detaching delivers (0: none).
@@ -189,13 +194,13 @@ impl Burst<'_> {
             Ok(thread) => thread,
             Err(ending) => return Over(ending, 0),
         };
-        let slot = &mut *self.slot;
+        let (slot, cpu_ns_max) = (&mut *self.slot, self.cpu_ns_max);
         let begin_ns = now_ns();
         let is_late = || {
             let elapsed_ns = now_ns() - begin_ns;
             // This thread runs one burst. Its CPU time costs a system call, which most bursts are too short for.
-            elapsed_ns > FOLLOW_CPU_NS_MAX
-                && (elapsed_ns > FOLLOW_NS_MAX || time_ns(libc::CLOCK_THREAD_CPUTIME_ID) > FOLLOW_CPU_NS_MAX)
+            elapsed_ns > cpu_ns_max
+                && (elapsed_ns > FOLLOW_NS_MAX || time_ns(libc::CLOCK_THREAD_CPUTIME_ID) > cpu_ns_max)
         };
         let end = follower.emulator.run(&mut thread, steps_max, |pc| note(slot, pc), is_late);
         follower.memory = thread.memory;

@@ -34,7 +34,14 @@ fn spawn(script: &str) -> Target {
 }
 
 fn request(tracer: &mut Stepper, child: &Child, how: How, steps_max: usize, delay_ns: u64) {
-    let order = Order { how, steps_max, bursts: 1, delay_ns, seed: u64::from(child.id()) };
+    let order = Order {
+        how,
+        steps_max,
+        bursts: 1,
+        delay_ns,
+        seed: u64::from(child.id()),
+        cpu_ns_max: FOLLOW_CPU_NS_MAX,
+    };
     tracer.request(Pid(child.id()), Tid(child.id()), &order).unwrap();
 }
 
@@ -106,7 +113,14 @@ fn several_bursts_are_taken_at_a_time() {
     let mut tracer = Stepper::fork().unwrap();
     let child = spawn("while :; do :; done");
     burst(&mut tracer, &child);
-    let order = Order { how: How::Follow, steps_max: 300, bursts: 8, delay_ns: 1_000_000, seed: 5 };
+    let order = Order {
+        how: How::Follow,
+        steps_max: 300,
+        bursts: 8,
+        delay_ns: 1_000_000,
+        seed: 5,
+        cpu_ns_max: FOLLOW_CPU_NS_MAX,
+    };
     tracer.request(Pid(child.0.id()), Tid(child.0.id()), &order).unwrap();
     let bursts = tracer.reply(REPLY_MS_MAX).unwrap().unwrap();
     assert_eq!(bursts.len(), 8);
@@ -118,7 +132,14 @@ fn the_answer_to_an_earlier_request_is_not_taken_for_the_latest() {
     let mut tracer = Stepper::fork().unwrap();
     let child = spawn("while :; do :; done");
     for bursts in [1, 2, 3] {
-        let order = Order { how: How::Follow, steps_max: 100, bursts, delay_ns: 1_000_000, seed: 1 };
+        let order = Order {
+            how: How::Follow,
+            steps_max: 100,
+            bursts,
+            delay_ns: 1_000_000,
+            seed: 1,
+            cpu_ns_max: FOLLOW_CPU_NS_MAX,
+        };
         tracer.request(Pid(child.0.id()), Tid(child.0.id()), &order).unwrap();
     }
     assert_eq!(tracer.reply(REPLY_MS_MAX).unwrap().unwrap().len(), 3);
@@ -203,8 +224,14 @@ fn a_thread_killed_while_it_is_followed_ends() {
     for round in 0..20 {
         let mut child = spawn("while :; do :; done");
         burst(&mut tracer, &child);
-        let order =
-            Order { how: How::Follow, steps_max: STEPS_MAX, bursts: BURSTS_MAX, delay_ns: 1000, seed: round };
+        let order = Order {
+            how: How::Follow,
+            steps_max: STEPS_MAX,
+            bursts: BURSTS_MAX,
+            delay_ns: 1000,
+            seed: round,
+            cpu_ns_max: FOLLOW_CPU_NS_MAX,
+        };
         tracer.request(Pid(child.0.id()), Tid(child.0.id()), &order).unwrap();
         std::thread::sleep(std::time::Duration::from_micros(500 + 100 * round));
         child.0.kill().unwrap();
@@ -341,7 +368,14 @@ fn bursts_until_the_end(tracer: &mut Stepper, pid: Pid, seen: &mut Seen) {
         }
         for tid in threads.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()) {
             seed += 1;
-            let order = Order { how: How::Follow, steps_max: 100, bursts: 1, delay_ns: 0, seed };
+            let order = Order {
+                how: How::Follow,
+                steps_max: 100,
+                bursts: 1,
+                delay_ns: 0,
+                seed,
+                cpu_ns_max: FOLLOW_CPU_NS_MAX,
+            };
             let requested_at = Instant::now();
             tracer.request(pid, tid, &order).unwrap();
             *seen.endings.entry(reply(tracer).ending).or_default() += 1;
