@@ -350,7 +350,7 @@ mod tests {
             *** best case 1.3/1 = 1.30 CPI, no samples, executed 980 k–1.02 M times (high confidence)
             1000      xor eax, eax                                                         ·
 
-            *** best case 2.6/2 = 1.30 CPI, actual 132.0/2 = 66.00 CPI (64.50–67.50), executed 49.0–51.0 M times (high confidence)
+            *** best case 2.6/2 = 1.30 CPI, actual 132.0/2 = 66.00 CPI (64.5–67.5), executed 49.0–51.0 M times (high confidence)
                       dD ••••••••••••••• 130.0 cy   d = D-cache miss, D = DTLB miss
             1002      mov rdi, qword ptr [rdi + 0x…     3,000   3.0 s  dD←1000        132.00
             1006      jne 0x1002                           40   40 ms                   1.76

@@ -170,12 +170,16 @@ pub fn cycles_of(i: &ListingInstruction) -> String {
     }
 }
 
-/// Formats the 90 % interval of cycles per execution: `2.95–3.10`. Returns `None` if there is no number, or if both ends read
-/// like it.
+/// Formats the 90 % interval of cycles per execution with about three digits: `2.95–3.10`, `237–257`. Returns `None` if there is
+/// no number, or if both ends read like it.
 pub fn cycles_interval(cpi: Option<f64>, cpi_min: Option<f64>, cpi_max: Option<f64>) -> Option<String> {
-    let interval = format!("{:.2}–{:.2}", cpi_min?, cpi_max?);
-    let number = format!("{:.2}", cpi?);
-    (interval != format!("{number}–{number}")).then_some(interval)
+    let digits = |x: f64| match x {
+        x if x < 10.0 => format!("{x:.2}"),
+        x if x < 100.0 => format!("{x:.1}"),
+        x => format!("{x:.0}"),
+    };
+    let (min, max, number) = (digits(cpi_min?), digits(cpi_max?), digits(cpi?));
+    (min != number || max != number).then(|| format!("{min}–{max}"))
 }
 
 /// Describes the executions of a block, of which `instructions` are its own: `executed 1.15–1.25 M times` with an absolute scale,
@@ -346,6 +350,7 @@ mod tests {
         (fast.executions, fast.cpi_min) = (None, 0.17);
         assert_eq!(cycles_of(&fast), "≥0.17", "a bound");
         assert_eq!(cycles_interval(Some(3.0), Some(2.95), Some(3.1)).as_deref(), Some("2.95–3.10"));
+        assert_eq!(cycles_interval(Some(247.1), Some(236.97), Some(257.3)).as_deref(), Some("237–257"));
         assert_eq!(cycles_interval(Some(3.0), Some(3.0), Some(3.001)), None);
         assert_eq!(cycles_interval(None, Some(0.5), Some(3.1)), None);
         assert_eq!([0.0, 0.02, 12.34, 4321.0].map(times), ["0.0", "0.020", "12.3", "4.32 k"]);
