@@ -14,7 +14,7 @@ use std::{
 
 use anyhow::{Context, bail};
 use dwell_collect::{
-    BURSTS_PERCENT, BackendChoice, CollectError, CountWhen, DEFAULT_RATE_HZ, DEFAULT_STACKS_HZ,
+    BackendChoice, COUNTING_PERCENT, CollectError, CountWhen, DEFAULT_RATE_HZ, DEFAULT_STACKS_HZ,
     DEFAULT_STACKS_HZ_OF_MACHINES, ODOMETERS_PERCENT, Progress, Rate, RecordOptions, Recorded, Stop, Target,
 };
 use dwell_profile::{
@@ -51,8 +51,8 @@ impl Counting {
         let is_own_command = !args.all && args.pid.is_empty() && args.count.is_none();
         let by_default = |percent: f64| if is_own_command { percent } else { 0.0 };
         let (bursts, breakpoints) = match (args.paths, args.windows) {
-            (None, None) => (by_default(BURSTS_PERCENT), by_default(WINDOWS_PERCENT)),
-            (None, Some(0.0)) => (by_default(BURSTS_PERCENT), 0.0),
+            (None, None) => (by_default(COUNTING_PERCENT), by_default(WINDOWS_PERCENT)),
+            (None, Some(0.0)) => (by_default(COUNTING_PERCENT), 0.0),
             (Some(0.0), None) => (0.0, by_default(WINDOWS_PERCENT)),
             (bursts, breakpoints) => (bursts.unwrap_or(0.0), breakpoints.unwrap_or(0.0)),
         };
@@ -86,6 +86,7 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
         data: args.data,
         duration: args.duration.map(Duration::from_secs),
         bursts_percent: counting.bursts,
+        counting_percent: if args.paths.is_some() { f64::INFINITY } else { COUNTING_PERCENT },
         breakpoints_percent: counting.breakpoints,
         breakpoints_stand_in: counting.breakpoints_stand_in,
         odometers_percent: if args.no_odometers || code_counter.is_some() { 0.0 } else { ODOMETERS_PERCENT },
@@ -421,8 +422,8 @@ mod tests {
     #[test]
     fn commands_are_followed_by_default_and_breakpoints_are_the_fallback() {
         let cases = [
-            ("-- true", (BURSTS_PERCENT, 1.0, true)),
-            ("--windows 0 -- true", (BURSTS_PERCENT, 0.0, true)),
+            ("-- true", (COUNTING_PERCENT, 1.0, true)),
+            ("--windows 0 -- true", (COUNTING_PERCENT, 0.0, true)),
             ("--windows 2 -- true", (0.0, 2.0, true)),
             ("--paths 0 -- true", (0.0, 1.0, false)),
             ("--paths 2 -- true", (2.0, 0.0, false)),

@@ -38,7 +38,7 @@ pub use run::{
     control::{Status, flush, new_epoch, set_sampling, status},
     daemon::daemon,
     options::{
-        BURSTS_PERCENT, DAEMON_ODOMETERS_PERCENT, DEFAULT_BRANCH_STACKS_HZ, DEFAULT_RATE_HZ,
+        COUNTING_PERCENT, DAEMON_ODOMETERS_PERCENT, DEFAULT_BRANCH_STACKS_HZ, DEFAULT_RATE_HZ,
         DEFAULT_STACKS_HZ, DEFAULT_STACKS_HZ_OF_MACHINES, DaemonOptions, ODOMETERS_PERCENT, Progress,
         RecordOptions, Recorded, Target,
     },

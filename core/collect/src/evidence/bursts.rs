@@ -39,11 +39,13 @@ const COST_NS_FIRST: f64 = 1e6;
 /// µs on a busy one. The figure is rather too high, because a first burst that exceeds the budget of a short run would leave
 /// only the beginning of the run stepped.
 const COST_NS_STEPPED: f64 = 40e6;
-/// Limit in ns of the CPU time of the first burst, whose cost is not known: one of code that reads scattered memory costs ten times
-/// as much as others.
-const FIRST_CPU_NS_MAX: u64 = 2_000_000;
-/// Number of bursts after which a burst changes the average cost by its share of as many.
-const COSTS_AVERAGED: u32 = 8;
+/// Limit in ns of the CPU time of a burst whose cost is assumed. Bursts of code that reads scattered memory cost ten times as much
+/// as others, and the first one of any program costs several times as much as later ones.
+const FIRST_CPU_NS_MAX: f64 = 6e6;
+/// Least part of the budget from which delays are drawn, however little of it other costs leave.
+const SHARE_MIN: f64 = 0.1;
+/// Number of bursts over which costs are averaged.
+const COSTS_AVERAGED: f64 = 8.0;
 /// Approximate duration in ns of the bursts that are requested at once; samples wait for them.
 const BATCH_NS: f64 = 50e6;
 /// Mean delay in ns before a burst whose mark was reached.
@@ -68,12 +70,14 @@ pub struct BurstRecorder {
     tracer: Option<Stepper>,
     /// Allowed share of the target's CPU time.
     budget: f64,
+    /// The share that other costs leave of it at present.
+    share: f64,
     next_cpu_ns: Option<f64>,
     pending: Option<PendingRequest>,
     /// Average cost of a burst in ns.
     cost_ns: f64,
-    /// Number of bursts whose costs are averaged, at most [`COSTS_AVERAGED`]; 0 if the cost is assumed.
-    costs: u32,
+    /// Whether that is reckoned from a burst that took too long.
+    is_reckoned: bool,
     /// Whether threads that cannot be followed may be single-stepped.
     may_step: bool,
     /// Whether threads can be followed on this machine, as far as is known.
@@ -108,10 +112,11 @@ impl BurstRecorder {
         Ok(BurstRecorder {
             tracer: Some(Stepper::fork()?),
             budget: budget_percent / 100.0,
+            share: budget_percent / 100.0,
             next_cpu_ns: None,
             pending: None,
             cost_ns: COST_NS_FIRST,
-            costs: 0,
+            is_reckoned: false,
             may_step,
             is_followed: true,
             denied: 0,
@@ -142,16 +147,15 @@ impl BurstRecorder {
         self.pending.filter(PendingRequest::is_waited_for).map(|a| a.at_ns)
     }
 
-    /// Requests bursts of a thread if it is time. `cpu_ns` is the target's CPU time so far.
-    pub fn offer(&mut self, pid: Pid, tid: Tid, cpu_ns: f64) {
-        let (expected_ns, cpu_ns_max) = match self.costs {
-            0 => (0.0, FIRST_CPU_NS_MAX),
-            _ => (self.cost_ns, FOLLOW_CPU_NS_MAX),
-        };
-        if self.pending.is_some() || self.record.stepping_ns as f64 + expected_ns > self.budget * cpu_ns {
+    /// Requests bursts of a thread if it is time. `cpu_ns` is the target's CPU time so far; `most_ns` is what bursts may cost in all,
+    /// beside their own budget.
+    pub fn offer(&mut self, pid: Pid, tid: Tid, cpu_ns: f64, most_ns: f64) {
+        let allowed_ns = most_ns.min(self.budget * cpu_ns);
+        self.share = (allowed_ns / cpu_ns.max(1.0)).clamp(SHARE_MIN * self.budget, self.budget);
+        if self.pending.is_some() || self.record.stepping_ns as f64 + self.cost_ns > allowed_ns {
             return;
         }
-        let gap_ns = self.cost_ns / self.budget;
+        let gap_ns = self.cost_ns / self.share;
         let (bursts, delay_ns) = if gap_ns < BATCH_NS {
             ((BATCH_NS / gap_ns) as usize, gap_ns as u64)
         } else {
@@ -168,6 +172,7 @@ impl BurstRecorder {
             (false, _) => (How::Step, STEPS_MADE),
         };
         let bursts = bursts.clamp(1, BURSTS_MAX);
+        let cpu_ns_max = (2.0 * self.cost_ns).max(FIRST_CPU_NS_MAX) as u64;
         let order = Order { how, steps_max, bursts, delay_ns, seed, cpu_ns_max };
         let Some(tracer) = &mut self.tracer else { return };
         if !self.turns.begin_bursts() {
@@ -229,7 +234,7 @@ impl BurstRecorder {
         }
         if self.is_followed && !steps.is_followed {
             // Threads cannot be followed here: this one was not.
-            (self.is_followed, self.cost_ns, self.costs) = (false, COST_NS_STEPPED, COSTS_AVERAGED);
+            (self.is_followed, self.cost_ns) = (false, COST_NS_STEPPED);
         }
         if !steps.is_followed && !pending.is_waited_for() {
             count(&mut self.record.cut_short, LATE);
@@ -238,14 +243,17 @@ impl BurstRecorder {
         if steps.is_followed {
             steps.pcs.drain(..(steps.pcs.len() / 2).min(STEPS_BEFORE));
         }
-        // A stop in vain costs less than a burst, so it alone must not replace the assumed cost.
         let is_in_vain = steps.ending == Ending::InKernel;
-        let averaged = if is_in_vain { COSTS_AVERAGED } else { COSTS_AVERAGED.min(self.costs + 1) };
-        self.cost_ns += (whole_ns - self.cost_ns) / f64::from(averaged);
+        match whole_ns {
+            Some(whole_ns) => (self.cost_ns, self.is_reckoned) = (whole_ns, true),
+            None if self.is_reckoned && !is_in_vain => {
+                (self.cost_ns, self.is_reckoned) = (cost_ns as f64, false);
+            }
+            None => self.cost_ns += (cost_ns as f64 - self.cost_ns) / COSTS_AVERAGED,
+        }
         if is_in_vain {
             self.next_cpu_ns = Some(pending.cpu_ns + RETRY_CPU_NS);
         } else {
-            self.costs = averaged;
             self.draw(pending.cpu_ns);
         }
         if steps.pcs.len() > 1 {
@@ -276,19 +284,18 @@ impl BurstRecorder {
 
     /// Draws the CPU time of the next burst.
     fn draw(&mut self, cpu_ns: f64) -> f64 {
-        let next = cpu_ns + self.random.delay(self.cost_ns / self.budget);
+        let next = cpu_ns + self.random.delay(self.cost_ns / self.share);
         self.next_cpu_ns = Some(next);
         next
     }
 }
 
-/// Returns the cost in ns that a burst would have had with all its steps, if it took too long.
-fn whole_cost(steps: &Steps) -> f64 {
+/// Returns the cost in ns that an emulated burst would have had with all its steps; `None` unless it took too long.
+fn whole_cost(steps: &Steps) -> Option<f64> {
     let all = (STEPS_BEFORE + STEPS) as f64;
-    let part = steps.pcs.len() as f64 / all;
-    let is_cut = steps.ending == Ending::Late && steps.is_followed && part > 0.0;
-    let whole_ns = steps.cost_ns as f64 / if is_cut { part.min(1.0) } else { 1.0 };
-    whole_ns.min(FOLLOW_CPU_NS_MAX as f64).max(steps.cost_ns as f64)
+    let is_cut = steps.ending == Ending::Late && steps.is_followed;
+    let whole_ns = steps.cost_ns as f64 * all / steps.pcs.len().max(1) as f64;
+    is_cut.then(|| whole_ns.clamp(steps.cost_ns as f64, FOLLOW_CPU_NS_MAX.max(steps.cost_ns) as f64))
 }
 
 /// Adds one to the number of events with this cause.
@@ -373,23 +380,31 @@ mod tests {
     }
 
     #[test]
-    fn the_first_burst_shows_the_cost_but_a_stop_in_vain_does_not() {
+    fn bursts_wait_until_they_are_earned() {
         let mut bursts = BurstRecorder::start(1.0, false, &Turns::default()).unwrap();
         bursts.account(pending(), Steps { cost_ns: 100_000, ..ended(Ending::InKernel, Vec::new()) });
-        assert!(bursts.cost_ns > 0.8 * COST_NS_FIRST && bursts.costs == 0);
+        assert!(bursts.cost_ns > 0.8 * COST_NS_FIRST);
         bursts.account(pending(), Steps { cost_ns: 12_000_000, ..ended(Ending::Complete, vec![1, 2, 3, 4]) });
-        assert_eq!((bursts.cost_ns, bursts.costs), (12e6, 1));
-        // No burst is requested before the budget allows another one of this cost: 24 ms are 1 % of 2.4 s.
-        bursts.offer(pending().pid, pending().tid, 1.3e9);
+        assert!((2e6..3e6).contains(&bursts.cost_ns), "{}", bursts.cost_ns);
+        // No burst is requested before the budget allows another one: 14 ms are 1 % of 1.4 s.
+        bursts.offer(pending().pid, pending().tid, 1.3e9, f64::INFINITY);
         assert!(bursts.pending.is_none());
+        // Nor before others leave as much, and delays are longer then.
+        bursts.offer(pending().pid, pending().tid, 1e10, 1.4e7);
+        assert!(bursts.pending.is_none() && bursts.share == 0.0014);
     }
 
     #[test]
-    fn the_first_burst_is_short_and_shows_what_whole_ones_cost() {
+    fn a_burst_that_took_too_long_shows_what_a_whole_one_costs() {
         let mut bursts = BurstRecorder::start(1.0, false, &Turns::default()).unwrap();
-        let pcs = vec![1; (STEPS_BEFORE + STEPS) / 8];
-        bursts.account(pending(), Steps { cost_ns: 2_000_000, ..ended(Ending::Late, pcs) });
+        let pcs = || vec![1; (STEPS_BEFORE + STEPS) / 8];
+        bursts.account(pending(), Steps { cost_ns: 2_000_000, ..ended(Ending::Late, pcs()) });
         assert_eq!((bursts.cost_ns, bursts.record.stepping_ns), (16e6, 2_000_000));
         assert_eq!(bursts.record.bursts, 1, "half of its steps count");
+        // It was the emulator's first look at the code.
+        bursts.account(pending(), Steps { cost_ns: 1_200_000, ..ended(Ending::Complete, pcs()) });
+        assert_eq!(bursts.cost_ns, 1.2e6);
+        bursts.account(pending(), Steps { cost_ns: 2_000_000, ..ended(Ending::Complete, pcs()) });
+        assert_eq!(bursts.cost_ns, 1.3e6);
     }
 }

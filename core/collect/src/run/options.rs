@@ -48,10 +48,10 @@ pub const DEFAULT_STACKS_HZ_OF_MACHINES: u32 = 19;
 /// collector takes 1 to 4 µs for each (`cargo test --workspace --test recorded_stacks -- --nocapture`, at opt-level 1).
 pub const DEFAULT_BRANCH_STACKS_HZ: u32 = 250;
 
-/// Percent of the CPU time of a command that path bursts may cost by default. With the next one, and with the registers of loops,
-/// which may cost 0.6 times as much as that, it is 1 % in all.
-pub const BURSTS_PERCENT: f64 = 0.7;
-/// Percent of the target's CPU time that counting executions by words in memory may cost.
+/// Percent of the CPU time of a command that path bursts, words in memory and the registers of loops may cost together by default.
+pub const COUNTING_PERCENT: f64 = 1.0;
+/// Percent of the target's CPU time that counting executions by words in memory may cost; the registers of loops may cost 0.6 times
+/// as much.
 pub const ODOMETERS_PERCENT: f64 = 0.18;
 /// The same in the daemon: with the registers of loops 0.1 % in all, 1 ms of each second that a processor is busy.
 pub const DAEMON_ODOMETERS_PERCENT: f64 = 0.06;
@@ -84,6 +84,9 @@ pub struct RecordOptions {
     pub data: bool,
     /// Percent of the target's CPU time that stopping and emulating its threads may cost, for path bursts; 0: no bursts.
     pub bursts_percent: f64,
+    /// Percent of the target's CPU time that path bursts and odometers may cost together: bursts take what odometers leave. If it
+    /// is infinite, each has its own limit only.
+    pub counting_percent: f64,
     /// Percent of the target's CPU time that counting executions by hardware breakpoints may cost; 0: none are set.
     pub breakpoints_percent: f64,
     /// Percent of the target's CPU time that counting executions by words in memory may cost; 0: none are read.
@@ -116,6 +119,7 @@ impl RecordOptions {
             dimensions: DimensionSet::NONE,
             data: false,
             bursts_percent: 0.0,
+            counting_percent: f64::INFINITY,
             breakpoints_percent: 0.0,
             odometers_percent: 0.0,
             breakpoints_stand_in: false,

@@ -143,6 +143,11 @@ impl ExitWatcher {
         *self.record.refused.entry(format!("loop: {cause}")).or_default() += 1;
     }
 
+    /// Returns the cost so far in ns.
+    pub fn cost_ns(&self) -> u64 {
+        self.record.cost_ns
+    }
+
     /// Adds the cost and the refusals so far to a record.
     pub fn add_to(&self, record: &mut CountsRecord) {
         record.budget_percent += self.record.budget_percent;

@@ -186,6 +186,11 @@ impl Odometers {
         }
     }
 
+    /// Returns the cost so far in ns.
+    pub fn cost_ns(&self) -> u64 {
+        self.shared.output().record.cost_ns
+    }
+
     /// Returns the record of the work so far.
     pub fn record(&self) -> CountsRecord {
         self.shared.output().record.clone()

@@ -28,6 +28,8 @@ const EXITS_PART: f64 = 0.6;
 /// The methods that measure executions beside sampling. By default there are none.
 #[derive(Default)]
 pub struct Counting {
+    /// Percent of the target's CPU time that bursts and odometers may cost together.
+    pub percent: f64,
     /// Takes path bursts of threads.
     pub bursts: Option<BurstRecorder>,
     /// Counts executions by hardware breakpoints.
@@ -70,6 +72,7 @@ impl Counting {
         let percent = options.breakpoints_percent;
         let (now, later) = if stand_in && bursts.is_some() { (0.0, percent) } else { (percent, 0.0) };
         Ok(Counting {
+            percent: options.counting_percent,
             bursts,
             breakpoints: protection.clone().filter(|_| now > 0.0).map(|p| BreakpointCounter::start(now, p)),
             exits: exit_watcher(options.odometers_percent, protection.as_ref()),
@@ -112,6 +115,13 @@ impl Counting {
             || self.code_counters.is_some()
     }
 
+    /// Returns the time in ns that bursts may cost in all, `cpu_ns` being the target's CPU time so far.
+    fn left_for_bursts(&self, cpu_ns: f64) -> f64 {
+        let exits_ns = self.exits.as_ref().map_or(0, ExitWatcher::cost_ns);
+        let odometers_ns = self.odometers.as_ref().map_or(0, Odometers::cost_ns);
+        self.percent / 100.0 * cpu_ns.max(1.0) - (exits_ns + odometers_ns) as f64
+    }
+
     /// Returns the process that traces threads, if there is one.
     pub fn tracer(&self) -> Option<Pid> {
         let of_counters = self.code_counters.as_ref().map(CodeCounters::tracer);
@@ -126,11 +136,12 @@ impl Session {
         let cpu_ns = self.cpu_ns();
         // Before new bursts are requested, since threads cannot be guarded until those are over.
         self.watch_exits(cpu_ns);
+        let most_ns = self.counting.left_for_bursts(cpu_ns);
         if let (Some(bursts), Some((pid, tid))) = (&mut self.counting.bursts, latest)
             && pid != Pid(std::process::id())
             && Some(pid) != bursts.tracer()
         {
-            bursts.offer(pid, tid, cpu_ns);
+            bursts.offer(pid, tid, cpu_ns, most_ns);
         }
         self.stand_in();
         self.count_at_breakpoints(latest, cpu_ns);
