@@ -5,7 +5,7 @@
 // it, or use `--anew`. Answers are computed again each time, so that a change of the analysis is judged by the same
 // recordings.
 
-import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, realpathSync, renameSync, writeFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { dwell } from '../build.mjs';
@@ -120,9 +120,10 @@ async function recorded(run, way, { dwell: binary, folder, anew, json }) {
 }
 
 async function daemon(runs, { dwell: binary, folder, anew }) {
-  const recordings = await daemonRecording(runs.filter(({ program }) => !program.processes), { dwell: binary, folder, anew });
+  // The kernels are one application.
+  const recordings = await daemonRecording(runs.filter(({ program }) => !program.processes && program.role !== 'kernel'), { dwell: binary, folder, anew });
   const results = [];
-  for (const run of runs.filter(({ program }) => recordings.has(program.name))) {
+  for (const run of runs.filter(({ program }) => program.role !== 'kernel' && recordings.has(program.name))) {
     const recording = recordings.get(run.program.name);
     const answer = await answerOf(binary, recording.database, { apps: [appOf(run)] });
     results.push(resultOf(run, 'daemon-30', recording, answer));
@@ -130,10 +131,12 @@ async function daemon(runs, { dwell: binary, folder, anew }) {
   return results;
 }
 
-/** Returns the name of the application, which is that of its executable. */
+/** Returns the name of the application, which is that of its executable: `ruby3.1` for `ruby`. */
 function appOf({ program, at }) {
   const [command, , text] = program.command(1, { ...at, joined: at.input });
-  return basename(command === 'bash' ? text.split(' ')[0] : command);
+  const name = command === 'bash' ? text.split(' ')[0] : command;
+  const found = name.includes('/') ? name : process.env.PATH.split(':').map((folder) => join(folder, name)).find(existsSync);
+  return basename(found === undefined ? name : realpathSync(found));
 }
 
 function resultOf({ program, truth }, way, recording, answer) {
