@@ -48,11 +48,11 @@ pub fn analyze_keeping(
     analysis
 }
 
-/// Analyses a procedure and checks that the result is possible: for whom a wrong result is worse than none.
+/// Analyses a procedure and checks that the result is possible. Use it where a wrong result is worse than none.
 ///
 /// # Errors
 ///
-/// What the processor cannot have done in the time that was sampled.
+/// The error names what the processor cannot have done in the time that was sampled.
 pub fn analyze_verified(input: &ProcedureInput, model: &MachineModel) -> Result<ProcedureAnalysis, String> {
     let (analysis, possible) = analyze_checking(input, model, &mut None, true);
     possible.map(|()| analysis)

@@ -51,7 +51,7 @@ pub enum ColorWhen {
     Never,
 }
 
-/// Where the numbers in answers are explained.
+/// This line of `--help` names the command that explains the numbers.
 const LEGEND: &str = "'dwell legend' explains the numbers.";
 
 #[derive(Debug, Subcommand)]

@@ -35,7 +35,7 @@ struct Material {
     procedures: Top,
     images: Top,
     lines: Top,
-    /// What each of `lines` waits for, where that is known.
+    /// The cost and the causes of each of `lines`; `None` where they are not known.
     line_costs: Vec<Option<LineCost>>,
     /// Summary of where the cycles go; `None` if the epochs have no samples of time.
     summary: Option<Summary>,

@@ -35,7 +35,7 @@ pub fn serve(channel: RawFd, shared: *mut Shared) -> ! {
     unsafe { libc::_exit(1) }
 }
 
-/// What is kept from one followed thread to the next.
+/// The emulator and its copies of memory, whose room is used for one followed thread after the other.
 struct Follower {
     emulator: Emulator,
     memory: Memory<Remote>,
