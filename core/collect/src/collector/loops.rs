@@ -20,7 +20,7 @@ use super::{
 use crate::{
     evidence::counts::{
         exits::Watch,
-        loops::{Counter, Register, counters},
+        loops::{Counter, Loops, Register},
         pairs::{CounterId, EXITS_MAX, Exits, Pairs, Seen, Tally, executions},
     },
     host::Host,
@@ -83,6 +83,8 @@ struct Latest {
 #[derive(Default)]
 pub(super) struct LoopCounters {
     places: FxHashMap<(ImageIndex, u64), Place>,
+    /// What searches found, by image.
+    loops: FxHashMap<ImageIndex, Vec<Loops>>,
     counters: Vec<Counter>,
     images: Vec<ImageIndex>,
     by_writer: FxHashMap<(ImageIndex, u64, Register), CounterId>,
@@ -183,34 +185,49 @@ impl LoopCounters {
         let Place::Seen(samples) = place else { return };
         *samples = samples.saturating_add(1);
         let before = *samples;
-        if before < SAMPLES_BEFORE || self.looks > LOOKS_FIRST + self.all_samples / SAMPLES_PER_LOOK {
-            return;
+        let of_image = self.loops.entry(image).or_default();
+        let found = match of_image.iter().position(|loops| loops.are_those_of(offset)) {
+            Some(known) => known,
+            None if before < SAMPLES_BEFORE
+                || self.looks > LOOKS_FIRST + self.all_samples / SAMPLES_PER_LOOK =>
+            {
+                return;
+            }
+            None => {
+                self.looks += 1;
+                let (images, host) = (&attribution.images, &mut attribution.host);
+                let mut read = |at, bytes: &mut [u8]| read_code(images, host, image, at, bytes);
+                of_image.push(Loops::explore(offset, &mut read));
+                of_image.len() - 1
+            }
+        };
+        let within = self.counters_at(image, offset, found);
+        for id in &within {
+            self.pairs.samples_before(*id, execution, u64::from(before - 1));
         }
-        self.looks += 1;
-        let (images, host) = (&attribution.images, &mut attribution.host);
-        let found = counters(offset, &mut |at, bytes| read_code(images, host, image, at, bytes));
-        let mut within = Vec::with_capacity(found.len());
-        for counter in found {
+        self.places.insert((image, offset), Place::In(within));
+    }
+
+    /// Returns the counters of a place in some loops of an image, and gives identifiers to new ones.
+    fn counters_at(&mut self, image: ImageIndex, offset: u64, loops: usize) -> Box<[CounterId]> {
+        let mut within = Vec::new();
+        let loops = self.loops.get(&image).and_then(|of_image| of_image.get(loops));
+        for counter in loops.into_iter().flat_map(|loops| loops.counters_at(offset)) {
             let key = (image, counter.writer, counter.register);
-            let known = self.by_writer.get(&key).copied();
-            // Exploration is bounded, so a loop found from another place may look different.
-            let same = known.filter(|id| self.counters[id.0 as usize].holds(offset));
-            let id = match (known, same) {
-                (_, Some(id)) => id,
-                (Some(_), None) => continue,
-                (None, None) if self.counters.len() < COUNTERS_MAX => {
+            match self.by_writer.get(&key) {
+                // Exploration is bounded, so a loop found from another place may look different.
+                Some(id) if self.counters[id.0 as usize].holds(offset) => within.push(*id),
+                None if self.counters.len() < COUNTERS_MAX => {
                     let id = CounterId(self.counters.len() as u32);
-                    self.counters.push(counter);
+                    self.counters.push(counter.clone());
                     self.images.push(image);
                     self.by_writer.insert(key, id);
-                    id
+                    within.push(id);
                 }
-                (None, None) => continue,
-            };
-            self.pairs.samples_before(id, execution, u64::from(before - 1));
-            within.push(id);
+                Some(_) | None => {}
+            }
         }
-        self.places.insert((image, offset), Place::In(within.into()));
+        within.into()
     }
 
     /// Returns a counter whose exits are worth watching, in the thread that was sampled in a loop last.

@@ -1,7 +1,7 @@
 //! Loops around an instruction, and the registers that count how often an instruction in them is executed (x86-64).
 //!
-//! Enters: a way to read code at offsets of an image, and the offset of an instruction. Leaves: the [`Counter`]s of loops that hold
-//! it. Never here: samples, processes, symbols, I/O.
+//! Enters: a way to read code at offsets of an image, and the offset of an instruction. Leaves: the [`Loops`] around it, with their
+//! [`Counter`]s. Never here: samples, processes, symbols, I/O.
 //!
 //! Direct control flow is explored from the instruction, within bounds. Code that leads back to it is a loop. A register
 //! is a counter of instruction W within a part of the loop, the counter's *body*, if W adds a constant to it and nothing
@@ -31,7 +31,7 @@ use crate::{
 
 /// Number of instructions that are explored.
 const INSTRUCTIONS_MAX: usize = 4096;
-/// Number of counters of one instruction's loops.
+/// Number of counters of one instruction.
 const COUNTERS_MAX: usize = 24;
 /// Number of blocks that may add to one register in one body.
 const WRITERS_MAX: usize = 8;
@@ -148,31 +148,56 @@ pub struct Counter {
 impl Counter {
     /// Whether the instruction at this offset is in the body.
     pub fn holds(&self, offset: u64) -> bool {
-        let after = self.body.partition_point(|block| block.start <= offset);
-        after.checked_sub(1).is_some_and(|at| self.body[at].contains(&offset))
+        holds(&self.body, offset)
     }
 }
 
-/// Returns the counters of the loops around the instruction at `start`, sorted by writer and register. `read` fills a
-/// buffer with bytes of code from an offset on and returns their number.
-pub fn counters(start: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) -> Vec<Counter> {
-    let graph = Graph::explore(start, read);
-    let Some(at) = graph.block_of(start) else { return Vec::new() };
-    let around = graph.connected(at, &|_| true);
-    if around.is_empty() {
-        return Vec::new();
-    }
-    let mut found: Vec<Counter> = Vec::new();
-    for register in RegisterSet::all().iter().filter(|register| *register != Register::RSP) {
-        for counter in graph.counters_of(register, &around) {
-            if counter.holds(start) && found.len() < COUNTERS_MAX {
-                found.push(counter);
-            }
+/// All loops through one instruction, and hence through each instruction that can be reached from it and leads back to it.
+#[derive(Debug, Default)]
+pub struct Loops {
+    /// The ranges of offsets of their blocks, ascending.
+    body: Vec<Range<u64>>,
+    /// Their counters, sorted by writer and register.
+    counters: Vec<Counter>,
+    /// Whether the bounds of exploration left nothing out and no instructions overlap: then the loops look the same from each
+    /// instruction in them.
+    is_complete: bool,
+}
+
+impl Loops {
+    /// Explores the code around the instruction at `start`. `read` fills a buffer with bytes of code from an offset on and returns
+    /// their number.
+    pub fn explore(start: u64, read: &mut dyn FnMut(u64, &mut [u8]) -> usize) -> Loops {
+        let graph = Graph::explore(start, read);
+        let Some(at) = graph.block_of(start) else { return Loops::default() };
+        let around = graph.connected(at, &|_| true);
+        if around.is_empty() {
+            return Loops::default();
         }
+        let registers = RegisterSet::all().iter().filter(|register| *register != Register::RSP);
+        let mut counters: Vec<Counter> =
+            registers.flat_map(|register| graph.counters_of(register, &around)).collect();
+        counters.sort_by_key(|counter| (counter.writer, counter.register));
+        debug_assert!(counters.iter().all(verify_counter));
+        let body = around.iter().map(|block| graph.blocks[*block].range.clone()).collect();
+        Loops { body, counters, is_complete: graph.is_complete }
     }
-    found.sort_by_key(|counter| (counter.writer, counter.register));
-    debug_assert!(found.iter().all(verify_counter));
-    found
+
+    /// Returns the counters whose bodies contain the instruction at this offset.
+    pub fn counters_at(&self, offset: u64) -> impl Iterator<Item = &Counter> {
+        self.counters.iter().filter(move |counter| counter.holds(offset)).take(COUNTERS_MAX)
+    }
+
+    /// Whether these are the loops of the instruction at this offset too, as exploring from there would show.
+    pub fn are_those_of(&self, offset: u64) -> bool {
+        self.is_complete && holds(&self.body, offset)
+    }
+}
+
+/// Whether one of the ascending blocks contains the offset.
+fn holds(blocks: &[Range<u64>], offset: u64) -> bool {
+    let after = blocks.partition_point(|block| block.start <= offset);
+    after.checked_sub(1).is_some_and(|at| blocks[at].contains(&offset))
 }
 
 /// Checks the properties of a counter.
@@ -231,6 +256,8 @@ struct Block {
     instructions: u32,
     /// Indices of the successors.
     next: Vec<usize>,
+    /// Indices of the predecessors.
+    previous: Vec<usize>,
     /// Offsets of successors that were not explored.
     beyond: Vec<u64>,
     writes: RegisterSet,
@@ -244,6 +271,8 @@ struct Block {
 /// The explored blocks, ascending.
 struct Graph {
     blocks: Vec<Block>,
+    /// Whether the bounds left nothing out and no blocks overlap.
+    is_complete: bool,
 }
 
 impl Graph {
@@ -277,7 +306,9 @@ impl Graph {
         }
         let mut instructions: Vec<(u64, Instruction)> = found.into_iter().collect();
         instructions.sort_unstable_by_key(|(at, _)| *at);
-        Graph { blocks: blocks(&instructions, &leaders) }
+        let blocks = blocks(&instructions, &leaders);
+        let overlap = blocks.iter().zip(blocks.iter().skip(1)).any(|(a, b)| a.range.end > b.range.start);
+        Graph { is_complete: instructions.len() < INSTRUCTIONS_MAX && !overlap, blocks }
     }
 
     /// Returns the index of the block that contains an instruction.
@@ -287,15 +318,34 @@ impl Graph {
 
     /// Returns the strongly connected component of block `at` among the allowed blocks; empty if it is not on a cycle.
     fn connected(&self, at: usize, allowed: &dyn Fn(usize) -> bool) -> Vec<usize> {
-        let mut before: Vec<Vec<usize>> = vec![Vec::new(); self.blocks.len()];
-        for (from, block) in self.blocks.iter().enumerate().filter(|(from, _)| allowed(*from)) {
-            block.next.iter().filter(|to| allowed(**to)).for_each(|to| before[*to].push(from));
+        if !allowed(at) {
+            return Vec::new();
         }
-        let after =
-            |block: usize| self.blocks[block].next.iter().copied().filter(|to| allowed(*to)).collect();
-        let forward = reached(self.blocks.len(), at, &after);
-        let backward = reached(self.blocks.len(), at, &|block| before[block].clone());
-        (0..self.blocks.len()).filter(|block| forward[*block] && backward[*block]).collect()
+        let forward = self.reached(at, allowed, |block| &block.next);
+        if !forward[at] {
+            return Vec::new();
+        }
+        let backward = self.reached(at, &|block| forward[block], |block| &block.previous);
+        (0..self.blocks.len()).filter(|block| backward[*block]).collect()
+    }
+
+    /// Returns which of the allowed blocks are reached from a block by at least one step.
+    fn reached(
+        &self,
+        start: usize,
+        allowed: &dyn Fn(usize) -> bool,
+        next: impl Fn(&Block) -> &[usize],
+    ) -> Vec<bool> {
+        let mut seen = vec![false; self.blocks.len()];
+        let mut left = vec![start];
+        while let Some(block) = left.pop() {
+            for to in next(&self.blocks[block]) {
+                if allowed(*to) && !std::mem::replace(&mut seen[*to], true) {
+                    left.push(*to);
+                }
+            }
+        }
+        seen
     }
 
     /// Returns the counters in this register of instructions of the blocks `around`.
@@ -403,21 +453,6 @@ impl Graph {
     }
 }
 
-/// Returns the blocks that are reached from a block by at least one step, if it is one of them; otherwise none.
-fn reached(count: usize, start: usize, next: &dyn Fn(usize) -> Vec<usize>) -> Vec<bool> {
-    let mut seen = vec![false; count];
-    let mut left = next(start);
-    while let Some(block) = left.pop() {
-        if !std::mem::replace(&mut seen[block], true) {
-            left.extend(next(block));
-        }
-    }
-    if !seen[start] {
-        seen.fill(false);
-    }
-    seen
-}
-
 /// Divides instructions (ascending) into blocks.
 fn blocks(instructions: &[(u64, Instruction)], leaders: &FxHashSet<u64>) -> Vec<Block> {
     let mut blocks: Vec<Block> = Vec::new();
@@ -448,6 +483,11 @@ fn blocks(instructions: &[(u64, Instruction)], leaders: &FxHashSet<u64>) -> Vec<
             }
         }
     }
+    for from in 0..blocks.len() {
+        for to in blocks[from].next.clone() {
+            blocks[to].previous.push(from);
+        }
+    }
     blocks
 }
 
@@ -457,6 +497,7 @@ impl Block {
             range: start..start,
             instructions: 0,
             next: Vec::new(),
+            previous: Vec::new(),
             beyond: Vec::new(),
             writes: RegisterSet::default(),
             adds: Vec::new(),

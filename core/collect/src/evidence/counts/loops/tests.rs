@@ -20,13 +20,17 @@ fn fixture() -> (Vec<u8>, Vec<(String, u64)>) {
     (bytes, labels)
 }
 
-fn counters_of(code: &[u8], start: u64) -> Vec<Counter> {
-    counters(start, &mut |offset, bytes| {
+fn explore(code: &[u8], start: u64) -> Loops {
+    Loops::explore(start, &mut |offset, bytes| {
         let rest = code.get(offset as usize..).unwrap_or_default();
         let length = rest.len().min(bytes.len());
         bytes[..length].copy_from_slice(&rest[..length]);
         length
     })
+}
+
+fn counters_of(code: &[u8], start: u64) -> Vec<Counter> {
+    explore(code, start).counters_at(start).cloned().collect()
 }
 
 fn name(register: Register) -> &'static str {
@@ -231,7 +235,15 @@ proptest! {
     #[test]
     fn loops_of_any_shape(code in proptest::collection::vec(shape(), 1..80), at in 0..40_u64) {
         let code = code.concat();
-        counters_of(&code, at).iter().for_each(|counter| assert!(verify_counter(counter)));
+        let loops = explore(&code, at);
+        loops.counters.iter().for_each(|counter| assert!(verify_counter(counter)));
+        for block in &loops.body {
+            let mut inside = block.start;
+            while block.contains(&inside) && loops.are_those_of(inside) {
+                prop_assert_eq!(&explore(&code, inside).counters, &loops.counters, "from {:x} and {:x}", at, inside);
+                inside = InstructionDecoder::default().decode(&code[inside as usize..], inside).unwrap().next;
+            }
+        }
     }
 }
 
@@ -248,12 +260,10 @@ fn shape() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn addresses_at_the_end_of_the_space() {
-    assert!(
-        counters(u64::MAX - 3, &mut |_, bytes| {
-            bytes.fill(0xeb);
-            bytes.len()
-        })
-        .is_empty()
-    );
-    assert!(counters(u64::MAX, &mut |_, _| 0).is_empty());
+    let endless = Loops::explore(u64::MAX - 3, &mut |_, bytes| {
+        bytes.fill(0xeb);
+        bytes.len()
+    });
+    assert_eq!(endless.counters_at(u64::MAX - 3).count(), 0);
+    assert_eq!(Loops::explore(u64::MAX, &mut |_, _| 0).counters_at(u64::MAX).count(), 0);
 }
