@@ -9,11 +9,13 @@ use dwell_profile::{Dimension, name_to_text};
 use dwell_query::Normalize;
 
 mod callpaths;
+mod push;
 mod record;
 mod sql;
 mod stacks;
 mod top;
 pub use callpaths::{CallpathsArgs, Metric};
+pub use push::PushArgs;
 pub use record::{CountArg, RecordArgs};
 pub use sql::{SqlArgs, SqlFormat};
 pub use stacks::{CallersArgs, FlameArgs, FlameColors};
@@ -26,9 +28,13 @@ pub use top::{By, TopArgs};
 #[derive(Debug, Parser)]
 #[command(name = "dwell", version, max_term_width = 110, disable_help_subcommand = true)]
 pub struct Cli {
-    /// Folder of the profile database [default: $XDG_DATA_HOME/dwell].
+    /// Folder of the profile database, or s3://BUCKET/PREFIX for recordings that `dwell push` sent there; append
+    /// ?since=DATE or ?until=DATE for those of some days [default: $XDG_DATA_HOME/dwell].
     #[arg(long, global = true, env = "DWELL_DB", value_name = "DIR")]
     pub db: Option<PathBuf>,
+    /// With recordings in a bucket: only those of these machines.
+    #[arg(long, global = true, value_name = "NAME", value_delimiter = ',')]
+    pub host: Vec<String>,
     /// Folders to search for binaries and debug information by build ID, in addition to /usr/lib/debug. Separate
     /// several folders by `:` in the variable.
     #[arg(long, global = true, env = "DWELL_DEBUG_DIRS", value_name = "DIR", value_delimiter = ':')]
@@ -103,6 +109,8 @@ pub enum Verb {
     ///
     /// Without a query it is read from standard input, or typed at a prompt if that is a terminal.
     Sql(SqlArgs),
+    /// Send the recordings of this machine to an object store, each once.
+    Push(PushArgs),
     /// Make a recording (epoch) from a perf.data file, another tool's profile or a table of counts.
     Import(ImportArgs),
     /// Write a profile in another tool's format.

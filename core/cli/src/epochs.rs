@@ -16,7 +16,7 @@ use crate::{
 /// Runs one of the verbs of `dwell epoch`.
 pub fn run(db: &Path, verb: &EpochVerb, json: bool) -> anyhow::Result<()> {
     match verb {
-        EpochVerb::List => list(db, json),
+        EpochVerb::List => list(&Query::open(Options::for_database(db))?, json),
         EpochVerb::New { name } => {
             let id = crate::daemon::new_epoch(db, name.as_deref())?;
             tell(json, &json!({ "schema": 1, "epoch": id }), &format!("epoch {id}"))
@@ -33,8 +33,9 @@ pub fn run(db: &Path, verb: &EpochVerb, json: bool) -> anyhow::Result<()> {
     }
 }
 
-fn list(db: &Path, json: bool) -> anyhow::Result<()> {
-    let list = Query::open(Options::for_database(db))?.epochs()?;
+/// Lists the recordings.
+pub fn list(query: &Query, json: bool) -> anyhow::Result<()> {
+    let list = query.epochs()?;
     if json {
         return print_json(&list);
     }

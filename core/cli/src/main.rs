@@ -24,6 +24,7 @@ mod import;
 mod legend;
 mod list;
 mod place;
+mod push;
 mod report;
 mod sql;
 mod stats;
@@ -40,8 +41,8 @@ use std::{
 
 use anyhow::Context;
 use args::{
-    AnnotateArgs, By, CallersArgs, CfgArgs, Cli, ColorWhen, DiffArgs, GraphFormat, ListArgs, StatsArgs,
-    SummaryArgs, TopArgs, Verb,
+    AnnotateArgs, By, CallersArgs, CfgArgs, Cli, ColorWhen, DiffArgs, EpochVerb, GraphFormat, ListArgs,
+    StatsArgs, SummaryArgs, TopArgs, Verb,
 };
 use clap::{CommandFactory, Parser};
 use dwell_query::{
@@ -85,15 +86,16 @@ fn explain(error: &clap::Error) -> ExitCode {
 }
 
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
-    let db = || place::database(cli.db.as_deref());
+    let db = || place::folder(cli.db.as_deref());
     let done = match &cli.verb {
         Verb::Record(args) => return collect::record(&db()?, args, cli.json),
         Verb::Daemon(args) => daemon::daemon(&db()?, args),
         Verb::Callpaths(args) => return callpaths::run(args, cli.json),
         Verb::Status(args) => daemon::status(&db()?, args, cli.json),
         Verb::Flush => daemon::flush(&db()?, cli.json),
+        Verb::Epoch(EpochVerb::List) => epochs::list(&open(cli)?, cli.json),
         Verb::Epoch(verb) => epochs::run(&db()?, verb, cli.json),
-        Verb::Top(args) => run_top(open(cli)?, &db()?, args, cli.json),
+        Verb::Top(args) => run_top(open(cli)?, db().ok().as_deref(), args, cli.json),
         Verb::Callers(args) => run_callers(&open(cli)?, args, Direction::Callers, cli.json),
         Verb::Callees(args) => run_callers(&open(cli)?, args, Direction::Callees, cli.json),
         Verb::Flame(args) => flame::run(&open(cli)?, args, cli.json),
@@ -107,6 +109,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Sql(args) => return sql::run(options(cli)?, args, cli.json),
         Verb::Export(args) => export::run(&open(cli)?, args, cli.json),
         Verb::Feedback(args) => feedback::run(&open(cli)?, args, cli.json),
+        Verb::Push(args) => push::run(&db()?, args, cli.json),
         Verb::Import(args) => import::run(&db()?, args, debug_dirs(cli).collect(), cli.json),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
@@ -125,7 +128,7 @@ fn open(cli: &Cli) -> anyhow::Result<Query> {
 }
 
 fn options(cli: &Cli) -> anyhow::Result<Options> {
-    let mut options = Options::for_database(place::database(cli.db.as_deref())?);
+    let mut options = Options::on(dwell_fleet::open(&place::database(cli.db.as_deref(), &cli.host)?)?);
     options.debug_dirs.extend(debug_dirs(cli));
     Ok(options)
 }
@@ -136,7 +139,7 @@ fn debug_dirs(cli: &Cli) -> impl Iterator<Item = PathBuf> + '_ {
     cli.debug_dir.iter().filter(|dir| !dir.as_os_str().is_empty()).cloned()
 }
 
-fn run_top(query: Query, database: &Path, args: &TopArgs, json: bool) -> anyhow::Result<()> {
+fn run_top(query: Query, database: Option<&Path>, args: &TopArgs, json: bool) -> anyhow::Result<()> {
     if args.tui {
         return tui::run(query, database, args);
     }

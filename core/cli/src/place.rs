@@ -1,14 +1,34 @@
-//! Determines the folder of the database.
+//! Determines the place of the database.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use dwell_fleet::Location;
 
-/// Returns `given` (from `--db` or `DWELL_DB`), otherwise `$XDG_DATA_HOME/dwell`, otherwise `~/.local/share/dwell`.
-pub fn database(given: Option<&Path>) -> anyhow::Result<PathBuf> {
-    if let Some(given) = given {
-        return Ok(given.to_owned());
-    }
+/// Returns `given` (from `--db` or `DWELL_DB`), otherwise `$XDG_DATA_HOME/dwell`, otherwise `~/.local/share/dwell`. If it is in a
+/// bucket, only the recordings of `hosts` are wanted, if there are any.
+pub fn database(given: Option<&Path>, hosts: &[String]) -> anyhow::Result<PathBuf> {
+    let place = given.map_or_else(usual, |given| Ok(given.to_owned()))?;
+    anyhow::ensure!(
+        hosts.is_empty() || Location::is_remote(&place),
+        "{}: --host selects among the recordings in a bucket (--db s3://BUCKET/PREFIX); this is a folder",
+        place.display()
+    );
+    Ok(Location::with_hosts(place, hosts))
+}
+
+/// Returns the same as [`database`] for commands that change a database, which must be a folder.
+pub fn folder(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let place = database(given, &[])?;
+    anyhow::ensure!(
+        !Location::is_remote(&place),
+        "{}: recordings in a bucket are only read; make them in a folder and send them by dwell push",
+        place.display()
+    );
+    Ok(place)
+}
+
+fn usual() -> anyhow::Result<PathBuf> {
     let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let data = absolute("XDG_DATA_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/share")));
     Ok(data

@@ -56,8 +56,8 @@ impl Dwell {
     /// Opens a database. Throws an error with a `code` if there is none that can be read.
     #[napi(factory, catch_unwind)]
     pub fn open(options: OpenOptions) -> Result<Dwell, String> {
-        let query =
-            Query::open(requests::options(options)).map_err(|e| Failure::from(e).into_sync_error())?;
+        let options = requests::options(options).map_err(|e| Failure::from(e).into_sync_error())?;
+        let query = Query::open(options).map_err(|e| Failure::from(e).into_sync_error())?;
         Ok(Dwell { query: Arc::new(query), watch: Mutex::new(None) })
     }
 

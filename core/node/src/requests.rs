@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use dwell_fleet::FleetError;
 use dwell_query::{Detail, Direction, Normalize, Options, SampleFilter, TopBy};
 use napi::bindgen_prelude::{Error, Result};
 use napi_derive::napi;
@@ -12,7 +13,7 @@ use napi_derive::napi;
 /// Options of `Dwell.open`.
 #[napi(object)]
 pub struct OpenOptions {
-    /// Folder of the profile database.
+    /// Folder of the profile database, or `s3://BUCKET/PREFIX`.
     pub database: String,
     /// Folders with separate debug files, in addition to those of the system.
     pub debug_dirs: Option<Vec<String>>,
@@ -131,13 +132,13 @@ pub struct StatsRequest {
     pub image: Option<String>,
 }
 
-/// Converts the options of a database.
-pub fn options(options: OpenOptions) -> Options {
-    let mut all = Options::for_database(options.database);
+/// Converts the options of a database, which is opened.
+pub fn options(options: OpenOptions) -> std::result::Result<Options, FleetError> {
+    let mut all = Options::on(dwell_fleet::open(options.database.as_ref())?);
     all.debug_dirs.extend(options.debug_dirs.unwrap_or_default().into_iter().map(PathBuf::from));
     let pairs = options.source_map.unwrap_or_default();
     all.source_map = pairs.into_iter().filter_map(|p| Some((p.first()?.into(), p.get(1)?.into()))).collect();
-    all
+    Ok(all)
 }
 
 /// Converts a request for a ranking. Fails if `by` is unknown.

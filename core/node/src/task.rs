@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use dwell_fleet::FleetError;
 use dwell_query::{Cancel, Query, QueryError};
 use napi::{
     Env, Error, JsError, ScopedTask,
@@ -71,6 +72,15 @@ pub struct Failure {
 impl From<QueryError> for Failure {
     fn from(error: QueryError) -> Self {
         Failure { code: error.code(), message: error.to_string() }
+    }
+}
+
+impl From<FleetError> for Failure {
+    fn from(error: FleetError) -> Self {
+        match error {
+            FleetError::Database(error) => QueryError::from(error).into(),
+            error => Failure { code: "database", message: error.to_string() },
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use dwell_image::{Image, LruCache};
-use dwell_profile::{Database, Epoch, EpochId, ImageRecord, name_to_text, text_to_path};
+use dwell_profile::{Database, DatabaseError, EpochId, ImageRecord, name_to_text, text_to_path};
 use once_cell::sync::OnceCell;
 use rustc_hash::FxHashMap;
 
@@ -34,8 +34,10 @@ use crate::{
 /// The places where a [`Query`] looks for profiles, binaries and sources.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Folder of the database.
+    /// Folder of the database, or of its cache if its files lie elsewhere.
     pub database: PathBuf,
+    /// The database, if its files are not simply those of the folder.
+    opened: Option<Database>,
     /// Folders with debug information by build ID; the default is `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
     /// Pairs of a source folder, as the debug information spells it, and the folder where these sources are now. The first
@@ -48,7 +50,18 @@ impl Options {
     /// import` stores what it fetched.
     pub fn for_database(path: impl Into<PathBuf>) -> Self {
         let debug_dirs = std::iter::once("/usr/lib/debug".into()).chain(fetched_dir()).collect();
-        Options { database: path.into(), debug_dirs, source_map: Vec::new() }
+        Options { database: path.into(), opened: None, debug_dirs, source_map: Vec::new() }
+    }
+
+    /// Returns options like [`Options::for_database`] for a database that is open.
+    pub fn on(database: Database) -> Self {
+        let opened = Some(database.clone());
+        Options { opened, ..Options::for_database(database.path()) }
+    }
+
+    /// Opens the database.
+    pub fn open(&self) -> Result<Database, DatabaseError> {
+        self.opened.clone().map_or_else(|| Database::open(&self.database), Ok)
     }
 }
 
@@ -135,7 +148,7 @@ pub(crate) struct View {
 impl Query {
     /// Opens the database. An empty or missing database is no error before the first request.
     pub fn open(options: Options) -> Result<Self, QueryError> {
-        let database = Database::open(&options.database)?;
+        let database = options.open()?;
         Ok(Query {
             store: ImageStore::new(options.debug_dirs, database.clone()),
             sources: SourceMap::new(options.source_map),
@@ -185,11 +198,7 @@ impl Query {
     ) -> Result<Arc<View>, QueryError> {
         let generation = self.database.generation();
         let latest = ["latest".to_owned()];
-        let selectors = if selectors.is_empty() { &latest } else { selectors };
-        let mut epochs =
-            selectors.iter().map(|s| self.database.resolve(s)).collect::<Result<Vec<Epoch>, _>>()?;
-        epochs.sort_by(|a, b| (a.start, &a.id).cmp(&(b.start, &b.id)));
-        epochs.dedup_by(|a, b| a.id == b.id);
+        let epochs = self.database.resolve_all(if selectors.is_empty() { &latest } else { selectors })?;
         let key = (epochs.iter().map(|e| e.id.clone()).collect(), filter.clone());
         let found_again = self.store.look_again();
         let mut views = lock(&self.views);

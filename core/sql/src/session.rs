@@ -98,7 +98,7 @@ impl Session {
         text: Option<&str>,
         format: Format,
     ) -> Result<Session, SqlError> {
-        let database = Database::open(&options.database)?;
+        let database = options.open()?;
         for attempt in 1.. {
             let generation = database.generation();
             let session = Session::prepare(engine, &database, options.clone(), limits, text, format);

@@ -2,7 +2,7 @@
 //! allowed. Never here: reading of files.
 
 /// Each room with the rooms that it may depend on. `analysis` never depends on `collect`; `node` depends only on
-/// `query`.
+/// `query` and `fleet`.
 const ROOMS: &[(&str, &[&str])] = &[
     ("dwell-profile", &[]),
     ("dwell-image", &["dwell-profile"]),
@@ -14,11 +14,20 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("dwell-query", &["dwell-profile", "dwell-image", "dwell-analysis"]),
     ("dwell-exchange", &["dwell-profile", "dwell-image", "dwell-attribution", "dwell-unwind", "dwell-query"]),
     ("dwell-sql", &["dwell-profile", "dwell-query"]),
+    ("dwell-fleet", &["dwell-profile"]),
     (
         "dwell-cli",
-        &["dwell-profile", "dwell-collect", "dwell-probe", "dwell-query", "dwell-exchange", "dwell-sql"],
+        &[
+            "dwell-profile",
+            "dwell-collect",
+            "dwell-probe",
+            "dwell-query",
+            "dwell-exchange",
+            "dwell-sql",
+            "dwell-fleet",
+        ],
     ),
-    ("dwell-node", &["dwell-query"]),
+    ("dwell-node", &["dwell-query", "dwell-fleet"]),
     ("dwell-accuracy", &["dwell-profile", "dwell-image", "dwell-analysis", "dwell-collect"]),
     ("dwell-xtask", &[]),
 ];
@@ -34,6 +43,7 @@ const CONFINED: &[(&str, &[&str], &str)] = &[
     ("parquet", &["dwell-profile"], "only profile knows the format of the database"),
     ("linux-perf-data", &["dwell-exchange"], "only exchange knows the formats of other tools"),
     ("napi", &["dwell-node"], "only node knows JavaScript"),
+    ("rusty-s3", &["dwell-fleet"], "only fleet knows object stores"),
     ("libloading", &["dwell-sql"], "only sql loads a library at run time"),
     ("rustyline", &["dwell-cli"], "only binaries talk to a terminal"),
     ("clap", &["dwell-cli", "dwell-accuracy"], "only binaries parse arguments"),
@@ -48,6 +58,7 @@ const CONFINED: &[(&str, &[&str], &str)] = &[
             "dwell-query",
             "dwell-exchange",
             "dwell-sql",
+            "dwell-fleet",
             "dwell-cli",
             "dwell-node",
             "dwell-accuracy",

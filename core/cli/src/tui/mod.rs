@@ -39,7 +39,7 @@ const STORE_EVERY: Duration = Duration::from_secs(2);
 const KEY_WAIT: Duration = Duration::from_millis(50);
 
 /// Shows the interface until a key ends it.
-pub fn run(query: Query, database: &Path, args: &TopArgs) -> anyhow::Result<()> {
+pub fn run(query: Query, database: Option<&Path>, args: &TopArgs) -> anyhow::Result<()> {
     anyhow::ensure!(
         std::io::stdout().is_terminal() && std::io::stdin().is_terminal(),
         "top: --tui needs a terminal, and standard output is none: omit it, or use --json"
@@ -51,7 +51,8 @@ pub fn run(query: Query, database: &Path, args: &TopArgs) -> anyhow::Result<()> 
     let answering = query.clone();
     let filter = args.filter();
     thread::spawn(move || answer_all(&answering, &filter, &asked, &answer));
-    if args.since.is_some() || args.epoch.iter().any(|epoch| epoch == "latest") {
+    let goes_on = args.since.is_some() || args.epoch.iter().any(|epoch| epoch == "latest");
+    if let Some(database) = database.filter(|_| goes_on) {
         let database = Database::open(database)?;
         thread::spawn(move || keep_fresh(&database));
     }

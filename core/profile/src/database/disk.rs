@@ -16,18 +16,18 @@ use rustix::fs::{FlockOperation, flock};
 
 /// A lock that is held until this value is dropped. The system releases it when the process ends, for whatever reason.
 #[derive(Debug)]
-pub(crate) struct LockGuard(
-    #[expect(dead_code, reason = "held for its drop alone")] Box<dyn Any + Send + Sync>,
-);
+pub struct LockGuard(#[expect(dead_code, reason = "held for its drop alone")] Box<dyn Any + Send + Sync>);
 
 impl LockGuard {
-    pub(crate) fn new(held: impl Any + Send + Sync) -> Self {
+    /// Returns a guard that drops this value to release the lock.
+    pub fn new(held: impl Any + Send + Sync) -> Self {
         LockGuard(Box::new(held))
     }
 }
 
 /// The result of an attempt to lock.
-pub(crate) enum LockOutcome {
+pub enum LockOutcome {
+    /// We hold the lock.
     Held(LockGuard),
     /// Another process holds the lock; its pid if it recorded it.
     Busy(Option<u32>),
@@ -35,14 +35,16 @@ pub(crate) enum LockOutcome {
 
 /// An entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Entry {
-    pub(crate) name: String,
-    pub(crate) is_dir: bool,
+pub struct Entry {
+    /// Its name, without the folder.
+    pub name: String,
+    /// Whether it is a folder itself.
+    pub is_dir: bool,
 }
 
 /// The file system. Data is durable only after it was synced: the bytes of a file once `write_new` has returned, a name
 /// once `sync_dir` of its folder has returned.
-pub(crate) trait Disk: Send + Sync + Debug {
+pub trait Disk: Send + Sync + Debug {
     /// Creates a folder that only its owner can access (0700).
     fn create_dir(&self, path: &Path) -> io::Result<()>;
     /// Creates a file that only its owner can access (0600), writes it and syncs its bytes. Returns an error if the
@@ -52,6 +54,7 @@ pub(crate) trait Disk: Send + Sync + Debug {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes the names in a folder durable.
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
+    /// Removes a file.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty folder.
     fn remove_dir(&self, path: &Path) -> io::Result<()>;

@@ -11,7 +11,7 @@ use super::{Database, disk::Disk, layout::EPOCH_FILE};
 /// The version of `epoch.json` that this crate writes, and the newest that it reads.
 const EPOCH_VERSION: u32 = 1;
 /// Size of the largest `epoch.json` that is read, in bytes.
-const MAX_EPOCH_BYTES: u64 = 16 << 20;
+pub(super) const MAX_EPOCH_BYTES: u64 = 16 << 20;
 
 #[derive(Serialize)]
 struct Written<'a> {

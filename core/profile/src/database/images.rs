@@ -5,7 +5,7 @@
 //! ones. Files are stored in pieces and never held whole, because an image may be larger than the collector's memory.
 
 use std::{
-    fs::{self, File, OpenOptions},
+    fs::{self, OpenOptions},
     io::{self, Read},
     os::unix::fs::OpenOptionsExt,
     path::PathBuf,
@@ -94,13 +94,13 @@ impl Database {
     /// Returns the bytes of a stored image; `None` if it was never stored or has been evicted.
     pub fn kept_image(&self, id: &ImageId) -> Result<Option<Vec<u8>>, DatabaseError> {
         let Some(path) = self.kept_path(id) else { return Ok(None) };
-        let file = match File::open(&path) {
+        let packed = match self.disk.read(&path, IMAGE_BYTES_MAX) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => opened.context("read", &path)?,
+            read => read.context("read", &path)?,
         };
         let mut bytes = Vec::new();
         let unpacked =
-            zstd::Decoder::new(file).and_then(|d| d.take(IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes));
+            zstd::Decoder::new(&packed[..]).and_then(|d| d.take(IMAGE_BYTES_MAX + 1).read_to_end(&mut bytes));
         unpacked.context("read", &path)?;
         if bytes.len() as u64 > IMAGE_BYTES_MAX {
             let why = format!("larger than {IMAGE_BYTES_MAX} bytes unpacked");

@@ -5,7 +5,8 @@
 //! interrupt at every step.
 
 mod compact;
-pub(crate) mod disk;
+mod copies;
+pub mod disk;
 mod epoch_file;
 mod images;
 mod layout;
@@ -62,7 +63,8 @@ impl Database {
         Self::on(Arc::new(RealDisk), root)
     }
 
-    pub(crate) fn on(disk: Arc<dyn Disk>, root: PathBuf) -> Result<Self, DatabaseError> {
+    /// Opens a database whose files `disk` reads and writes. Paths begin with `root`, which is absolute.
+    pub fn on(disk: Arc<dyn Disk>, root: PathBuf) -> Result<Self, DatabaseError> {
         let database = Database { layout: Layout { root }, disk };
         database.check_format()?;
         Ok(database)

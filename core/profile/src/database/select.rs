@@ -4,6 +4,9 @@ use crate::{DatabaseError, Epoch, EpochId};
 
 use super::Database;
 
+/// The selector that names all epochs.
+const ALL: &str = "all";
+
 impl Database {
     /// Returns the epoch that a selector names. It may be an id, `latest`, `latest~N` (the Nth before it), a name, or a
     /// prefix of exactly one id; they are tried in this order.
@@ -14,6 +17,22 @@ impl Database {
         }
         let index = select(&epochs, selector)?;
         Ok(epochs[index].clone())
+    }
+
+    /// Returns the epochs that any of the selectors names, oldest first and each once; `all` names all of them.
+    pub fn resolve_all(&self, selectors: &[String]) -> Result<Vec<Epoch>, DatabaseError> {
+        let epochs = self.epochs()?.epochs;
+        if epochs.is_empty() {
+            return Err(DatabaseError::Empty(self.path().to_owned()));
+        }
+        if selectors.iter().any(|selector| selector == ALL) {
+            return Ok(epochs);
+        }
+        let mut found =
+            selectors.iter().map(|s| select(&epochs, s)).collect::<Result<Vec<usize>, DatabaseError>>()?;
+        found.sort_unstable();
+        found.dedup();
+        Ok(found.into_iter().map(|index| epochs[index].clone()).collect())
     }
 
     pub(super) fn no_such_epoch(&self, selector: &str) -> DatabaseError {
@@ -78,6 +97,9 @@ pub(super) fn check_name(epochs: &[Epoch], of: Option<&EpochId>, name: &str) -> 
     }
     if name == "latest" || name.starts_with("latest~") {
         return bad("`latest` selects the newest recording");
+    }
+    if name == ALL {
+        return bad("`all` selects all recordings");
     }
     let others = || epochs.iter().filter(|e| Some(&e.id) != of);
     if epochs.iter().any(|e| e.id.0 == name) {

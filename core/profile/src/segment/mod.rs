@@ -19,6 +19,7 @@ mod output;
 mod page_walk;
 mod readers;
 mod runs;
+mod signed;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ pub(crate) use encode::encode;
 pub(crate) use evidence::{encode_evidence, read_evidence};
 pub(crate) use merge::merge_segments;
 pub(crate) use opened::Opened;
+pub(crate) use signed::with_signed_integers;
 pub use stream::{SampleRun, sum_runs_unverified};
 pub(crate) use stream::{each_run, encode_runs};
 

@@ -1,0 +1,33 @@
+//! The arguments of `dwell push`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use super::{Limit, size};
+
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  dwell push --to s3://profiles/production
+  dwell top --db 's3://profiles/production?since=2026-11-20' --host web-1 --epoch all
+
+The store and the credentials are found as the tools of AWS find them: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,
+AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN, or ~/.aws; AWS_REGION; AWS_ENDPOINT_URL for other stores than AWS.
+
+Sent are samples, counts and call stacks by place in a binary, names of binaries, programs, hosts and kernel functions, and
+command lines. No code, no source text, no data of programs.")]
+pub struct PushArgs {
+    /// Where to: s3://BUCKET/PREFIX.
+    #[arg(long, value_name = "PLACE")]
+    pub to: String,
+    /// Send at most so many bytes a second on average: 500K, 2M [default: no limit].
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    pub rate: Option<Limit<u64>>,
+    /// Folder that remembers what was sent, so that the store need not be asked [default: $STATE_DIRECTORY, otherwise
+    /// $XDG_STATE_HOME/dwell/push].
+    #[arg(long, value_name = "DIR")]
+    pub state: Option<PathBuf>,
+    /// Also send recordings that have no end, because their collector was killed. Do not use it while one runs.
+    #[arg(long)]
+    pub unended: bool,
+}

@@ -1,0 +1,70 @@
+//! Runs `dwell push`.
+
+use std::path::{Path, PathBuf};
+
+use dwell_fleet::{Location, PushOptions, Pushed};
+use dwell_profile::Database;
+use serde_json::json;
+
+use crate::{args::PushArgs, complain, print, print_json};
+
+/// Sends the recordings of the database in this folder. Fails if any of them could not be sent.
+pub fn run(db: &Path, args: &PushArgs, json: bool) -> anyhow::Result<()> {
+    let location = Location::parse(&args.to)?;
+    anyhow::ensure!(
+        location.hosts.is_empty() && location.since.is_none() && location.until.is_none(),
+        "push: {}: recordings are sent to a bucket and prefix; host, since and until choose what is read",
+        args.to
+    );
+    let options = PushOptions {
+        bytes_per_second: args.rate.as_ref().and_then(|rate| rate.0),
+        state: args.state.clone().or_else(state_dir),
+        unended: args.unended,
+    };
+    let pushed = dwell_fleet::push(&Database::open(db)?, &location, &options)?;
+    if json {
+        let failed: Vec<_> =
+            pushed.failed.iter().map(|(id, why)| json!({ "epoch": id, "reason": why })).collect();
+        print_json(&json!({
+            "schema": 1,
+            "to": location.to_string(),
+            "epochs": pushed.epochs,
+            "known": pushed.known,
+            "unended": pushed.unended,
+            "objects": pushed.objects,
+            "bytes": pushed.bytes,
+            "failed": failed,
+        }))?;
+    } else {
+        print(&render(&location, &pushed))?;
+    }
+    pushed.failed.iter().for_each(|(id, why)| complain(&format!("push: recording {id}: {why}")));
+    anyhow::ensure!(
+        pushed.failed.is_empty(),
+        "push: {} of the recordings could not be sent",
+        pushed.failed.len()
+    );
+    Ok(())
+}
+
+fn render(location: &Location, pushed: &Pushed) -> String {
+    let Pushed { epochs, known, unended, objects, bytes, .. } = pushed;
+    let mut text = format!(
+        "sent {} recordings to {location}: {objects} objects, {bytes} bytes; {known} were there before\n",
+        epochs.len()
+    );
+    if !unended.is_empty() {
+        text += &format!("{} have not ended and stay here for now\n", unended.len());
+    }
+    text
+}
+
+/// Returns the folder that systemd made for the unit, otherwise that of the user; `None` if neither is known.
+fn state_dir() -> Option<PathBuf> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    absolute("STATE_DIRECTORY").or_else(|| {
+        let state =
+            absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
+        state.map(|state| state.join("dwell/push"))
+    })
+}

@@ -1,0 +1,263 @@
+//! Requests to an object store: list, get, and put once. Signed, repeated where that helps, bounded in size.
+//!
+//! Enters: keys and bytes. Leaves: bytes, or an error that names the object and the store's reason. Never here: what is in the
+//! objects. URLs hold signatures and are never printed.
+
+use std::{
+    sync::Mutex,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use rusty_s3::{
+    Bucket, Credentials, S3Action, UrlStyle,
+    actions::{GetObject, ListObjectsV2, PutObject},
+};
+
+use crate::{FleetError, Location, credentials::Store};
+
+/// How often a request is tried if the store does not answer or is busy.
+const ATTEMPTS: u32 = 6;
+/// The pause before the second attempt; it doubles with each attempt.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How long a signature is valid.
+const VALID: Duration = Duration::from_secs(900);
+const CONNECT: Duration = Duration::from_secs(10);
+/// How long the store may be silent.
+const SILENCE: Duration = Duration::from_secs(60);
+/// Size limit in bytes of a list or an error.
+const TEXT_BYTES_MAX: u64 = 16 << 20;
+
+/// What became of an object that was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Put {
+    /// It is stored now.
+    New,
+    /// There was an object with this key already.
+    Known,
+}
+
+/// A bucket of a store.
+pub(crate) struct Client {
+    store: Store,
+    bucket: Bucket,
+    /// The credentials, once a request needed them.
+    credentials: Mutex<Option<Credentials>>,
+    agent: ureq::Agent,
+}
+
+/// The answer to a request.
+struct Answer {
+    status: u16,
+    body: Vec<u8>,
+}
+
+impl Client {
+    /// Finds the store of a location by the environment. Makes no request.
+    pub(crate) fn new(location: &Location) -> Result<Client, FleetError> {
+        let store = Store::find(&variable)?;
+        let place = || format!("s3://{}", location.bucket);
+        // Names with dots have no certificate of AWS's as a part of a host's name.
+        let is_of_aws = store.endpoint.is_none() && !location.bucket.contains('.');
+        let style = if is_of_aws { UrlStyle::VirtualHost } else { UrlStyle::Path };
+        let of_aws = || format!("https://s3.{}.amazonaws.com", store.region);
+        let endpoint = store.endpoint.clone().unwrap_or_else(of_aws);
+        let bad =
+            |why: String| FleetError::Credentials(format!("{}: the endpoint {endpoint}: {why}", place()));
+        let url = url::Url::parse(&endpoint).map_err(|error| bad(error.to_string()))?;
+        let bucket = Bucket::new(url, style, location.bucket.clone(), store.region.clone());
+        let bucket = bucket.map_err(|error| bad(error.to_string()))?;
+        Ok(Client { store, bucket, credentials: Mutex::new(None), agent: agent() })
+    }
+
+    /// Returns what tells this bucket from all others: the store and the name.
+    pub(crate) fn identity(&self) -> String {
+        self.bucket.base_url().to_string()
+    }
+
+    /// Returns the object with this key; `None` if there is none.
+    pub(crate) fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>, FleetError> {
+        let answer = self.ask(key, &|credentials| {
+            let url = GetObject::new(&self.bucket, Some(credentials), key).sign(VALID);
+            self.read(self.agent.get(url.as_str()).call(), limit_bytes)
+        })?;
+        match answer.status {
+            404 if code_in(&String::from_utf8_lossy(&answer.body)).is_none_or(|code| code == "NoSuchKey") => {
+                Ok(None)
+            }
+            200 => Ok(Some(answer.body)),
+            _ => Err(self.refused(key, &answer)),
+        }
+    }
+
+    /// Stores an object unless there is one with this key.
+    pub(crate) fn put_once(&self, key: &str, bytes: &[u8]) -> Result<Put, FleetError> {
+        let answer = self.ask(key, &|credentials| {
+            let mut action = PutObject::new(&self.bucket, Some(credentials), key);
+            action.headers_mut().insert("if-none-match", "*");
+            let url = action.sign(VALID);
+            self.read(self.agent.put(url.as_str()).header("if-none-match", "*").send(bytes), TEXT_BYTES_MAX)
+        })?;
+        match answer.status {
+            200 | 201 | 204 => Ok(Put::New),
+            412 => Ok(Put::Known),
+            _ => Err(self.refused(key, &answer)),
+        }
+    }
+
+    /// Passes all keys with this prefix to `each`, in their order, each with its size in bytes. Begins after the key `after`, and
+    /// ends when `each` returns `false`.
+    pub(crate) fn list(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        each: &mut dyn FnMut(&str, u64) -> bool,
+    ) -> Result<(), FleetError> {
+        let mut token: Option<String> = None;
+        loop {
+            let answer = self.ask(prefix, &|credentials| {
+                let mut action = ListObjectsV2::new(&self.bucket, Some(credentials));
+                action.with_prefix(prefix);
+                match (&token, after) {
+                    (Some(token), _) => action.with_continuation_token(token),
+                    (None, Some(after)) => action.with_start_after(after),
+                    (None, None) => {}
+                }
+                self.read(self.agent.get(action.sign(VALID).as_str()).call(), TEXT_BYTES_MAX)
+            })?;
+            if answer.status != 200 {
+                return Err(self.refused("", &answer));
+            }
+            let text = String::from_utf8_lossy(&answer.body);
+            let page = ListObjectsV2::parse_response(&text)
+                .map_err(|_| self.unreachable(prefix, "its answer is no list of objects".to_owned(), 1))?;
+            if !page.contents.iter().all(|object| each(&object.key, object.size.unwrap_or(0))) {
+                return Ok(());
+            }
+            match page.next_continuation_token {
+                Some(next) if token.as_deref() != Some(&next) => token = Some(next),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Makes a request until it is answered, with new credentials if the old ones have expired.
+    fn ask(
+        &self,
+        key: &str,
+        request: &dyn Fn(&Credentials) -> Result<Answer, String>,
+    ) -> Result<Answer, FleetError> {
+        let mut renewed = false;
+        let mut why = String::new();
+        for attempt in 0..ATTEMPTS {
+            if attempt > 0 {
+                std::thread::sleep(pause(attempt));
+            }
+            match request(&self.credentials()?) {
+                Ok(answer) if matches!(answer.status, 408 | 429 | 500 | 502 | 503 | 504) => {
+                    why = format!("the store answers with status {}", answer.status);
+                }
+                // Two requests for one key at the same time: one of them is told to try again.
+                Ok(answer) if answer.status == 409 => {
+                    "another request for it is under way".clone_into(&mut why)
+                }
+                Ok(answer) if answer.status == 403 && !renewed && has_expired(&answer) => {
+                    renewed = true;
+                    *self.credentials.lock().unwrap_or_else(|e| e.into_inner()) = None;
+                }
+                Ok(answer) => return Ok(answer),
+                Err(error) => why = error,
+            }
+        }
+        Err(self.unreachable(key, why, ATTEMPTS))
+    }
+
+    fn credentials(&self) -> Result<Credentials, FleetError> {
+        let mut known = self.credentials.lock().unwrap_or_else(|e| e.into_inner());
+        match &*known {
+            Some(credentials) => Ok(credentials.clone()),
+            None => {
+                let found = self.store.credentials(&variable, &self.agent)?;
+                Ok(known.insert(found).clone())
+            }
+        }
+    }
+
+    fn read(
+        &self,
+        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+        limit_bytes: u64,
+    ) -> Result<Answer, String> {
+        // Some errors quote the URL, and so a signature.
+        let text = |error: ureq::Error| match error.to_string() {
+            text if text.contains("X-Amz-") => "the request failed".to_owned(),
+            text => text,
+        };
+        let mut answer = answer.map_err(text)?;
+        let status = answer.status().as_u16();
+        let limit = if status == 200 { limit_bytes } else { TEXT_BYTES_MAX };
+        let body = answer.body_mut().with_config().limit(limit.saturating_add(1)).read_to_vec();
+        let body = body.map_err(text)?;
+        Ok(Answer { status, body })
+    }
+
+    fn place(&self, key: &str) -> String {
+        format!("s3://{}/{key}", self.bucket.name())
+    }
+
+    fn refused(&self, key: &str, answer: &Answer) -> FleetError {
+        let code = code_in(&String::from_utf8_lossy(&answer.body));
+        let code = code.unwrap_or_else(|| format!("status {}", answer.status));
+        let hint = match code.as_str() {
+            "AccessDenied" => ": these credentials may not do this here",
+            "InvalidAccessKeyId" | "SignatureDoesNotMatch" => ": the credentials are not those of this store",
+            "NoSuchBucket" => ": there is no such bucket",
+            "RequestTimeTooSkewed" => ": the clocks of this host and of the store differ",
+            "PermanentRedirect" | "AuthorizationHeaderMalformed" => {
+                ": the bucket is in another region, set AWS_REGION"
+            }
+            _ => "",
+        };
+        FleetError::Refused { place: self.place(key), code, hint }
+    }
+
+    fn unreachable(&self, key: &str, why: String, attempts: u32) -> FleetError {
+        FleetError::Unreachable { place: self.place(key), why, attempts }
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+fn agent() -> ureq::Agent {
+    // Companies' stores have certificates of their own.
+    let roots = ureq::tls::RootCerts::PlatformVerifier;
+    ureq::Agent::config_builder()
+        .timeout_connect(Some(CONNECT))
+        .timeout_recv_response(Some(SILENCE))
+        .timeout_per_read(Some(SILENCE))
+        .http_status_as_error(false)
+        .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
+        .tls_config(ureq::tls::TlsConfig::builder().root_certs(roots).build())
+        .build()
+        .into()
+}
+
+/// Returns the pause before an attempt: doubled each time, and up to a half longer, so that many hosts do not come back at once.
+fn pause(attempt: u32) -> Duration {
+    let base = PAUSE * 2_u32.pow(attempt.saturating_sub(1));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    base + base * (now.subsec_nanos() % 1000) / 2000
+}
+
+fn has_expired(answer: &Answer) -> bool {
+    code_in(&String::from_utf8_lossy(&answer.body)).is_some_and(|code| code.contains("Expired"))
+}
+
+/// Returns the error code in a store's answer.
+pub(crate) fn code_in(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once("<Code>")?;
+    let (code, _) = rest.split_once("</Code>")?;
+    let is_code = !code.is_empty() && code.len() < 64 && code.bytes().all(|b| b.is_ascii_alphanumeric());
+    is_code.then(|| code.to_owned())
+}

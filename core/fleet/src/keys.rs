@@ -1,0 +1,105 @@
+//! Names of the objects of a fleet, as FORMAT.md describes them.
+//!
+//! Enters: epochs with their hosts, or keys of objects, which are untrusted. Leaves: the one as the other.
+
+use dwell_profile::{Epoch, EpochId};
+
+/// The version of the layout in a bucket, which the object `FORMAT` names.
+pub const FLEET_FORMAT: u32 = 1;
+
+/// The start of the object `FORMAT`, before the version.
+pub(crate) const MARK: &str = "dwell fleet ";
+/// The key of the marker, under the prefix.
+pub(crate) const FORMAT: &str = "FORMAT";
+/// The start of the keys of epochs, under the prefix.
+pub(crate) const EPOCHS: &str = "epochs/";
+/// The object of an epoch that is written last: the epoch is there if this is.
+pub(crate) const EPOCH_FILE: &str = "epoch.json";
+
+/// The folder of an epoch.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EpochFolder {
+    /// The date on which the epoch began (UTC), as `2026-11-27`.
+    pub(crate) date: String,
+    /// The host's name with characters that keys cannot hold replaced.
+    pub(crate) host: String,
+    /// The epoch.
+    pub(crate) id: EpochId,
+}
+
+impl EpochFolder {
+    pub(crate) fn of(epoch: &Epoch) -> Self {
+        let date = epoch.start.strftime("%Y-%m-%d").to_string();
+        EpochFolder { date, host: host_in_keys(&epoch.host.name), id: epoch.id.clone() }
+    }
+
+    /// Returns the key of a file, under the prefix.
+    pub(crate) fn key(&self, file: &str) -> String {
+        format!("{EPOCHS}date={}/host={}/{}/{file}", self.date, self.host, self.id)
+    }
+
+    /// Takes a key under the prefix apart, into the folder and the file. Returns `None` for keys that Dwell would not write.
+    pub(crate) fn parse(key: &str) -> Option<(EpochFolder, &str)> {
+        let mut parts = key.strip_prefix(EPOCHS)?.split('/');
+        let date = parts.next()?.strip_prefix("date=").filter(|date| crate::location::is_date(date))?;
+        let host = parts.next()?.strip_prefix("host=").filter(|host| host_in_keys(host) == *host)?;
+        let (id, file) = (parts.next()?, parts.next()?);
+        let is_name = |text: &str, others: &[u8]| {
+            let allowed = |b: u8| b.is_ascii_alphanumeric() || others.contains(&b);
+            (1..=64).contains(&text.len()) && text.bytes().all(allowed)
+        };
+        let is_ours = is_name(id, b"-")
+            && !id.starts_with('-')
+            && is_name(file, b"-.")
+            && !file.starts_with('.')
+            && parts.next().is_none();
+        let folder = EpochFolder { date: date.into(), host: host.into(), id: EpochId(id.into()) };
+        is_ours.then_some((folder, file))
+    }
+}
+
+/// Returns a host's name as keys have it.
+pub(crate) fn host_in_keys(host: &str) -> String {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_');
+    let name: String = host.chars().take(100).map(|c| if allowed(c) { c } else { '_' }).collect();
+    if name.is_empty() { "unnamed".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn keys_and_folders_say_the_same() {
+        let key = "epochs/date=2026-11-27/host=web-1/20261127T110131Z-5f3a9c/segment-000001.parquet";
+        let (folder, file) = EpochFolder::parse(key).unwrap();
+        assert_eq!((&*folder.host, file), ("web-1", "segment-000001.parquet"));
+        assert_eq!(folder.key(file), key);
+    }
+
+    #[test]
+    fn foreign_keys_are_nobodys() {
+        for key in [
+            "FORMAT",
+            "epochs/date=today/host=a/1/epoch.json",
+            "epochs/date=2026-11-27/host=a/../epoch.json",
+            "epochs/date=2026-11-27/host=a b/1/epoch.json",
+            "epochs/date=2026-11-27/host=a/1/.hidden",
+            "epochs/date=2026-11-27/host=a/1/x/epoch.json",
+            "epochs/date=2026-11-27/host=a/1",
+        ] {
+            assert_eq!(EpochFolder::parse(key), None, "{key}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_parsed_is_what_would_be_written(key in "epochs/(date=2026-11-27|[a-z./]{0,9})/(host=[a-z ./]{0,3}|x)/[a-zA-Z0-9./-]{0,70}/[a-z./-]{0,20}") {
+            if let Some((folder, file)) = EpochFolder::parse(&key) {
+                prop_assert_eq!(folder.key(file), key);
+            }
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Recordings of many machines in an object store.
+//!
+//! Enters: the database of a host, or the place of a fleet's. Leaves: objects in a bucket, or a [`dwell_profile::Database`] whose files
+//! are fetched when they are read. Never here: analysis, SQL, sampling.
+//!
+//! `FORMAT.md` beside this crate's manifest describes the objects.
+
+mod client;
+mod credentials;
+mod error;
+mod keys;
+mod location;
+mod mirror;
+mod push;
+
+pub use error::FleetError;
+pub use keys::FLEET_FORMAT;
+pub use location::Location;
+pub use mirror::open;
+pub use push::{PushOptions, Pushed, push};

@@ -1,0 +1,130 @@
+//! The place of a fleet's recordings: a bucket, a prefix in it, and which hosts and dates are wanted.
+//!
+//! Enters: `s3://BUCKET/PREFIX?host=NAME&since=DATE&until=DATE`. Leaves: its parts, checked.
+
+use std::path::{Path, PathBuf};
+
+use crate::FleetError;
+
+/// A bucket, a prefix in it, and a choice of the recordings there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The name of the bucket.
+    pub bucket: String,
+    /// The prefix of all keys, without slashes at its ends; empty for the whole bucket.
+    pub prefix: String,
+    /// The hosts that are wanted; empty for all.
+    pub hosts: Vec<String>,
+    /// The first date (UTC) on which a wanted recording may have begun, as `2026-11-27`.
+    pub since: Option<String>,
+    /// The last such date.
+    pub until: Option<String>,
+}
+
+impl Location {
+    /// Returns whether a path given as a database means a bucket.
+    pub fn is_remote(path: &Path) -> bool {
+        path.as_os_str().as_encoded_bytes().starts_with(b"s3:")
+    }
+
+    /// Returns the place with these hosts as the wanted ones.
+    pub fn with_hosts(place: PathBuf, hosts: &[String]) -> PathBuf {
+        if hosts.is_empty() {
+            return place;
+        }
+        let pairs = hosts.iter().map(|host| ("host", host));
+        let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
+        let mut place = place.to_string_lossy().into_owned();
+        place.push(if place.contains('?') { '&' } else { '?' });
+        (place + &query).into()
+    }
+
+    /// Parses `s3://BUCKET/PREFIX`, with `host`, `since` and `until` after a question mark.
+    pub fn parse(text: &str) -> Result<Location, FleetError> {
+        let bad = |why: &str| FleetError::Location { given: text.to_owned(), why: why.to_owned() };
+        // A path that was cleaned on its way here may have lost one of the slashes.
+        let rest = text.strip_prefix("s3://").or_else(|| text.strip_prefix("s3:/"));
+        let rest = rest.ok_or_else(|| bad("it does not begin with s3://"))?;
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let (bucket, prefix) = place.split_once('/').unwrap_or((place, ""));
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
+        if !(3..=255).contains(&bucket.len()) || !bucket.bytes().all(allowed) || bucket.starts_with('.') {
+            return Err(bad("the bucket has no valid name"));
+        }
+        let prefix = prefix.trim_matches('/');
+        let is_part = |part: &str| !matches!(part, "" | "." | "..") && !part.chars().any(char::is_control);
+        if !prefix.is_empty() && !prefix.split('/').all(is_part) {
+            return Err(bad("the prefix has an empty part, `.` or `..`"));
+        }
+        let mut location = Location {
+            bucket: bucket.to_owned(),
+            prefix: prefix.to_owned(),
+            hosts: Vec::new(),
+            since: None,
+            until: None,
+        };
+        for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
+            let date = || is_date(&value).then(|| value.to_string());
+            match &*name {
+                "host" => location.hosts.push(value.into_owned()),
+                "since" => location.since = Some(date().ok_or_else(|| bad("`since` is no date"))?),
+                "until" => location.until = Some(date().ok_or_else(|| bad("`until` is no date"))?),
+                _ => return Err(bad("after `?` it may have host, since and until")),
+            }
+        }
+        Ok(location)
+    }
+
+    /// Returns the key of something under the prefix.
+    pub(crate) fn key(&self, rest: &str) -> String {
+        if self.prefix.is_empty() { rest.to_owned() } else { format!("{}/{rest}", self.prefix) }
+    }
+}
+
+impl std::fmt::Display for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "s3://{}", self.bucket)?;
+        if self.prefix.is_empty() { Ok(()) } else { write!(f, "/{}", self.prefix) }
+    }
+}
+
+/// Returns whether a text has the form of a date, `2026-11-27`.
+pub fn is_date(text: &str) -> bool {
+    let digit = |at: usize| text.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    text.len() == 10
+        && [0, 1, 2, 3, 5, 6, 8, 9].into_iter().all(digit)
+        && text.as_bytes()[4] == b'-'
+        && text.as_bytes()[7] == b'-'
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_is_taken_apart() {
+        let found = Location::parse("s3://fleet/prod/eu/?host=web%201&host=db&since=2026-11-20").unwrap();
+        assert_eq!((&*found.bucket, &*found.prefix), ("fleet", "prod/eu"));
+        assert_eq!(found.hosts, ["web 1", "db"]);
+        assert_eq!((found.since.as_deref(), found.until.as_deref()), (Some("2026-11-20"), None));
+        assert_eq!(found.to_string(), "s3://fleet/prod/eu");
+        assert_eq!(found.key("FORMAT"), "prod/eu/FORMAT");
+        assert_eq!(Location::parse("s3:/fleet").unwrap().key("FORMAT"), "FORMAT");
+    }
+
+    #[test]
+    fn what_is_no_place_is_refused() {
+        for (given, why) in [
+            ("fleet", "does not begin"),
+            ("s3://", "no valid name"),
+            ("s3://a b/c", "no valid name"),
+            ("s3://fleet/a//b", "an empty part"),
+            ("s3://fleet/../other", "an empty part"),
+            ("s3://fleet?since=yesterday", "no date"),
+            ("s3://fleet?region=x", "may have"),
+        ] {
+            let error = Location::parse(given).unwrap_err().to_string();
+            assert!(error.contains(why) && error.contains(given), "{error}");
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! A database whose files lie in a bucket: each is fetched when it is first read, and kept in a cache of bounded size.
+//!
+//! Enters: paths of a database. Leaves: the bytes of files. Objects are never changed, so a file in the cache is always right. The list
+//! of objects is asked for once, when the database is first read.
+
+use std::{
+    collections::{BTreeMap, HashSet},
+    fs, io,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+    time::SystemTime,
+};
+
+use dwell_profile::{Database, Disk, Entry, EpochId, LockOutcome};
+
+use crate::{
+    FLEET_FORMAT, FleetError, Location,
+    client::Client,
+    keys::{self, EPOCH_FILE, EPOCHS, EpochFolder, FORMAT, MARK},
+};
+
+/// Size limit of a fleet's cache, in bytes, unless `DWELL_FLEET_CACHE_MIB` says another.
+const CACHE_BYTES_MAX: u64 = 4 << 30;
+/// Number of objects that are fetched at a time.
+const REQUESTS_AT_ONCE: usize = 16;
+/// Size limit in bytes of an object of an epoch, as of its file.
+const OBJECT_BYTES_MAX: u64 = dwell_profile::MAX_SEGMENT_BYTES;
+
+/// Opens the database at a path, or the one that a place in a bucket means. The store is asked when the database is first read.
+pub fn open(place: &Path) -> Result<Database, FleetError> {
+    if !Location::is_remote(place) {
+        return Ok(Database::open(place)?);
+    }
+    let location = Location::parse(&place.to_string_lossy())?;
+    let client = Client::new(&location)?;
+    let identity = blake3::hash(format!("{}\n{}", client.identity(), location.prefix).as_bytes());
+    let root = cache_dir()?.join(&identity.to_hex()[..32]);
+    let mirror = Mirror { client, location, root: root.clone(), index: Mutex::new(None) };
+    mirror.make_dir(&root)?;
+    mirror.evict(cache_bytes_max())?;
+    Ok(Database::on(Arc::new(mirror), root)?)
+}
+
+/// Checks the version in a bucket; a bucket that was never pushed to has none.
+pub(crate) fn check_marker(location: &Location, marker: Option<&[u8]>) -> Result<(), FleetError> {
+    let Some(marker) = marker else { return Ok(()) };
+    let text = String::from_utf8_lossy(marker);
+    let place = location.to_string();
+    match text.strip_prefix(MARK).and_then(|version| version.trim_end().parse().ok()) {
+        Some(found) if found <= FLEET_FORMAT => Ok(()),
+        Some(found) => Err(FleetError::Newer { place, found, known: FLEET_FORMAT }),
+        None => Err(FleetError::Location {
+            given: place,
+            why: "the object FORMAT there is not the marker of a fleet".to_owned(),
+        }),
+    }
+}
+
+fn cache_dir() -> Result<PathBuf, FleetError> {
+    let absolute = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
+    let cache = absolute("XDG_CACHE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".cache")));
+    Ok(cache.ok_or(FleetError::NoCache)?.join("dwell/fleet"))
+}
+
+fn cache_bytes_max() -> u64 {
+    let mib = std::env::var("DWELL_FLEET_CACHE_MIB").ok().and_then(|text| text.parse::<u64>().ok());
+    mib.map_or(CACHE_BYTES_MAX, |mib| mib.saturating_mul(1 << 20))
+}
+
+/// The files of an epoch in the bucket.
+#[derive(Debug)]
+struct Remote {
+    folder: EpochFolder,
+    /// Sizes in bytes by name.
+    files: BTreeMap<String, u64>,
+}
+
+/// The epochs of the bucket that are wanted.
+type Index = BTreeMap<EpochId, Remote>;
+
+/// A database in a bucket, with its cache in the folder `root`.
+struct Mirror {
+    client: Client,
+    location: Location,
+    root: PathBuf,
+    index: Mutex<Option<Arc<Index>>>,
+}
+
+impl std::fmt::Debug for Mirror {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Mirror({})", self.location)
+    }
+}
+
+impl Mirror {
+    /// Returns the epochs, which are listed once.
+    fn index(&self) -> Result<Arc<Index>, FleetError> {
+        let mut known = self.index.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(index) = &*known {
+            return Ok(index.clone());
+        }
+        let marker = self.client.get(&self.location.key(FORMAT), 64)?;
+        check_marker(&self.location, marker.as_deref())?;
+        let index = Arc::new(self.list_epochs()?);
+        *known = Some(index.clone());
+        drop(known);
+        // Whoever lists epochs reads what describes each of them.
+        let describing = index.keys().map(|id| (id, EPOCH_FILE));
+        self.fetch_all(&index, describing.collect())?;
+        Ok(index)
+    }
+
+    fn list_epochs(&self) -> Result<Index, FleetError> {
+        let start = self.location.key("");
+        let hosts: HashSet<String> =
+            self.location.hosts.iter().map(|host| keys::host_in_keys(host)).collect();
+        let after = self.location.since.as_ref().map(|date| format!("{start}{EPOCHS}date={date}"));
+        let mut index = Index::new();
+        self.client.list(&format!("{start}{EPOCHS}"), after.as_deref(), &mut |key, bytes| {
+            let Some((folder, file)) = key.strip_prefix(&start).and_then(EpochFolder::parse) else {
+                return true; // It is nothing of ours.
+            };
+            if self.location.until.as_ref().is_some_and(|until| folder.date > *until) {
+                return false;
+            }
+            if !hosts.is_empty() && !hosts.contains(&folder.host) {
+                return true;
+            }
+            let id = folder.id.clone();
+            let remote =
+                index.entry(id).or_insert_with(|| Remote { folder: folder.clone(), files: BTreeMap::new() });
+            // Two hosts would have to draw the same id in the same second. The first is shown, whole.
+            if remote.folder == folder {
+                remote.files.insert(file.to_owned(), bytes);
+            }
+            true
+        })?;
+        // The rest of an epoch without this file is still on its way.
+        index.retain(|_, remote| remote.files.contains_key(EPOCH_FILE));
+        Ok(index)
+    }
+
+    /// Fetches files that are not in the cache, several at a time.
+    fn fetch_all(&self, index: &Index, wanted: Vec<(&EpochId, &str)>) -> Result<(), FleetError> {
+        let missing: Vec<_> = wanted.into_iter().filter(|(id, file)| !self.path(id, file).exists()).collect();
+        let next = AtomicUsize::new(0);
+        let failure: Mutex<Option<FleetError>> = Mutex::new(None);
+        std::thread::scope(|scope| {
+            for _ in 0..missing.len().min(REQUESTS_AT_ONCE) {
+                scope.spawn(|| {
+                    while let Some((id, file)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if let Err(error) = self.fetch(&index[*id], file) {
+                            *failure.lock().unwrap_or_else(|e| e.into_inner()) = Some(error);
+                            next.store(missing.len(), Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        });
+        failure.into_inner().unwrap_or_else(|e| e.into_inner()).map_or(Ok(()), Err)
+    }
+
+    /// Fetches a file of an epoch into the cache.
+    fn fetch(&self, remote: &Remote, file: &str) -> Result<(), FleetError> {
+        let key = self.location.key(&remote.folder.key(file));
+        let bytes = self.client.get(&key, OBJECT_BYTES_MAX)?.unwrap_or_default();
+        // An object that went away, or was cut off, must not stay in the cache as the file.
+        if bytes.len() as u64 != remote.files[file] {
+            let why = format!("it has {} bytes instead of {}", bytes.len(), remote.files[file]);
+            return Err(FleetError::Unreachable {
+                place: format!("s3://{}/{key}", self.location.bucket),
+                why,
+                attempts: 1,
+            });
+        }
+        self.store(&self.path(&remote.folder.id, file), &bytes)
+    }
+
+    /// Writes a file of the cache; readers see it whole or not at all.
+    fn store(&self, path: &Path, bytes: &[u8]) -> Result<(), FleetError> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let folder = path.parent().unwrap_or(&self.root);
+        self.make_dir(folder)?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let temporary = folder.join(format!(".{}-{number}", std::process::id()));
+        let written = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+        written.map_err(|source| {
+            let _ = fs::remove_file(&temporary);
+            FleetError::File { path: path.to_owned(), source }
+        })
+    }
+
+    fn make_dir(&self, folder: &Path) -> Result<(), FleetError> {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|source| FleetError::File { path: folder.to_owned(), source })
+    }
+
+    fn path(&self, id: &EpochId, file: &str) -> PathBuf {
+        self.root.join(EPOCHS).join(&id.0).join(file)
+    }
+
+    /// Removes the epochs that were used least recently until the cache is within its limit.
+    fn evict(&self, bytes_max: u64) -> Result<(), FleetError> {
+        let epochs = self.root.join(EPOCHS);
+        let mut folders = Vec::new();
+        for entry in fs::read_dir(&epochs).into_iter().flatten().flatten() {
+            let files = fs::read_dir(entry.path()).into_iter().flatten().flatten();
+            let bytes: u64 = files.filter_map(|file| file.metadata().ok()).map(|m| m.size()).sum();
+            let used = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+            folders.push((used, entry.path(), bytes));
+        }
+        folders.sort();
+        let mut total: u64 = folders.iter().map(|(.., bytes)| bytes).sum();
+        for (_, folder, bytes) in folders {
+            if total <= bytes_max {
+                break;
+            }
+            fs::remove_dir_all(&folder).map_err(|source| FleetError::File { path: folder, source })?;
+            total -= bytes;
+        }
+        Ok(())
+    }
+
+    /// Returns the epoch and the file of a path, if it is one of an epoch.
+    fn of_epoch<'p>(&self, path: &'p Path) -> Option<(EpochId, Option<&'p str>)> {
+        let mut parts = path.strip_prefix(self.root.join(EPOCHS)).ok()?.components();
+        let id = EpochId(parts.next()?.as_os_str().to_str()?.to_owned());
+        Some((id, parts.next().and_then(|file| file.as_os_str().to_str())))
+    }
+
+    fn read_epoch_file(&self, id: &EpochId, file: &str) -> io::Result<PathBuf> {
+        let index = self.index().map_err(io::Error::other)?;
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let remote = index.get(id).filter(|remote| remote.files.contains_key(file)).ok_or_else(missing)?;
+        let path = self.path(id, file);
+        if !path.exists() {
+            // Whoever reads one file of samples reads the others too.
+            let all = remote.files.keys().map(|name| (id, name.as_str()));
+            self.fetch_all(&index, all.collect()).map_err(io::Error::other)?;
+        }
+        // The time of the folder tells when it was used last.
+        let _ = fs::File::open(self.path(id, "")).and_then(|folder| folder.set_modified(SystemTime::now()));
+        Ok(path)
+    }
+}
+
+/// The error of operations that would change a fleet's recordings.
+fn read_only() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::ReadOnlyFilesystem,
+        "recordings in a bucket are only read: dwell push sends those of a folder",
+    )
+}
+
+impl Disk for Mirror {
+    fn create_dir(&self, _: &Path) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn write_new(&self, _: &Path, _: &[u8]) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn sync_dir(&self, _: &Path) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn remove_file(&self, _: &Path) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn remove_dir(&self, _: &Path) -> io::Result<()> {
+        Err(read_only())
+    }
+
+    fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+        let path = match self.of_epoch(path) {
+            Some((id, Some(file))) => self.read_epoch_file(&id, file)?,
+            _ => return Err(io::ErrorKind::NotFound.into()),
+        };
+        let bytes = fs::read(&path)?;
+        if bytes.len() as u64 > limit_bytes {
+            return Err(io::Error::new(
+                io::ErrorKind::FileTooLarge,
+                format!("larger than the limit of {limit_bytes} bytes"),
+            ));
+        }
+        Ok(bytes)
+    }
+
+    fn bytes(&self, path: &Path) -> io::Result<u64> {
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let (id, file) = self.of_epoch(path).ok_or_else(missing)?;
+        let index = self.index().map_err(io::Error::other)?;
+        let found = index.get(&id).and_then(|remote| remote.files.get(file?).copied());
+        found.ok_or_else(missing)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        if path == self.root {
+            return Ok(Vec::new());
+        }
+        let index = self.index().map_err(io::Error::other)?;
+        if path.join("") == self.root.join(EPOCHS) {
+            return Ok(index.keys().map(|id| Entry { name: id.0.clone(), is_dir: true }).collect());
+        }
+        let found = self.of_epoch(path).and_then(|(id, _)| index.get(&id));
+        let remote = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        Ok(remote.files.keys().map(|name| Entry { name: name.clone(), is_dir: false }).collect())
+    }
+
+    fn changed(&self, _: &Path) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn lock(&self, _: &Path) -> io::Result<LockOutcome> {
+        Err(read_only())
+    }
+}

@@ -1,0 +1,211 @@
+//! Sends the recordings of a host to a bucket: once each, and resumed after whatever went wrong.
+//!
+//! Enters: a database on this machine, and a place. Leaves: objects, and what was sent. An epoch is sent when it has ended; its files
+//! go first and `epoch.json` last, so that nobody reads half of it. Each object is put only if there is none with its key, so
+//! that sending again changes nothing.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Write,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use dwell_profile::{Database, Epoch, EpochId};
+
+use crate::{
+    FLEET_FORMAT, FleetError, Location,
+    client::{Client, Put},
+    keys::{EPOCH_FILE, EpochFolder, FORMAT, MARK},
+    mirror::check_marker,
+};
+
+/// How a push is done.
+#[derive(Clone, Debug, Default)]
+pub struct PushOptions {
+    /// The most bytes a second that are sent on average; `None` for no limit.
+    pub bytes_per_second: Option<u64>,
+    /// A folder that remembers what was sent, so that the store need not be asked; `None` to ask it each time.
+    pub state: Option<PathBuf>,
+    /// Whether to send recordings that have no end, because their collector died or still runs.
+    pub unended: bool,
+}
+
+/// What was sent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pushed {
+    /// Epochs that are in the bucket since this push.
+    pub epochs: Vec<EpochId>,
+    /// Number of epochs that were there before.
+    pub known: usize,
+    /// Epochs that have not ended.
+    pub unended: Vec<EpochId>,
+    /// Number of objects that were stored.
+    pub objects: u64,
+    /// Their size in bytes.
+    pub bytes: u64,
+    /// Epochs that could not be sent, each with the reason.
+    pub failed: Vec<(EpochId, String)>,
+}
+
+/// Sends the epochs of a database that are not in the bucket. An epoch that cannot be read is left out and counted; a store that
+/// refuses or does not answer ends the push with an error, after which the next one goes on where this one ended.
+pub fn push(database: &Database, location: &Location, options: &PushOptions) -> Result<Pushed, FleetError> {
+    let client = Client::new(location)?;
+    let mut sender = Sender {
+        sent: Sent::open(options.state.as_deref(), &client, location)?,
+        pace: Pace { bytes_per_second: options.bytes_per_second, start: Instant::now(), bytes: 0 },
+        client,
+        location,
+        pushed: Pushed::default(),
+    };
+    sender.mark()?;
+    let read = database.epochs()?;
+    sender.pushed.failed = read
+        .warnings
+        .iter()
+        .map(|w| (EpochId(w.path.file_name().unwrap_or_default().to_string_lossy().into()), w.reason.clone()))
+        .collect();
+    sender.sent.keep_only(&read.epochs)?;
+    for epoch in &read.epochs {
+        if sender.sent.epochs.contains(&epoch.id.0) {
+            sender.pushed.known += 1;
+        } else if epoch.end.is_none() && !options.unended {
+            sender.pushed.unended.push(epoch.id.clone());
+        } else {
+            sender.send(database, epoch)?;
+        }
+    }
+    Ok(sender.pushed)
+}
+
+struct Sender<'l> {
+    client: Client,
+    location: &'l Location,
+    sent: Sent,
+    pace: Pace,
+    pushed: Pushed,
+}
+
+impl Sender<'_> {
+    /// Writes the marker of the layout, or checks it.
+    fn mark(&mut self) -> Result<(), FleetError> {
+        let key = self.location.key(FORMAT);
+        let marker = self.client.get(&key, 64)?;
+        check_marker(self.location, marker.as_deref())?;
+        if marker.is_none() {
+            self.put(&key, format!("{MARK}{FLEET_FORMAT}\n").as_bytes())?;
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, database: &Database, epoch: &Epoch) -> Result<(), FleetError> {
+        let folder = EpochFolder::of(epoch);
+        let last = self.location.key(&folder.key(EPOCH_FILE));
+        if self.client.get(&last, u64::from(u32::MAX))?.is_some() {
+            self.pushed.known += 1;
+            return self.sent.add(&epoch.id);
+        }
+        match self.send_files(database, epoch, &folder) {
+            Err(FleetError::Database(error)) => {
+                self.pushed.failed.push((epoch.id.clone(), error.to_string()));
+                Ok(())
+            }
+            Err(error) => Err(error),
+            Ok(()) => {
+                self.put(&last, &database.epoch_json(&epoch.id)?)?;
+                self.pushed.epochs.push(epoch.id.clone());
+                self.sent.add(&epoch.id)
+            }
+        }
+    }
+
+    /// Sends the files of an epoch. If a compaction replaced some of them meanwhile, those that replaced them are sent too; readers
+    /// know which of them count.
+    fn send_files(
+        &mut self,
+        database: &Database,
+        epoch: &Epoch,
+        folder: &EpochFolder,
+    ) -> Result<(), FleetError> {
+        let mut done = BTreeSet::new();
+        loop {
+            let files = database.epoch_files(&epoch.id)?;
+            let Some(next) = files.into_iter().find(|file| !done.contains(file)) else { return Ok(()) };
+            if let Some(bytes) = database.signed_file(&epoch.id, &next)? {
+                self.put(&self.location.key(&folder.key(&next)), &bytes)?;
+            }
+            done.insert(next);
+        }
+    }
+
+    fn put(&mut self, key: &str, bytes: &[u8]) -> Result<(), FleetError> {
+        if self.client.put_once(key, bytes)? == Put::New {
+            self.pushed.objects += 1;
+            self.pushed.bytes += bytes.len() as u64;
+            self.pace.wait_after(bytes.len() as u64);
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the average rate of bytes within a limit.
+struct Pace {
+    bytes_per_second: Option<u64>,
+    start: Instant,
+    bytes: u64,
+}
+
+impl Pace {
+    fn wait_after(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        let Some(rate) = self.bytes_per_second.filter(|rate| *rate > 0) else { return };
+        let due = Duration::from_secs_f64(self.bytes as f64 / rate as f64);
+        std::thread::sleep(due.saturating_sub(self.start.elapsed()));
+    }
+}
+
+/// The epochs that are known to be in the bucket: one id a line, in a file named after the bucket. If it is lost, the store is asked.
+struct Sent {
+    epochs: BTreeSet<String>,
+    file: Option<PathBuf>,
+}
+
+impl Sent {
+    fn open(state: Option<&Path>, client: &Client, location: &Location) -> Result<Sent, FleetError> {
+        let Some(folder) = state else { return Ok(Sent { epochs: BTreeSet::new(), file: None }) };
+        let failed = |path: &Path, source| FleetError::File { path: path.to_owned(), source };
+        fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
+        let identity = blake3::hash(format!("{}\n{}", client.identity(), location.prefix).as_bytes());
+        let file = folder.join(&identity.to_hex()[..32]);
+        let text = match fs::read_to_string(&file) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            read => read.map_err(|source| failed(&file, source))?,
+        };
+        // The last line may have been cut off.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        Ok(Sent { epochs: whole.lines().map(str::to_owned).collect(), file: Some(file) })
+    }
+
+    fn add(&mut self, id: &EpochId) -> Result<(), FleetError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        let appended = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(file)
+            .and_then(|mut file| file.write_all(format!("{id}\n").as_bytes()));
+        appended.map_err(|source| FleetError::File { path: file.clone(), source })
+    }
+
+    /// Forgets epochs that the database no longer has, and what a cut line left.
+    fn keep_only(&mut self, epochs: &[Epoch]) -> Result<(), FleetError> {
+        let here: BTreeSet<&str> = epochs.iter().map(|epoch| epoch.id.0.as_str()).collect();
+        self.epochs.retain(|id| here.contains(id.as_str()));
+        let Some(file) = &self.file else { return Ok(()) };
+        let text: String = self.epochs.iter().map(|id| format!("{id}\n")).collect();
+        let temporary = file.with_extension("new");
+        let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, file));
+        written.map_err(|source| FleetError::File { path: file.clone(), source })
+    }
+}
