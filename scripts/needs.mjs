@@ -4,7 +4,7 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync, statSync } from 'node:fs';
 import { join } from 'node:path';
-import { must, run, Stop, top } from './step.mjs';
+import { must, run, Stop, tail, target, top } from './step.mjs';
 
 const isRoot = process.getuid() === 0;
 
@@ -91,10 +91,21 @@ export async function forBuilding() {
   await npmPackages();
 }
 
+/** The object store that the fleet's suite tests with: a server of S3 in Python, in an environment of its own. */
+const store = ['moto[s3]==5.2.5', 'flask==3.1.3', 'flask-cors==6.0.5'];
+
+async function objectStore() {
+  const folder = join(target, 'moto');
+  if (existsSync(join(folder, 'bin/moto_server')) || !present(testPackages['python3-venv'])) return;
+  const made = await run('object store', ['sh', '-c', `/usr/bin/python3 -m venv '${folder}' && '${folder}/bin/pip' install -q ${store.map((name) => `'${name}'`).join(' ')}`]);
+  if (made.status !== 0) console.log(`no object store, so the suite of the fleet is skipped:\n${tail(made)}`);
+}
+
 /** Checks and installs what the suites need in addition. Returns what is missing; suites that need it are skipped by name. */
 export async function forTesting() {
   const names = missing(testPackages);
   if (names.length > 0 && isRoot && existsSync('/usr/bin/apt-get')) await install(names);
+  await objectStore();
   const still = missing(testPackages);
   if (still.length > 0) console.log(`not here, so some suites are skipped: ${still.join(', ')}${isRoot ? '' : ' (not root, so not installed)'}`);
   return still;

@@ -27,6 +27,8 @@ print /usr/share/bash-completion/completions/dwell completions bash
 print /usr/share/zsh/vendor-completions/_dwell completions zsh
 print /usr/share/fish/vendor_completions.d/dwell.fish completions fish
 put 0644 "$here/dwell.service" /usr/lib/systemd/system/dwell.service
+put 0644 "$here/dwell-push.service" /usr/lib/systemd/system/dwell-push.service
+put 0644 "$here/dwell-push.timer" /usr/lib/systemd/system/dwell-push.timer
 put 0644 "$here/sysusers.conf" /usr/lib/sysusers.d/dwell.conf
 put 0644 "$here/tmpfiles.conf" /usr/lib/tmpfiles.d/dwell.conf
 [ -z "$root" ] || exit 0

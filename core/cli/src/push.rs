@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use dwell_fleet::{Location, PushOptions, Pushed};
-use dwell_profile::Database;
+use dwell_profile::{Database, ImageRecord};
+use dwell_query::{Options, Query};
 use serde_json::json;
 
 use crate::{args::PushArgs, complain, print, print_json};
@@ -16,10 +17,13 @@ pub fn run(db: &Path, args: &PushArgs, json: bool) -> anyhow::Result<()> {
         "push: {}: recordings are sent to a bucket and prefix; host, since and until choose what is read",
         args.to
     );
+    let query = Query::open(Options::for_database(db))?;
+    let find = |record: &ImageRecord| query.binary(record);
     let options = PushOptions {
         bytes_per_second: args.rate.as_ref().and_then(|rate| rate.0),
         state: args.state.clone().or_else(state_dir),
         unended: args.unended,
+        binaries: args.binaries.then_some(&find),
     };
     let pushed = dwell_fleet::push(&Database::open(db)?, &location, &options)?;
     if json {
@@ -31,6 +35,8 @@ pub fn run(db: &Path, args: &PushArgs, json: bool) -> anyhow::Result<()> {
             "epochs": pushed.epochs,
             "known": pushed.known,
             "unended": pushed.unended,
+            "binaries": pushed.binaries,
+            "missing_binaries": pushed.missing,
             "objects": pushed.objects,
             "bytes": pushed.bytes,
             "failed": failed,
@@ -48,11 +54,20 @@ pub fn run(db: &Path, args: &PushArgs, json: bool) -> anyhow::Result<()> {
 }
 
 fn render(location: &Location, pushed: &Pushed) -> String {
-    let Pushed { epochs, known, unended, objects, bytes, .. } = pushed;
+    let Pushed { epochs, known, unended, binaries, missing, objects, bytes, .. } = pushed;
     let mut text = format!(
         "sent {} recordings to {location}: {objects} objects, {bytes} bytes; {known} were there before\n",
         epochs.len()
     );
+    for path in binaries {
+        text += &format!("sent the binary {}\n", path.display());
+    }
+    if !missing.is_empty() {
+        text += &format!(
+            "{} sampled binaries are not here as they were sampled, or are too large\n",
+            missing.len()
+        );
+    }
     if !unended.is_empty() {
         text += &format!("{} have not ended and stay here for now\n", unended.len());
     }

@@ -48,5 +48,8 @@ fn each_verb_has_a_manual_page_and_each_shell_its_completions() {
         let script = read(completions);
         assert!(verbs.iter().all(|verb| script.contains(verb.as_str())), "{completions}: {script}");
     }
-    assert!(read("/usr/lib/systemd/system/dwell.service").contains("ExecStart=/usr/bin/dwell "));
+    for unit in ["dwell.service", "dwell-push.service"] {
+        assert!(read(&format!("/usr/lib/systemd/system/{unit}")).contains("ExecStart=/usr/bin/dwell "));
+    }
+    assert!(read("/usr/lib/systemd/system/dwell-push.timer").contains("OnCalendar="));
 }

@@ -10,7 +10,7 @@ use std::{
 
 use rusty_s3::{
     Bucket, Credentials, S3Action, UrlStyle,
-    actions::{GetObject, ListObjectsV2, PutObject},
+    actions::{GetObject, HeadObject, ListObjectsV2, PutObject},
 };
 
 use crate::{FleetError, Location, credentials::Store};
@@ -85,6 +85,19 @@ impl Client {
                 Ok(None)
             }
             200 => Ok(Some(answer.body)),
+            _ => Err(self.refused(key, &answer)),
+        }
+    }
+
+    /// Returns whether there is an object with this key.
+    pub(crate) fn exists(&self, key: &str) -> Result<bool, FleetError> {
+        let answer = self.ask(key, &|credentials| {
+            let url = HeadObject::new(&self.bucket, Some(credentials), key).sign(VALID);
+            self.read(self.agent.head(url.as_str()).call(), TEXT_BYTES_MAX)
+        })?;
+        match answer.status {
+            200 => Ok(true),
+            404 => Ok(false),
             _ => Err(self.refused(key, &answer)),
         }
     }

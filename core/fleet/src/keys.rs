@@ -16,6 +16,9 @@ pub(crate) const EPOCHS: &str = "epochs/";
 /// The object of an epoch that is written last: the epoch is there if this is.
 pub(crate) const EPOCH_FILE: &str = "epoch.json";
 
+/// The start of the keys of binaries, under the prefix; the names are those of a database.
+pub(crate) const IMAGES: &str = "images/";
+
 /// The folder of an epoch.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct EpochFolder {

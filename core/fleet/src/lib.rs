@@ -17,4 +17,4 @@ pub use error::FleetError;
 pub use keys::FLEET_FORMAT;
 pub use location::Location;
 pub use mirror::open;
-pub use push::{PushOptions, Pushed, push};
+pub use push::{FindBinary, PushOptions, Pushed, push};

@@ -84,7 +84,18 @@ impl Location {
 impl std::fmt::Display for Location {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "s3://{}", self.bucket)?;
-        if self.prefix.is_empty() { Ok(()) } else { write!(f, "/{}", self.prefix) }
+        if !self.prefix.is_empty() {
+            write!(f, "/{}", self.prefix)?;
+        }
+        let hosts = self.hosts.iter().map(|host| ("host", host));
+        let dates = [("since", &self.since), ("until", &self.until)];
+        let dates = dates.into_iter().filter_map(|(name, date)| Some((name, date.as_ref()?)));
+        for ((name, value), mark) in
+            hosts.chain(dates).zip(std::iter::once('?').chain(std::iter::repeat('&')))
+        {
+            write!(f, "{mark}{name}={value}")?;
+        }
+        Ok(())
     }
 }
 
@@ -107,7 +118,7 @@ mod tests {
         assert_eq!((&*found.bucket, &*found.prefix), ("fleet", "prod/eu"));
         assert_eq!(found.hosts, ["web 1", "db"]);
         assert_eq!((found.since.as_deref(), found.until.as_deref()), (Some("2026-11-20"), None));
-        assert_eq!(found.to_string(), "s3://fleet/prod/eu");
+        assert_eq!(found.to_string(), "s3://fleet/prod/eu?host=web 1&host=db&since=2026-11-20");
         assert_eq!(found.key("FORMAT"), "prod/eu/FORMAT");
         assert_eq!(Location::parse("s3:/fleet").unwrap().key("FORMAT"), "FORMAT");
     }

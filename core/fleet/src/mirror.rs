@@ -20,7 +20,7 @@ use dwell_profile::{Database, Disk, Entry, EpochId, LockOutcome};
 use crate::{
     FLEET_FORMAT, FleetError, Location,
     client::Client,
-    keys::{self, EPOCH_FILE, EPOCHS, EpochFolder, FORMAT, MARK},
+    keys::{self, EPOCH_FILE, EPOCHS, EpochFolder, FORMAT, IMAGES, MARK},
 };
 
 /// Size limit of a fleet's cache, in bytes, unless `DWELL_FLEET_CACHE_MIB` says another.
@@ -203,26 +203,40 @@ impl Mirror {
         self.root.join(EPOCHS).join(&id.0).join(file)
     }
 
-    /// Removes the epochs that were used least recently until the cache is within its limit.
+    /// Removes the epochs and binaries that were used least recently until the cache is within its limit.
     fn evict(&self, bytes_max: u64) -> Result<(), FleetError> {
-        let epochs = self.root.join(EPOCHS);
-        let mut folders = Vec::new();
-        for entry in fs::read_dir(&epochs).into_iter().flatten().flatten() {
-            let files = fs::read_dir(entry.path()).into_iter().flatten().flatten();
-            let bytes: u64 = files.filter_map(|file| file.metadata().ok()).map(|m| m.size()).sum();
-            let used = entry.metadata().and_then(|m| m.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
-            folders.push((used, entry.path(), bytes));
+        let list = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut all = Vec::new();
+        for entry in [EPOCHS, IMAGES].into_iter().flat_map(|folder| list(&self.root.join(folder))) {
+            let Ok(metadata) = entry.metadata() else { continue };
+            let files = list(&entry.path()).filter_map(|file| file.metadata().ok());
+            let bytes = if metadata.is_dir() { files.map(|m| m.size()).sum() } else { metadata.size() };
+            all.push((metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH), entry.path(), bytes));
         }
-        folders.sort();
-        let mut total: u64 = folders.iter().map(|(.., bytes)| bytes).sum();
-        for (_, folder, bytes) in folders {
+        all.sort();
+        let mut total: u64 = all.iter().map(|(.., bytes)| bytes).sum();
+        for (_, path, bytes) in all {
             if total <= bytes_max {
                 break;
             }
-            fs::remove_dir_all(&folder).map_err(|source| FleetError::File { path: folder, source })?;
+            let removed = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            removed.map_err(|source| FleetError::File { path, source })?;
             total -= bytes;
         }
         Ok(())
+    }
+
+    /// Returns the path of a copy of a binary, which is fetched if it is not in the cache.
+    fn read_image(&self, name: &str) -> io::Result<PathBuf> {
+        let path = self.root.join(IMAGES).join(name);
+        if !path.exists() {
+            let key = self.location.key(&format!("{IMAGES}{name}"));
+            let packed = self.client.get(&key, OBJECT_BYTES_MAX).map_err(io::Error::other)?;
+            let packed = packed.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+            self.store(&path, &packed).map_err(io::Error::other)?;
+        }
+        let _ = fs::File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
+        Ok(path)
     }
 
     /// Returns the epoch and the file of a path, if it is one of an epoch.
@@ -257,6 +271,10 @@ fn read_only() -> io::Error {
 }
 
 impl Disk for Mirror {
+    fn place(&self) -> Option<String> {
+        Some(self.location.to_string())
+    }
+
     fn create_dir(&self, _: &Path) -> io::Result<()> {
         Err(read_only())
     }
@@ -282,8 +300,10 @@ impl Disk for Mirror {
     }
 
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
-        let path = match self.of_epoch(path) {
-            Some((id, Some(file))) => self.read_epoch_file(&id, file)?,
+        let image = path.strip_prefix(self.root.join(IMAGES)).ok().and_then(Path::to_str);
+        let path = match (self.of_epoch(path), image) {
+            (Some((id, Some(file))), _) => self.read_epoch_file(&id, file)?,
+            (None, Some(name)) => self.read_image(name)?,
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
         let bytes = fs::read(&path)?;

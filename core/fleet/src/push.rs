@@ -12,24 +12,33 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dwell_profile::{Database, Epoch, EpochId};
+use dwell_profile::{Database, Epoch, EpochId, ImageKind, ImageRecord, MAX_SEGMENT_BYTES};
 
 use crate::{
     FLEET_FORMAT, FleetError, Location,
     client::{Client, Put},
-    keys::{EPOCH_FILE, EpochFolder, FORMAT, MARK},
+    keys::{EPOCH_FILE, EpochFolder, FORMAT, IMAGES, MARK},
     mirror::check_marker,
 };
 
+/// Level of zstd for binaries: each is packed once for the whole fleet.
+const BINARIES_LEVEL: i32 = 6;
+
+/// Returns the bytes of a binary as it was sampled, if it is on this machine.
+pub type FindBinary<'f> = dyn Fn(&ImageRecord) -> Option<Vec<u8>> + 'f;
+
 /// How a push is done.
-#[derive(Clone, Debug, Default)]
-pub struct PushOptions {
+#[derive(Default)]
+pub struct PushOptions<'f> {
     /// The most bytes a second that are sent on average; `None` for no limit.
     pub bytes_per_second: Option<u64>,
     /// A folder that remembers what was sent, so that the store need not be asked; `None` to ask it each time.
     pub state: Option<PathBuf>,
     /// Whether to send recordings that have no end, because their collector died or still runs.
     pub unended: bool,
+    /// Finds the sampled binaries, which are then sent too, each once for the whole fleet; `None` to send none: code leaves the
+    /// machine.
+    pub binaries: Option<&'f FindBinary<'f>>,
 }
 
 /// What was sent.
@@ -41,6 +50,10 @@ pub struct Pushed {
     pub known: usize,
     /// Epochs that have not ended.
     pub unended: Vec<EpochId>,
+    /// Paths of the binaries that were sent.
+    pub binaries: Vec<PathBuf>,
+    /// Paths of sampled binaries that are not on this machine, or are too large.
+    pub missing: BTreeSet<PathBuf>,
     /// Number of objects that were stored.
     pub objects: u64,
     /// Their size in bytes.
@@ -51,7 +64,11 @@ pub struct Pushed {
 
 /// Sends the epochs of a database that are not in the bucket. An epoch that cannot be read is left out and counted; a store that
 /// refuses or does not answer ends the push with an error, after which the next one goes on where this one ended.
-pub fn push(database: &Database, location: &Location, options: &PushOptions) -> Result<Pushed, FleetError> {
+pub fn push(
+    database: &Database,
+    location: &Location,
+    options: &PushOptions<'_>,
+) -> Result<Pushed, FleetError> {
     let client = Client::new(location)?;
     let mut sender = Sender {
         sent: Sent::open(options.state.as_deref(), &client, location)?,
@@ -69,12 +86,12 @@ pub fn push(database: &Database, location: &Location, options: &PushOptions) -> 
         .collect();
     sender.sent.keep_only(&read.epochs)?;
     for epoch in &read.epochs {
-        if sender.sent.epochs.contains(&epoch.id.0) {
+        if sender.sent.names.contains(&epoch.id.0) {
             sender.pushed.known += 1;
         } else if epoch.end.is_none() && !options.unended {
             sender.pushed.unended.push(epoch.id.clone());
         } else {
-            sender.send(database, epoch)?;
+            sender.send(database, epoch, options.binaries)?;
         }
     }
     Ok(sender.pushed)
@@ -100,14 +117,22 @@ impl Sender<'_> {
         Ok(())
     }
 
-    fn send(&mut self, database: &Database, epoch: &Epoch) -> Result<(), FleetError> {
+    fn send(
+        &mut self,
+        database: &Database,
+        epoch: &Epoch,
+        binaries: Option<&FindBinary<'_>>,
+    ) -> Result<(), FleetError> {
         let folder = EpochFolder::of(epoch);
         let last = self.location.key(&folder.key(EPOCH_FILE));
-        if self.client.get(&last, u64::from(u32::MAX))?.is_some() {
+        if self.client.exists(&last)? {
             self.pushed.known += 1;
-            return self.sent.add(&epoch.id);
+            return self.sent.add(&epoch.id.0);
         }
-        match self.send_files(database, epoch, &folder) {
+        let sent = self.send_files(database, epoch, &folder);
+        let sent =
+            sent.and_then(|()| binaries.map_or(Ok(()), |find| self.send_binaries(database, epoch, find)));
+        match sent {
             Err(FleetError::Database(error)) => {
                 self.pushed.failed.push((epoch.id.clone(), error.to_string()));
                 Ok(())
@@ -116,9 +141,40 @@ impl Sender<'_> {
             Ok(()) => {
                 self.put(&last, &database.epoch_json(&epoch.id)?)?;
                 self.pushed.epochs.push(epoch.id.clone());
-                self.sent.add(&epoch.id)
+                self.sent.add(&epoch.id.0)
             }
         }
+    }
+
+    /// Sends the sampled binaries that no machine of the fleet sent before.
+    fn send_binaries(
+        &mut self,
+        database: &Database,
+        epoch: &Epoch,
+        find: &FindBinary<'_>,
+    ) -> Result<(), FleetError> {
+        for record in database.segment_files(&epoch.id)?.images {
+            let Some(build_id) = record.id.build_id().filter(|_| record.kind == ImageKind::File) else {
+                continue;
+            };
+            let name = format!("{IMAGES}{build_id}.zst");
+            let key = self.location.key(&name);
+            if self.sent.names.contains(&name) || self.client.exists(&key)? {
+                continue;
+            }
+            let packed = find(&record).and_then(|bytes| zstd::encode_all(&bytes[..], BINARIES_LEVEL).ok());
+            match packed.filter(|packed| packed.len() as u64 <= MAX_SEGMENT_BYTES) {
+                Some(packed) => {
+                    self.put(&key, &packed)?;
+                    self.sent.add(&name)?;
+                    self.pushed.binaries.push(record.path);
+                }
+                None => {
+                    self.pushed.missing.insert(record.path);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Sends the files of an epoch. If a compaction replaced some of them meanwhile, those that replaced them are sent too; readers
@@ -166,15 +222,15 @@ impl Pace {
     }
 }
 
-/// The epochs that are known to be in the bucket: one id a line, in a file named after the bucket. If it is lost, the store is asked.
+/// The epochs and binaries that are known to be in the bucket: one id or name a line, in a file named after the bucket. If it is lost, the store is asked.
 struct Sent {
-    epochs: BTreeSet<String>,
+    names: BTreeSet<String>,
     file: Option<PathBuf>,
 }
 
 impl Sent {
     fn open(state: Option<&Path>, client: &Client, location: &Location) -> Result<Sent, FleetError> {
-        let Some(folder) = state else { return Ok(Sent { epochs: BTreeSet::new(), file: None }) };
+        let Some(folder) = state else { return Ok(Sent { names: BTreeSet::new(), file: None }) };
         let failed = |path: &Path, source| FleetError::File { path: path.to_owned(), source };
         fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
         let identity = blake3::hash(format!("{}\n{}", client.identity(), location.prefix).as_bytes());
@@ -185,10 +241,11 @@ impl Sent {
         };
         // The last line may have been cut off.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        Ok(Sent { epochs: whole.lines().map(str::to_owned).collect(), file: Some(file) })
+        Ok(Sent { names: whole.lines().map(str::to_owned).collect(), file: Some(file) })
     }
 
-    fn add(&mut self, id: &EpochId) -> Result<(), FleetError> {
+    fn add(&mut self, id: &str) -> Result<(), FleetError> {
+        self.names.insert(id.to_owned());
         let Some(file) = &self.file else { return Ok(()) };
         let appended = fs::OpenOptions::new()
             .create(true)
@@ -201,9 +258,9 @@ impl Sent {
     /// Forgets epochs that the database no longer has, and what a cut line left.
     fn keep_only(&mut self, epochs: &[Epoch]) -> Result<(), FleetError> {
         let here: BTreeSet<&str> = epochs.iter().map(|epoch| epoch.id.0.as_str()).collect();
-        self.epochs.retain(|id| here.contains(id.as_str()));
+        self.names.retain(|id| id.starts_with(IMAGES) || here.contains(id.as_str()));
         let Some(file) = &self.file else { return Ok(()) };
-        let text: String = self.epochs.iter().map(|id| format!("{id}\n")).collect();
+        let text: String = self.names.iter().map(|id| format!("{id}\n")).collect();
         let temporary = file.with_extension("new");
         let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, file));
         written.map_err(|source| FleetError::File { path: file.clone(), source })

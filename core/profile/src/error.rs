@@ -27,7 +27,7 @@ pub enum DatabaseError {
         known: u32,
     },
     /// The database contains no epoch.
-    #[error("the profile database {} is empty; make a recording with `dwell record`", .0.display())]
+    #[error("{}", empty(.0))]
     Empty(PathBuf),
     /// The selector matches no epoch.
     #[error("no recording '{selector}'; there are {have}: `dwell epoch list` shows them")]
@@ -183,5 +183,13 @@ pub(crate) trait IoContext<T> {
 impl<T> IoContext<T> for io::Result<T> {
     fn context(self, action: &'static str, path: &std::path::Path) -> Result<T, DatabaseError> {
         self.map_err(|source| DatabaseError::Io { action, path: path.to_owned(), source })
+    }
+}
+fn empty(place: &std::path::Path) -> String {
+    let shown = place.display();
+    if place.starts_with("s3:") {
+        format!("{shown}: no recordings are there; `dwell push` sends those of a machine")
+    } else {
+        format!("the profile database {shown} is empty; make a recording with `dwell record`")
     }
 }

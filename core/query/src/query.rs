@@ -157,6 +157,11 @@ impl Query {
         })
     }
 
+    /// Returns the bytes of a binary as it was sampled, if its file or a copy of it is on this machine.
+    pub fn binary(&self, record: &ImageRecord) -> Option<Vec<u8>> {
+        self.store.bytes(record)
+    }
+
     /// Returns the generation, which changes whenever an epoch or a segment is added or removed. The call is cheap enough
     /// for polling.
     pub fn generation(&self) -> u64 {

@@ -135,7 +135,7 @@ impl Session {
         let mut warnings: Vec<String> =
             read.warnings.iter().chain(&segments.warnings).map(ToString::to_string).collect();
         if read.epochs.is_empty() {
-            warnings.push(DatabaseError::Empty(database.path().to_owned()).to_string());
+            warnings.push(DatabaseError::Empty(database.place()).to_string());
         }
         let images = std::mem::take(&mut segments.images);
         let connection = engine.open(&settings(limits))?;

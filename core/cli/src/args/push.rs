@@ -15,7 +15,7 @@ The store and the credentials are found as the tools of AWS find them: AWS_ACCES
 AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN, or ~/.aws; AWS_REGION; AWS_ENDPOINT_URL for other stores than AWS.
 
 Sent are samples, counts and call stacks by place in a binary, names of binaries, programs, hosts and kernel functions, and
-command lines. No code, no source text, no data of programs.")]
+command lines. No source text and no data of programs; code only with --binaries.")]
 pub struct PushArgs {
     /// Where to: s3://BUCKET/PREFIX.
     #[arg(long, value_name = "PLACE")]
@@ -27,6 +27,10 @@ pub struct PushArgs {
     /// $XDG_STATE_HOME/dwell/push].
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
+    /// Also send the sampled binaries, each once for all machines, so that functions have names and listings elsewhere: code
+    /// leaves this machine.
+    #[arg(long)]
+    pub binaries: bool,
     /// Also send recordings that have no end, because their collector was killed. Do not use it while one runs.
     #[arg(long)]
     pub unended: bool,

@@ -45,6 +45,10 @@ pub struct Entry {
 /// The file system. Data is durable only after it was synced: the bytes of a file once `write_new` has returned, a name
 /// once `sync_dir` of its folder has returned.
 pub trait Disk: Send + Sync + Debug {
+    /// Returns where the files really are, for messages, if that is not the folder that paths begin with.
+    fn place(&self) -> Option<String> {
+        None
+    }
     /// Creates a folder that only its owner can access (0700).
     fn create_dir(&self, path: &Path) -> io::Result<()>;
     /// Creates a file that only its owner can access (0600), writes it and syncs its bytes. Returns an error if the

@@ -75,6 +75,11 @@ impl Database {
         &self.layout.root
     }
 
+    /// Returns the place of the database, for messages: its folder, or where its files are fetched from.
+    pub fn place(&self) -> PathBuf {
+        self.disk.place().map_or_else(|| self.layout.root.clone(), PathBuf::from)
+    }
+
     /// Returns whether the folder has been set up as a database; if not, the database is empty.
     fn check_format(&self) -> Result<bool, DatabaseError> {
         let path = self.layout.format();

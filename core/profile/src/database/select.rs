@@ -13,7 +13,7 @@ impl Database {
     pub fn resolve(&self, selector: &str) -> Result<Epoch, DatabaseError> {
         let epochs = self.epochs()?.epochs;
         if epochs.is_empty() {
-            return Err(DatabaseError::Empty(self.path().to_owned()));
+            return Err(DatabaseError::Empty(self.place()));
         }
         let index = select(&epochs, selector)?;
         Ok(epochs[index].clone())
@@ -23,7 +23,7 @@ impl Database {
     pub fn resolve_all(&self, selectors: &[String]) -> Result<Vec<Epoch>, DatabaseError> {
         let epochs = self.epochs()?.epochs;
         if epochs.is_empty() {
-            return Err(DatabaseError::Empty(self.path().to_owned()));
+            return Err(DatabaseError::Empty(self.place()));
         }
         if selectors.iter().any(|selector| selector == ALL) {
             return Ok(epochs);
@@ -40,7 +40,7 @@ impl Database {
             Ok(read) if !read.epochs.is_empty() => {
                 DatabaseError::NoSuchEpoch { selector: selector.to_owned(), have: read.epochs.len() }
             }
-            _ => DatabaseError::Empty(self.path().to_owned()),
+            _ => DatabaseError::Empty(self.place()),
         }
     }
 }

@@ -187,6 +187,23 @@ impl ImageStore {
             .ok_or(why)
     }
 
+    /// Returns the bytes of a binary as it was sampled, if its file or a copy of it is here.
+    pub fn bytes(&self, record: &ImageRecord) -> Option<Vec<u8>> {
+        if record.kind != ImageKind::File || record.places.numbered {
+            return None;
+        }
+        if same_file(record).is_ok() {
+            let bytes = std::fs::read(&record.path).ok()?;
+            // It may have been replaced between the two.
+            let is_same = |image: Image| image.build_id() == record.id.build_id().as_ref();
+            if Image::parse(bytes.clone()).is_ok_and(is_same) {
+                return Some(bytes);
+            }
+        }
+        self.kept(record)?;
+        self.database.kept_image(&record.id).ok()?
+    }
+
     /// Opens the copy of the binary that the collector stored in the database.
     fn kept(&self, record: &ImageRecord) -> Option<Image> {
         let image = Image::parse(self.database.kept_image(&record.id).ok()??).ok()?;
