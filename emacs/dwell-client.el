@@ -44,9 +44,10 @@ Servers of different projects can show different epochs."
                  (const :tag "One for all" global)))
 
 (defcustom dwell-database nil
-  "Folder of the profile database.
+  "Folder of the profile database, or s3://BUCKET/PREFIX.
 Nil leaves it to the server: $DWELL_DB, else $XDG_DATA_HOME/dwell."
-  :type '(choice (const :tag "The server's default" nil) directory))
+  :type '(choice (const :tag "The server's default" nil) directory
+                 (string :tag "Place in a bucket")))
 
 (defcustom dwell-epochs '("latest")
   "Epochs shown at first, merged: ids, names, `latest' or `latest~N'."
@@ -267,7 +268,9 @@ Its log pretty-prints what it is given, which is slow for whole files."
 
 (defun dwell--server-options ()
   "Return the user's options as the server knows them."
-  `( ,@(and dwell-database (list :database (expand-file-name dwell-database)))
+  `( ,@(and dwell-database (list :database (if (string-prefix-p "s3:" dwell-database)
+                                      dwell-database
+                                    (expand-file-name dwell-database))))
      :epochs ,(vconcat dwell-epochs)
      :hints ,(symbol-name dwell-hints)
      :hotShare ,dwell-hot-share

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { Transform } from 'node:stream';
 import { after, before, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
+import { gunzipSync } from 'node:zlib';
 import { target } from './step.mjs';
 
 const dwell = process.env.DWELL ?? [join(target, 'release/dwell'), join(target, 'debug/dwell')].find(existsSync);
@@ -307,6 +308,40 @@ test('foreign, half-sent and damaged objects are left out, and said', { skip }, 
   assert.equal(status, 1);
   assert.equal(JSON.parse(stdout).epochs.length, 1);
   assert.match(stderr, /segment-000001.parquet cannot be read: not a readable Parquet file/);
+});
+
+test('receivers of OpenTelemetry get each recording once', { skip }, async () => {
+  const folder = await database('otlp', 3);
+  const got = [];
+  let answers = [];
+  const receiver = createServer((question, answer) => {
+    const parts = [];
+    question.on('data', (bytes) => parts.push(bytes));
+    question.on('end', () => {
+      const { status = 200, body = '' } = answers.shift() ?? {};
+      if (status === 200) got.push({ url: question.url, headers: question.headers, body: gunzipSync(Buffer.concat(parts)) });
+      answer.writeHead(status, { 'content-type': 'application/x-protobuf' }).end(body);
+    });
+  });
+  const port = await listening(receiver);
+  const env = { OTEL_EXPORTER_OTLP_HEADERS: 'authorization=Basic%20abc', XDG_STATE_HOME: join(scratch, 'otlp-state') };
+  const words = ['push', '--db', folder, '--otlp', `http://127.0.0.1:${port}`];
+  // The first request is answered by "busy", the second recording is rejected.
+  answers = [{ status: 503 }, {}, { body: Buffer.from([0x0a, 0x07, 0x08, 0x01, 0x12, 0x03, ...Buffer.from('bad')]) }];
+  const { status, stdout, stderr } = await run([...words, '--json'], { env });
+  assert.equal(status, 1);
+  assert.equal(JSON.parse(stdout).epochs.length, 2);
+  assert.match(stderr, /the receiver rejects it: 1 profiles: bad/);
+  assert.equal((await json(words, { env })).epochs.length, 1);
+  assert.deepEqual(await json(words, { env }).then(({ epochs, known }) => [epochs.length, known]), [0, 3]);
+  assert.equal(got.length, 4);
+  assert.ok(got.every(({ url, headers }) => url === '/v1development/profiles' && headers['content-type'] === 'application/x-protobuf' && headers.authorization === 'Basic abc'));
+  const file = join(scratch, 'otlp.pb');
+  await told(['export', '--db', folder, '--format', 'otlp', '--epoch', 'r1', '-o', file]);
+  assert.ok(got.some(({ body }) => body.equals(readFileSync(file))), 'it is what dwell export writes');
+  receiver.close();
+  receiver.closeAllConnections();
+  await refused([...words.slice(0, -1), 'localhost:4318'], /no URL of a receiver/, { env });
 });
 
 test('the cache stays within its limit', { skip }, async () => {

@@ -109,7 +109,7 @@ pub enum Verb {
     ///
     /// Without a query it is read from standard input, or typed at a prompt if that is a terminal.
     Sql(SqlArgs),
-    /// Send the recordings of this machine to an object store, each once.
+    /// Send the recordings of this machine to an object store, each once, or to OpenTelemetry.
     Push(PushArgs),
     /// Make a recording (epoch) from a perf.data file, another tool's profile or a table of counts.
     Import(ImportArgs),

@@ -2,13 +2,12 @@
 
 use anyhow::Context;
 use dwell_exchange::{Format, Stacked, export};
-use dwell_query::{Cancel, Query, QueryError, SampleFilter};
+use dwell_query::{Cancel, Query, QueryError, SampleFilter, answer::Places};
 
 use crate::args::{ExportArgs, ExportFormat};
 
 /// Writes the profile to the file, or to standard output if there is none.
 pub fn run(query: &Query, args: &ExportArgs, json: bool) -> anyhow::Result<()> {
-    let places = query.places(&args.epoch, &args.image, &Cancel::new())?;
     let format = match args.format {
         ExportFormat::Pprof => Format::Pprof,
         ExportFormat::Folded => Format::Folded,
@@ -18,15 +17,7 @@ pub fn run(query: &Query, args: &ExportArgs, json: bool) -> anyhow::Result<()> {
         ExportFormat::PerfScript => Format::PerfScript,
         ExportFormat::Otlp => Format::Otlp,
     };
-    let stacks = match query.stacks(&args.epoch, &SampleFilter::default(), &Cancel::new()) {
-        Ok(stacks) => Some(stacks),
-        Err(QueryError::NoStacks { .. }) => None,
-        Err(error) => return Err(error.into()),
-    };
-    // The stacks of one binary's samples lead through others, so they are not written for one alone.
-    let stacks = stacks.filter(|_| args.image.is_none());
-    let stacked = stacks.as_ref().map(|stacks| Stacked { stacks, all_samples: args.all_samples });
-    let bytes = export(&places, stacked, format);
+    let (places, bytes) = bytes(query, &args.epoch, args.image.clone(), args.all_samples, format)?;
     let Some(path) = &args.output else {
         anyhow::ensure!(!json, "export: --json describes a file: name it with --output");
         return crate::print_raw(&bytes);
@@ -40,4 +31,25 @@ pub fn run(query: &Query, args: &ExportArgs, json: bool) -> anyhow::Result<()> {
         return crate::print_json(&answer);
     }
     crate::print(&format!("{}: {} bytes\n", path.display(), bytes.len()))
+}
+
+/// Returns the places of recordings, or of one of their binaries, and the same as a file of another tool.
+pub fn bytes(
+    query: &Query,
+    epochs: &[String],
+    image: Option<String>,
+    all_samples: bool,
+    format: Format,
+) -> anyhow::Result<(Places, Vec<u8>)> {
+    let places = query.places(epochs, &image, &Cancel::new())?;
+    let stacks = match query.stacks(epochs, &SampleFilter::default(), &Cancel::new()) {
+        Ok(stacks) => Some(stacks),
+        Err(QueryError::NoStacks { .. }) => None,
+        Err(error) => return Err(error.into()),
+    };
+    // The stacks of one binary's samples lead through others, so they are not written for one alone.
+    let stacks = stacks.filter(|_| image.is_none());
+    let stacked = stacks.as_ref().map(|stacks| Stacked { stacks, all_samples });
+    let bytes = export(&places, stacked, format);
+    Ok((places, bytes))
 }

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use dwell_fleet::{Location, PushOptions, Pushed};
-use dwell_profile::{Database, ImageRecord};
+use dwell_exchange::{Format, otlp_rejection};
+use dwell_fleet::{Location, OtlpFormat, PushOptions, Pushed};
+use dwell_profile::{Database, Epoch, ImageRecord};
 use dwell_query::{Options, Query};
 use serde_json::json;
 
@@ -11,39 +12,15 @@ use crate::{args::PushArgs, complain, print, print_json};
 
 /// Sends the recordings of the database in this folder. Fails if any of them could not be sent.
 pub fn run(db: &Path, args: &PushArgs, json: bool) -> anyhow::Result<()> {
-    let location = Location::parse(&args.to)?;
-    anyhow::ensure!(
-        location.hosts.is_empty() && location.since.is_none() && location.until.is_none(),
-        "push: {}: recordings are sent to a bucket and prefix; host, since and until choose what is read",
-        args.to
-    );
     let query = Query::open(Options::for_database(db))?;
-    let find = |record: &ImageRecord| query.binary(record);
-    let options = PushOptions {
-        bytes_per_second: args.rate.as_ref().and_then(|rate| rate.0),
-        state: args.state.clone().or_else(state_dir),
-        unended: args.unended,
-        binaries: args.binaries.then_some(&find),
+    let (to, pushed) = match (&args.to, &args.otlp) {
+        (_, Some(url)) => (url.clone(), to_receiver(db, &query, url, args)?),
+        (to, None) => {
+            let location = Location::parse(to.as_deref().unwrap_or_default())?;
+            (location.to_string(), to_bucket(db, &query, &location, args)?)
+        }
     };
-    let pushed = dwell_fleet::push(&Database::open(db)?, &location, &options)?;
-    if json {
-        let failed: Vec<_> =
-            pushed.failed.iter().map(|(id, why)| json!({ "epoch": id, "reason": why })).collect();
-        print_json(&json!({
-            "schema": 1,
-            "to": location.to_string(),
-            "epochs": pushed.epochs,
-            "known": pushed.known,
-            "unended": pushed.unended,
-            "binaries": pushed.binaries,
-            "missing_binaries": pushed.missing,
-            "objects": pushed.objects,
-            "bytes": pushed.bytes,
-            "failed": failed,
-        }))?;
-    } else {
-        print(&render(&location, &pushed))?;
-    }
+    tell(&to, &pushed, json)?;
     pushed.failed.iter().for_each(|(id, why)| complain(&format!("push: recording {id}: {why}")));
     anyhow::ensure!(
         pushed.failed.is_empty(),
@@ -53,10 +30,55 @@ pub fn run(db: &Path, args: &PushArgs, json: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn render(location: &Location, pushed: &Pushed) -> String {
+fn to_bucket(db: &Path, query: &Query, location: &Location, args: &PushArgs) -> anyhow::Result<Pushed> {
+    anyhow::ensure!(
+        location.hosts.is_empty() && location.since.is_none() && location.until.is_none(),
+        "push: {location}: recordings are sent to a bucket and prefix; host, since and until choose what is read"
+    );
+    let find = |record: &ImageRecord| query.binary(record);
+    let options = PushOptions {
+        bytes_per_second: args.rate.as_ref().and_then(|rate| rate.0),
+        state: args.state.clone().or_else(state_dir),
+        unended: args.unended,
+        binaries: args.binaries.then_some(&find),
+    };
+    Ok(dwell_fleet::push(&Database::open(db)?, location, &options)?)
+}
+
+fn to_receiver(db: &Path, query: &Query, url: &str, args: &PushArgs) -> anyhow::Result<Pushed> {
+    let write = |epoch: &Epoch| {
+        let message = crate::export::bytes(query, &[epoch.id.to_string()], None, false, Format::Otlp);
+        message.map(|(_, bytes)| bytes).map_err(|error| crate::one_line(&error))
+    };
+    let format = OtlpFormat { write: &write, rejection: &otlp_rejection };
+    let state = args.state.clone().or_else(state_dir);
+    Ok(dwell_fleet::push_otlp(&Database::open(db)?, url, state.as_deref(), &format)?)
+}
+
+fn tell(to: &str, pushed: &Pushed, json: bool) -> anyhow::Result<()> {
+    if !json {
+        return print(&render(to, pushed));
+    }
+    let failed: Vec<_> =
+        pushed.failed.iter().map(|(id, why)| json!({ "epoch": id, "reason": why })).collect();
+    print_json(&json!({
+        "schema": 1,
+        "to": to,
+        "epochs": pushed.epochs,
+        "known": pushed.known,
+        "unended": pushed.unended,
+        "binaries": pushed.binaries,
+        "missing_binaries": pushed.missing,
+        "objects": pushed.objects,
+        "bytes": pushed.bytes,
+        "failed": failed,
+    }))
+}
+
+fn render(to: &str, pushed: &Pushed) -> String {
     let Pushed { epochs, known, unended, binaries, missing, objects, bytes, .. } = pushed;
     let mut text = format!(
-        "sent {} recordings to {location}: {objects} objects, {bytes} bytes; {known} were there before\n",
+        "sent {} recordings to {to}: {objects} objects, {bytes} bytes; {known} were there before\n",
         epochs.len()
     );
     for path in binaries {

@@ -1,6 +1,10 @@
 //! Renders `dwell top` as text.
 
-use std::{fmt::Write, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    time::Duration,
+};
 
 use dwell_profile::{Dimension, Event};
 use dwell_query::{
@@ -20,7 +24,7 @@ use crate::{
 pub fn render(top: &Top, domains: Option<&str>, epochs: &[&EpochSummary], by: By, width: usize) -> String {
     let mut out = String::new();
     let mut say = |line: String| writeln!(out, "{}", line.trim_end()).expect("a String takes every text");
-    epochs.iter().for_each(|e| say(paint(DIM, heading(e))));
+    headings(epochs).into_iter().for_each(|line| say(paint(DIM, line)));
     domains.iter().for_each(|d| say(paint(DIM, *d)));
     let off_cpu = off_cpu_period(top, epochs);
     let wait_column = |waits: &str, preempted: &str| {
@@ -206,6 +210,37 @@ pub fn dimension(row: &TopRow) -> String {
         TopRow { cgroup: Some(path), .. } => or_unknown(path),
         _ => String::new(),
     }
+}
+
+/// Number of merged epochs that are described one by one.
+const DESCRIBED_MAX: usize = 6;
+
+/// Describes merged epochs: a few one by one, many in one line.
+fn headings(epochs: &[&EpochSummary]) -> Vec<String> {
+    let (Some(first), Some(last)) = (epochs.first(), epochs.last()) else { return Vec::new() };
+    if epochs.len() <= DESCRIBED_MAX {
+        return epochs.iter().map(|epoch| heading(epoch)).collect();
+    }
+    let mut sums: BTreeMap<&str, (u64, u64, u64)> = BTreeMap::new();
+    for (name, event) in epochs.iter().flat_map(|epoch| &epoch.events) {
+        let (samples, lost, unknown) = sums.entry(name).or_default();
+        *samples += event.samples;
+        *lost += event.lost;
+        *unknown += event.unknown;
+    }
+    let events = sums.iter().map(|(name, (samples, lost, unknown))| {
+        let unknown = 100.0 * *unknown as f64 / (*samples).max(1) as f64;
+        let lost = if *lost > 0 { format!(", {} lost", grouped(*lost)) } else { String::new() };
+        format!("{} samples of {name}{lost}, {unknown:.2}% unknown", grouped(*samples))
+    });
+    let events = events.collect::<Vec<_>>().join("; ");
+    let hosts: BTreeSet<&str> = epochs.iter().map(|epoch| epoch.host.as_str()).collect();
+    let on = match hosts.len() {
+        1 => format!("on {}", first.host),
+        machines => format!("on {machines} machines"),
+    };
+    let end = last.end.as_deref().unwrap_or("now");
+    vec![format!("{} recordings {on}, {} to {end}: {events}", epochs.len(), first.start)]
 }
 
 /// Describes an epoch and how far to trust it, in one line.

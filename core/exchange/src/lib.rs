@@ -13,6 +13,8 @@ mod pprof;
 
 pub use debuginfod::{Artifact, Debuginfod, Fetched, Limits};
 pub use error::ExchangeError;
-pub use export::{FlameColor, Format, Stacked, colored_flame_graph, export, flame_diff_graph, flame_graph};
+pub use export::{
+    FlameColor, Format, Stacked, colored_flame_graph, export, flame_diff_graph, flame_graph, otlp_rejection,
+};
 pub use feedback::{Counts, Optimizer, feedback};
 pub use import::{ImportFile, Imported, Servers, fuzzing, import_perf_data};

@@ -1,32 +1,23 @@
-//! Requests to an object store: list, get, and put once. Signed, repeated where that helps, bounded in size.
+//! Requests to an object store: list, get, and put once. They are signed.
 //!
 //! Enters: keys and bytes. Leaves: bytes, or an error that names the object and the store's reason. Never here: what is in the
 //! objects. URLs hold signatures and are never printed.
 
-use std::{
-    sync::Mutex,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::{sync::Mutex, time::Duration};
 
 use rusty_s3::{
     Bucket, Credentials, S3Action, UrlStyle,
     actions::{GetObject, HeadObject, ListObjectsV2, PutObject},
 };
 
-use crate::{FleetError, Location, credentials::Store};
+use crate::{
+    FleetError, Location,
+    credentials::Store,
+    http::{self, Answer, TEXT_BYTES_MAX, read},
+};
 
-/// How often a request is tried if the store does not answer or is busy.
-const ATTEMPTS: u32 = 6;
-/// The pause before the second attempt; it doubles with each attempt.
-const PAUSE: Duration = Duration::from_millis(200);
 /// How long a signature is valid.
 const VALID: Duration = Duration::from_secs(900);
-const CONNECT: Duration = Duration::from_secs(10);
-/// How long the store may be silent.
-const SILENCE: Duration = Duration::from_secs(60);
-/// Size limit in bytes of a list or an error.
-const TEXT_BYTES_MAX: u64 = 16 << 20;
-
 /// What became of an object that was put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
@@ -45,12 +36,6 @@ pub(crate) struct Client {
     agent: ureq::Agent,
 }
 
-/// The answer to a request.
-struct Answer {
-    status: u16,
-    body: Vec<u8>,
-}
-
 impl Client {
     /// Finds the store of a location by the environment. Makes no request.
     pub(crate) fn new(location: &Location) -> Result<Client, FleetError> {
@@ -66,7 +51,7 @@ impl Client {
         let url = url::Url::parse(&endpoint).map_err(|error| bad(error.to_string()))?;
         let bucket = Bucket::new(url, style, location.bucket.clone(), store.region.clone());
         let bucket = bucket.map_err(|error| bad(error.to_string()))?;
-        Ok(Client { store, bucket, credentials: Mutex::new(None), agent: agent() })
+        Ok(Client { store, bucket, credentials: Mutex::new(None), agent: http::agent() })
     }
 
     /// Returns what tells this bucket from all others: the store and the name.
@@ -78,7 +63,7 @@ impl Client {
     pub(crate) fn get(&self, key: &str, limit_bytes: u64) -> Result<Option<Vec<u8>>, FleetError> {
         let answer = self.ask(key, &|credentials| {
             let url = GetObject::new(&self.bucket, Some(credentials), key).sign(VALID);
-            self.read(self.agent.get(url.as_str()).call(), limit_bytes)
+            read(self.agent.get(url.as_str()).call(), limit_bytes)
         })?;
         match answer.status {
             404 if code_in(&String::from_utf8_lossy(&answer.body)).is_none_or(|code| code == "NoSuchKey") => {
@@ -93,7 +78,7 @@ impl Client {
     pub(crate) fn exists(&self, key: &str) -> Result<bool, FleetError> {
         let answer = self.ask(key, &|credentials| {
             let url = HeadObject::new(&self.bucket, Some(credentials), key).sign(VALID);
-            self.read(self.agent.head(url.as_str()).call(), TEXT_BYTES_MAX)
+            read(self.agent.head(url.as_str()).call(), TEXT_BYTES_MAX)
         })?;
         match answer.status {
             200 => Ok(true),
@@ -108,7 +93,7 @@ impl Client {
             let mut action = PutObject::new(&self.bucket, Some(credentials), key);
             action.headers_mut().insert("if-none-match", "*");
             let url = action.sign(VALID);
-            self.read(self.agent.put(url.as_str()).header("if-none-match", "*").send(bytes), TEXT_BYTES_MAX)
+            read(self.agent.put(url.as_str()).header("if-none-match", "*").send(bytes), TEXT_BYTES_MAX)
         })?;
         match answer.status {
             200 | 201 | 204 => Ok(Put::New),
@@ -135,7 +120,7 @@ impl Client {
                     (None, Some(after)) => action.with_start_after(after),
                     (None, None) => {}
                 }
-                self.read(self.agent.get(action.sign(VALID).as_str()).call(), TEXT_BYTES_MAX)
+                read(self.agent.get(action.sign(VALID).as_str()).call(), TEXT_BYTES_MAX)
             })?;
             if answer.status != 200 {
                 return Err(self.refused("", &answer));
@@ -160,28 +145,15 @@ impl Client {
         request: &dyn Fn(&Credentials) -> Result<Answer, String>,
     ) -> Result<Answer, FleetError> {
         let mut renewed = false;
-        let mut why = String::new();
-        for attempt in 0..ATTEMPTS {
-            if attempt > 0 {
-                std::thread::sleep(pause(attempt));
+        http::until_answered(&|| self.place(key), &mut || {
+            let answer = request(&self.credentials()?);
+            if !renewed && answer.as_ref().is_ok_and(has_expired) {
+                renewed = true;
+                *self.credentials.lock().unwrap_or_else(|e| e.into_inner()) = None;
+                return Ok(Err("the credentials have expired".to_owned()));
             }
-            match request(&self.credentials()?) {
-                Ok(answer) if matches!(answer.status, 408 | 429 | 500 | 502 | 503 | 504) => {
-                    why = format!("the store answers with status {}", answer.status);
-                }
-                // Two requests for one key at the same time: one of them is told to try again.
-                Ok(answer) if answer.status == 409 => {
-                    "another request for it is under way".clone_into(&mut why)
-                }
-                Ok(answer) if answer.status == 403 && !renewed && has_expired(&answer) => {
-                    renewed = true;
-                    *self.credentials.lock().unwrap_or_else(|e| e.into_inner()) = None;
-                }
-                Ok(answer) => return Ok(answer),
-                Err(error) => why = error,
-            }
-        }
-        Err(self.unreachable(key, why, ATTEMPTS))
+            Ok(answer)
+        })
     }
 
     fn credentials(&self) -> Result<Credentials, FleetError> {
@@ -193,24 +165,6 @@ impl Client {
                 Ok(known.insert(found).clone())
             }
         }
-    }
-
-    fn read(
-        &self,
-        answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>,
-        limit_bytes: u64,
-    ) -> Result<Answer, String> {
-        // Some errors quote the URL, and so a signature.
-        let text = |error: ureq::Error| match error.to_string() {
-            text if text.contains("X-Amz-") => "the request failed".to_owned(),
-            text => text,
-        };
-        let mut answer = answer.map_err(text)?;
-        let status = answer.status().as_u16();
-        let limit = if status == 200 { limit_bytes } else { TEXT_BYTES_MAX };
-        let body = answer.body_mut().with_config().limit(limit.saturating_add(1)).read_to_vec();
-        let body = body.map_err(text)?;
-        Ok(Answer { status, body })
     }
 
     fn place(&self, key: &str) -> String {
@@ -242,29 +196,9 @@ fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-fn agent() -> ureq::Agent {
-    // Companies' stores have certificates of their own.
-    let roots = ureq::tls::RootCerts::PlatformVerifier;
-    ureq::Agent::config_builder()
-        .timeout_connect(Some(CONNECT))
-        .timeout_recv_response(Some(SILENCE))
-        .timeout_per_read(Some(SILENCE))
-        .http_status_as_error(false)
-        .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
-        .tls_config(ureq::tls::TlsConfig::builder().root_certs(roots).build())
-        .build()
-        .into()
-}
-
-/// Returns the pause before an attempt: doubled each time, and up to a half longer, so that many hosts do not come back at once.
-fn pause(attempt: u32) -> Duration {
-    let base = PAUSE * 2_u32.pow(attempt.saturating_sub(1));
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    base + base * (now.subsec_nanos() % 1000) / 2000
-}
-
 fn has_expired(answer: &Answer) -> bool {
-    code_in(&String::from_utf8_lossy(&answer.body)).is_some_and(|code| code.contains("Expired"))
+    answer.status == 403
+        && code_in(&String::from_utf8_lossy(&answer.body)).is_some_and(|code| code.contains("Expired"))
 }
 
 /// Returns the error code in a store's answer.

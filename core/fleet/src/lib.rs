@@ -1,6 +1,6 @@
-//! Recordings of many machines in an object store.
+//! Recordings of many machines: in an object store, and at receivers of OpenTelemetry's profiles.
 //!
-//! Enters: the database of a host, or the place of a fleet's. Leaves: objects in a bucket, or a [`dwell_profile::Database`] whose files
+//! Enters: the database of a host, or the place of a fleet's. Leaves: objects in a bucket, messages, or a [`dwell_profile::Database`] whose files
 //! are fetched when they are read. Never here: analysis, SQL, sampling.
 //!
 //! `FORMAT.md` beside this crate's manifest describes the objects.
@@ -8,13 +8,17 @@
 mod client;
 mod credentials;
 mod error;
+mod http;
 mod keys;
 mod location;
 mod mirror;
+mod otlp;
 mod push;
+mod sent;
 
 pub use error::FleetError;
 pub use keys::FLEET_FORMAT;
 pub use location::Location;
 pub use mirror::open;
+pub use otlp::{OtlpFormat, push_otlp};
 pub use push::{FindBinary, PushOptions, Pushed, push};

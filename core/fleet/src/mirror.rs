@@ -1,7 +1,7 @@
 //! A database whose files lie in a bucket: each is fetched when it is first read, and kept in a cache of bounded size.
 //!
 //! Enters: paths of a database. Leaves: the bytes of files. Objects are never changed, so a file in the cache is always right. The list
-//! of objects is asked for once, when the database is first read.
+//! of objects is asked for when the database is first read, and every five minutes after that.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -12,7 +12,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
-    time::SystemTime,
+    time::{Duration, Instant, SystemTime},
 };
 
 use dwell_profile::{Database, Disk, Entry, EpochId, LockOutcome};
@@ -71,6 +71,9 @@ fn cache_bytes_max() -> u64 {
     mib.map_or(CACHE_BYTES_MAX, |mib| mib.saturating_mul(1 << 20))
 }
 
+/// Time after which the objects are listed again, for editors that stay open.
+const LIST_AGAIN_AFTER: Duration = Duration::from_secs(300);
+
 /// The files of an epoch in the bucket.
 #[derive(Debug)]
 struct Remote {
@@ -87,7 +90,8 @@ struct Mirror {
     client: Client,
     location: Location,
     root: PathBuf,
-    index: Mutex<Option<Arc<Index>>>,
+    /// The epochs, and when they were listed.
+    index: Mutex<Option<(Instant, Arc<Index>)>>,
 }
 
 impl std::fmt::Debug for Mirror {
@@ -100,13 +104,14 @@ impl Mirror {
     /// Returns the epochs, which are listed once.
     fn index(&self) -> Result<Arc<Index>, FleetError> {
         let mut known = self.index.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some(index) = &*known {
-            return Ok(index.clone());
+        match &*known {
+            Some((listed, index)) if listed.elapsed() < LIST_AGAIN_AFTER => return Ok(index.clone()),
+            _ => {}
         }
         let marker = self.client.get(&self.location.key(FORMAT), 64)?;
         check_marker(&self.location, marker.as_deref())?;
         let index = Arc::new(self.list_epochs()?);
-        *known = Some(index.clone());
+        *known = Some((Instant::now(), index.clone()));
         drop(known);
         // Whoever lists epochs reads what describes each of them.
         let describing = index.keys().map(|id| (id, EPOCH_FILE));

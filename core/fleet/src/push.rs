@@ -6,19 +6,20 @@
 
 use std::{
     collections::BTreeSet,
-    fs,
-    io::Write,
-    path::{Path, PathBuf},
+    path::PathBuf,
     time::{Duration, Instant},
 };
 
-use dwell_profile::{Database, Epoch, EpochId, ImageKind, ImageRecord, MAX_SEGMENT_BYTES};
+use dwell_profile::{
+    Database, Epoch, EpochId, EpochsRead, ImageKind, ImageRecord, MAX_SEGMENT_BYTES, Warning,
+};
 
 use crate::{
     FLEET_FORMAT, FleetError, Location,
     client::{Client, Put},
     keys::{EPOCH_FILE, EpochFolder, FORMAT, IMAGES, MARK},
     mirror::check_marker,
+    sent::Sent,
 };
 
 /// Level of zstd for binaries: each is packed once for the whole fleet.
@@ -62,6 +63,16 @@ pub struct Pushed {
     pub failed: Vec<(EpochId, String)>,
 }
 
+impl Pushed {
+    /// Returns the epochs of a database that cannot be read, each with the reason.
+    pub(crate) fn unreadable(read: &EpochsRead) -> Vec<(EpochId, String)> {
+        let named = |warning: &Warning| {
+            EpochId(warning.path.file_name().unwrap_or_default().to_string_lossy().into())
+        };
+        read.warnings.iter().map(|warning| (named(warning), warning.reason.clone())).collect()
+    }
+}
+
 /// Sends the epochs of a database that are not in the bucket. An epoch that cannot be read is left out and counted; a store that
 /// refuses or does not answer ends the push with an error, after which the next one goes on where this one ended.
 pub fn push(
@@ -71,7 +82,7 @@ pub fn push(
 ) -> Result<Pushed, FleetError> {
     let client = Client::new(location)?;
     let mut sender = Sender {
-        sent: Sent::open(options.state.as_deref(), &client, location)?,
+        sent: Sent::open(options.state.as_deref(), &format!("{}\n{}", client.identity(), location.prefix))?,
         pace: Pace { bytes_per_second: options.bytes_per_second, start: Instant::now(), bytes: 0 },
         client,
         location,
@@ -79,14 +90,10 @@ pub fn push(
     };
     sender.mark()?;
     let read = database.epochs()?;
-    sender.pushed.failed = read
-        .warnings
-        .iter()
-        .map(|w| (EpochId(w.path.file_name().unwrap_or_default().to_string_lossy().into()), w.reason.clone()))
-        .collect();
+    sender.pushed.failed = Pushed::unreadable(&read);
     sender.sent.keep_only(&read.epochs)?;
     for epoch in &read.epochs {
-        if sender.sent.names.contains(&epoch.id.0) {
+        if sender.sent.contains(&epoch.id.0) {
             sender.pushed.known += 1;
         } else if epoch.end.is_none() && !options.unended {
             sender.pushed.unended.push(epoch.id.clone());
@@ -159,7 +166,7 @@ impl Sender<'_> {
             };
             let name = format!("{IMAGES}{build_id}.zst");
             let key = self.location.key(&name);
-            if self.sent.names.contains(&name) || self.client.exists(&key)? {
+            if self.sent.contains(&name) || self.client.exists(&key)? {
                 continue;
             }
             let packed = find(&record).and_then(|bytes| zstd::encode_all(&bytes[..], BINARIES_LEVEL).ok());
@@ -219,50 +226,5 @@ impl Pace {
         let Some(rate) = self.bytes_per_second.filter(|rate| *rate > 0) else { return };
         let due = Duration::from_secs_f64(self.bytes as f64 / rate as f64);
         std::thread::sleep(due.saturating_sub(self.start.elapsed()));
-    }
-}
-
-/// The epochs and binaries that are known to be in the bucket: one id or name a line, in a file named after the bucket. If it is lost, the store is asked.
-struct Sent {
-    names: BTreeSet<String>,
-    file: Option<PathBuf>,
-}
-
-impl Sent {
-    fn open(state: Option<&Path>, client: &Client, location: &Location) -> Result<Sent, FleetError> {
-        let Some(folder) = state else { return Ok(Sent { names: BTreeSet::new(), file: None }) };
-        let failed = |path: &Path, source| FleetError::File { path: path.to_owned(), source };
-        fs::create_dir_all(folder).map_err(|source| failed(folder, source))?;
-        let identity = blake3::hash(format!("{}\n{}", client.identity(), location.prefix).as_bytes());
-        let file = folder.join(&identity.to_hex()[..32]);
-        let text = match fs::read_to_string(&file) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            read => read.map_err(|source| failed(&file, source))?,
-        };
-        // The last line may have been cut off.
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        Ok(Sent { names: whole.lines().map(str::to_owned).collect(), file: Some(file) })
-    }
-
-    fn add(&mut self, id: &str) -> Result<(), FleetError> {
-        self.names.insert(id.to_owned());
-        let Some(file) = &self.file else { return Ok(()) };
-        let appended = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(file)
-            .and_then(|mut file| file.write_all(format!("{id}\n").as_bytes()));
-        appended.map_err(|source| FleetError::File { path: file.clone(), source })
-    }
-
-    /// Forgets epochs that the database no longer has, and what a cut line left.
-    fn keep_only(&mut self, epochs: &[Epoch]) -> Result<(), FleetError> {
-        let here: BTreeSet<&str> = epochs.iter().map(|epoch| epoch.id.0.as_str()).collect();
-        self.names.retain(|id| id.starts_with(IMAGES) || here.contains(id.as_str()));
-        let Some(file) = &self.file else { return Ok(()) };
-        let text: String = self.names.iter().map(|id| format!("{id}\n")).collect();
-        let temporary = file.with_extension("new");
-        let written = fs::write(&temporary, text).and_then(|()| fs::rename(&temporary, file));
-        written.map_err(|source| FleetError::File { path: file.clone(), source })
     }
 }

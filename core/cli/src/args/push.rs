@@ -18,12 +18,16 @@ Sent are samples, counts and call stacks by place in a binary, names of binaries
 command lines. No source text and no data of programs; code only with --binaries.")]
 pub struct PushArgs {
     /// Where to: s3://BUCKET/PREFIX.
-    #[arg(long, value_name = "PLACE")]
-    pub to: String,
+    #[arg(long, value_name = "PLACE", required_unless_present = "otlp")]
+    pub to: Option<String>,
+    /// Send profiles to this receiver of OpenTelemetry instead (OTLP/HTTP, the signal `v1development` of
+    /// opentelemetry-proto 1.10): http://localhost:4318. OTEL_EXPORTER_OTLP_HEADERS names further headers.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["to", "rate", "binaries", "unended"])]
+    pub otlp: Option<String>,
     /// Send at most so many bytes a second on average: 500K, 2M [default: no limit].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub rate: Option<Limit<u64>>,
-    /// Folder that remembers what was sent, so that the store need not be asked [default: $STATE_DIRECTORY, otherwise
+    /// Folder that remembers what was sent, so that the store need not be asked, and a receiver gets nothing twice [default: $STATE_DIRECTORY, otherwise
     /// $XDG_STATE_HOME/dwell/push].
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,

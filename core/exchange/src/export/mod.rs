@@ -40,6 +40,8 @@ pub enum Format {
     Otlp,
 }
 
+pub use otlp::rejection as otlp_rejection;
+
 /// The call stacks of a profile that is exported.
 #[derive(Clone, Copy, Debug)]
 pub struct Stacked<'a> {

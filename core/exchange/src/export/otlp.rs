@@ -10,6 +10,7 @@ use dwell_query::answer::{
     InstructionPlace, PlaceEvent, Places, ProcedurePlaces, StackFunction, StackNode, Stacks,
 };
 use opentelemetry_proto::tonic::{
+    collector::profiles::v1development::ExportProfilesServiceResponse,
     common::v1::{AnyValue, InstrumentationScope, any_value::Value},
     profiles::v1development::{
         Function, KeyValueAndUnit, Line, Link, Location, Mapping, Profile, ProfilesData, ProfilesDictionary,
@@ -17,6 +18,16 @@ use opentelemetry_proto::tonic::{
     },
 };
 use prost::Message;
+
+/// Returns why a receiver rejected profiles, by its `ExportProfilesServiceResponse`; `None` if it took all of them.
+pub fn rejection(response: &[u8]) -> Option<String> {
+    let rejected = match ExportProfilesServiceResponse::decode(response) {
+        Ok(response) => response.partial_success.filter(|partial| partial.rejected_profiles > 0)?,
+        Err(_) => return Some("its answer is not one of OTLP".to_owned()),
+    };
+    let profiles = rejected.rejected_profiles;
+    Some(format!("{profiles} profiles: {}", rejected.error_message))
+}
 
 pub fn write(places: &Places) -> Vec<u8> {
     let mut tables = Tables::new();
