@@ -110,7 +110,7 @@ export interface FlameRequest {
 }
 /** Options of `Dwell.open`. */
 export interface OpenOptions {
-    /** Folder of the profile database. */
+    /** Folder of the profile database, or `s3://BUCKET/PREFIX`. */
     database: string;
     /** Folders with separate debug files, in addition to those of the system. */
     debugDirs?: Array<string>;

@@ -1,6 +1,9 @@
 //! Errors of the database. Each message is one line that says what failed, why, and, where possible, what to do.
 
-use std::{io, path::PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
 use crate::{EpochId, SegmentError};
 
@@ -130,15 +133,23 @@ pub enum DatabaseError {
         limit_bytes: u64,
     },
     /// The operating system returned an error.
-    #[error("cannot {action} {}: {source}{}", path.display(), advice(source))]
+    #[error("{}", io_failure(action, path, source))]
     Io {
         /// The action that failed, as a verb: `write`, `rename`, …
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
-        /// The error of the operating system.
+        /// The error of the operating system, or, for files that are elsewhere, of what fetches them.
         source: io::Error,
     },
+}
+
+fn io_failure(action: &str, path: &Path, source: &io::Error) -> String {
+    // What fetches files names the place itself, and the path here is that of a cache.
+    if source.kind() == io::ErrorKind::Other && source.get_ref().is_some() {
+        return source.to_string();
+    }
+    format!("cannot {action} {}: {source}{}", path.display(), advice(source))
 }
 
 fn list(ids: &[EpochId]) -> String {
@@ -185,7 +196,7 @@ impl<T> IoContext<T> for io::Result<T> {
         self.map_err(|source| DatabaseError::Io { action, path: path.to_owned(), source })
     }
 }
-fn empty(place: &std::path::Path) -> String {
+fn empty(place: &Path) -> String {
     let shown = place.display();
     if place.starts_with("s3:") {
         format!("{shown}: no recordings are there; `dwell push` sends those of a machine")
