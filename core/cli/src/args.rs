@@ -9,6 +9,7 @@ use dwell_profile::{Dimension, name_to_text};
 use dwell_query::Normalize;
 
 mod callpaths;
+mod examples;
 mod push;
 mod record;
 mod sql;
@@ -57,49 +58,59 @@ pub enum ColorWhen {
     Never,
 }
 
-/// This line of `--help` names the command that explains the numbers.
-const LEGEND: &str = "'dwell legend' explains the numbers.";
-
 #[derive(Debug, Subcommand)]
 pub enum Verb {
     /// Sample the machine, some processes or a command, into one recording (epoch).
+    #[command(after_help = examples::RECORD)]
     Record(RecordArgs),
     /// Sample the whole machine in the foreground, until SIGTERM or SIGINT.
+    #[command(after_help = examples::DAEMON)]
     Daemon(DaemonArgs),
     /// Count the calls of functions in a running program by call path, with the time that each takes (x86-64).
+    #[command(after_help = examples::CALLPATHS)]
     Callpaths(CallpathsArgs),
     /// Show the state of the running daemon: rates, losses, share of unknown samples, its own cost.
+    #[command(after_help = examples::STATUS)]
     Status(StatusArgs),
     /// Make the running daemon store the samples that it holds in memory.
+    #[command(after_help = examples::FLUSH)]
     Flush,
     /// List, start, rename and remove recordings (epochs).
     #[command(subcommand)]
+    #[command(after_help = examples::EPOCH)]
     Epoch(EpochVerb),
     /// Show where the time goes: the functions, binaries, lines or processes with the most samples.
-    #[command(after_help = LEGEND)]
+    #[command(after_help = examples::TOP)]
     Top(TopArgs),
     /// Show who calls a function, by the call stacks of its samples.
+    #[command(after_help = examples::CALLERS)]
     Callers(CallersArgs),
     /// Show what a function calls, by the call stacks of its samples.
+    #[command(after_help = examples::CALLEES)]
     Callees(CallersArgs),
     /// Draw all call stacks as a flame graph, or the change between those of two recordings.
+    #[command(after_help = examples::FLAME)]
     Flame(FlameArgs),
     /// List the instructions of a function with samples, CPI, stalls and culprits.
-    #[command(after_help = LEGEND)]
+    #[command(after_help = examples::ANNOTATE)]
     Annotate(AnnotateArgs),
     /// List a source file with the cost of each line.
-    #[command(after_help = LEGEND)]
+    #[command(after_help = examples::LIST)]
     List(ListArgs),
     /// Draw the control-flow graph of a function with frequencies, CPI and stalls.
+    #[command(after_help = examples::CFG)]
     Cfg(CfgArgs),
     /// Show what the cycles of a function, a binary or the whole recording were spent on, with a range for each cause.
-    #[command(after_help = LEGEND)]
+    #[command(after_help = examples::SUMMARY)]
     Summary(SummaryArgs),
     /// Write an HTML page: the hottest functions, where their cycles go, and listings with stalls.
+    #[command(after_help = examples::REPORT)]
     Report(ReportArgs),
     /// Show how much functions vary over several runs, and whether two groups of runs differ.
+    #[command(after_help = examples::STATS)]
     Stats(StatsArgs),
     /// Compare two profiles: functions, lines or instructions. Changes of cost and of execution count are separated.
+    #[command(after_help = examples::DIFF)]
     Diff(DiffArgs),
     /// Query all recordings with SQL, by DuckDB.
     ///
@@ -112,19 +123,28 @@ pub enum Verb {
     /// Send the recordings of this machine to an object store, each once, or to OpenTelemetry.
     Push(PushArgs),
     /// Make a recording (epoch) from a perf.data file, another tool's profile or a table of counts.
+    #[command(after_help = examples::IMPORT)]
     Import(ImportArgs),
     /// Write a profile in another tool's format.
+    #[command(after_help = examples::EXPORT)]
     Export(ExportArgs),
     /// Write execution counts for a compiler or linker, in the format that it reads.
+    #[command(after_help = examples::FEEDBACK)]
     Feedback(FeedbackArgs),
+    /// Show what works on this machine, and what would make the rest work.
+    #[command(after_help = examples::DOCTOR)]
+    Doctor,
     /// Explain what the numbers, causes and bounds in answers mean.
+    #[command(after_help = examples::LEGEND)]
     Legend,
     /// Print a completion script for a shell.
+    #[command(after_help = examples::COMPLETIONS)]
     Completions {
         /// The shell.
         shell: clap_complete::Shell,
     },
     /// Print a manual page.
+    #[command(after_help = examples::MAN)]
     Man {
         /// The verb to describe (default: dwell itself).
         verb: Option<String>,

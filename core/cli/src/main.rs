@@ -13,6 +13,7 @@ mod code_counter;
 mod collect;
 mod daemon;
 mod diff;
+mod doctor;
 mod epochs;
 mod exit;
 mod export;
@@ -52,7 +53,13 @@ use dwell_query::{
 use serde::Serialize;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    // Without arguments: what can be done here, and how to begin.
+    let parsed = if std::env::args_os().len() <= 1 {
+        Cli::try_parse_from(["dwell", "doctor"])
+    } else {
+        Cli::try_parse()
+    };
+    let cli = match parsed {
         Ok(cli) => cli,
         Err(error) => return explain(&error),
     };
@@ -111,6 +118,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Feedback(args) => feedback::run(&open(cli)?, args, cli.json),
         Verb::Push(args) => push::run(&db()?, args, cli.json),
         Verb::Import(args) => import::run(&db()?, args, debug_dirs(cli).collect(), cli.json),
+        Verb::Doctor => doctor::run(db(), &debug_dirs(cli).collect::<Vec<_>>(), cli.json),
         Verb::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "dwell", &mut script);

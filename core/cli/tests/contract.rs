@@ -442,7 +442,7 @@ fn assert_shares_add_up(top: &Value) {
 fn statuses() {
     let scratch = Scratch::new();
     for wrong in
-        [&["toop"][..], &["record", "-F", "fast", "--", "true"], &["record"], &["top", "--by", "mood"], &[]]
+        [&["toop"][..], &["record", "-F", "fast", "--", "true"], &["record"], &["top", "--by", "mood"]]
     {
         let ended = scratch.dwell(wrong);
         assert_eq!(ended.status, Some(2), "dwell {wrong:?}: {ended:?}");
@@ -468,4 +468,29 @@ fn statuses() {
     );
     assert!(scratch.json(&["legend"])["text"].as_str().unwrap().contains("loop registers"));
     assert!(scratch.text(&["--version"]).starts_with("dwell "));
+}
+
+#[test]
+fn doctor_says_what_recording_can() {
+    let scratch = Scratch::new();
+    let answer = scratch.json(&["doctor"]);
+    let shape = json!({"schema": 1, "checks": [{"what": "", "state": "works|limited|fails", "found": ""}]});
+    hold(&answer, &shape, "doctor");
+    let checks = answer["checks"].as_array().unwrap();
+    let works = |what: &str| {
+        let check = checks.iter().find(|check| check["what"] == what);
+        check.unwrap_or_else(|| panic!("{what}: {answer}"))["state"] == "works"
+    };
+    let records = |words: &[&str]| scratch.dwell(words).status == Some(0);
+    assert_eq!(works("sample your own commands"), records(&["record", "--", "true"]));
+    assert_eq!(works("sample the whole machine"), records(&["record", "--all", "--duration", "1"]));
+    assert!(works("read your recordings"), "{answer}");
+    let text = scratch.text(&["doctor"]);
+    assert!(text.contains("✓ read your recordings") && text.contains("dwell record -- COMMAND"), "{text}");
+    assert_eq!(scratch.text(&[]), text, "it is what dwell shows without arguments");
+    // A folder that is no database is said, and the rest is still tried.
+    std::fs::write(scratch.path("notes.txt"), "mine").unwrap();
+    let folder = scratch.path("notes.txt").parent().unwrap().to_owned();
+    let text = scratch.text(&["doctor", "--db", folder.to_str().unwrap()]);
+    assert!(text.contains("✗ read your recordings") && text.contains("is not a profile database"), "{text}");
 }

@@ -8,6 +8,7 @@
 //! [`collector`] (process → mapping → image, with what [`host`] knows of the machine) → [`run`] (epoch). [`evidence`] observes
 //! how often code is executed beside that.
 
+mod abilities;
 mod collector;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod emulate;
@@ -28,6 +29,7 @@ mod source;
 mod sys;
 mod x86;
 
+pub use abilities::{Ability, State, abilities};
 pub use error::CollectError;
 pub use evidence::{
     branch,

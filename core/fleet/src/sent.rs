@@ -12,8 +12,7 @@ use dwell_profile::Epoch;
 
 use crate::{FleetError, keys::IMAGES};
 
-/// The epochs and binaries that are known to be at a place: one id or name a line, in a file
-/// named after the place.
+/// The epochs and binaries that are known to be at a place: one id or name a line, in a file named after the place.
 pub(crate) struct Sent {
     names: BTreeSet<String>,
     file: Option<PathBuf>,

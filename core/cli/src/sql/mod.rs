@@ -100,7 +100,7 @@ fn in_one_line(error: SqlError) -> SqlError {
 }
 
 /// Finds and loads the library.
-fn engine() -> anyhow::Result<Engine> {
+pub fn engine() -> anyhow::Result<Engine> {
     let named = std::env::var_os(dwell_sql::VARIABLE).map(PathBuf::from);
     let (program, current) = (std::env::current_exe().ok(), std::env::current_dir().ok());
     let path = dwell_sql::library(named.as_deref(), program.as_deref(), current.as_deref()).context("sql")?;
