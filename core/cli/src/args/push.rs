@@ -11,10 +11,10 @@ use super::{Limit, size};
   dwell push --to s3://profiles/production
   dwell top --db 's3://profiles/production?since=2026-11-20' --host web-1 --epoch all
 
-The store and the credentials are found as the tools of AWS find them: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,
+The store and the credentials are found as the tools of AWS find them: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
 AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN, or ~/.aws; AWS_REGION; AWS_ENDPOINT_URL for other stores than AWS.
 
-Sent are samples, counts and call stacks by place in a binary, names of binaries, programs, hosts and kernel functions, and
+Sent are samples, counts and call stacks by place in a binary, names of binaries, programs, hosts and kernel functions, and \
 command lines. No source text and no data of programs; code only with --binaries.")]
 pub struct PushArgs {
     /// Where to: s3://BUCKET/PREFIX.
