@@ -40,6 +40,7 @@ Examples:
   dwell top --by line -n 40                    source lines
   dwell top --by caller --of memcpy            who calls memcpy
   dwell top --since 1h --by image              what the machine did in the last hour
+  dwell top --service nginx --epoch all        one service (recorded with --dimensions cgroup)
   dwell top --tui                              the same, to walk through
 
 'dwell legend' explains the numbers.";

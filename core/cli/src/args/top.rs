@@ -52,7 +52,7 @@ pub struct TopArgs {
     pub cpu: Option<u32>,
     /// Only samples of control groups (containers, services) whose path or name contains this text. The recording must
     /// have kept them (`record --dimensions cgroup`).
-    #[arg(long, value_name = "PART")]
+    #[arg(long, visible_alias = "service", value_name = "PART")]
     pub cgroup: Option<String>,
     /// Compute CPI, or a lower bound of it, also where executions are estimated from samples of time alone (slow).
     #[arg(long)]
