@@ -4,13 +4,14 @@ import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import { createServer, request } from 'node:http';
+import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Transform } from 'node:stream';
 import { after, before, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { gunzipSync } from 'node:zlib';
-import { target } from './step.mjs';
+import { target, top } from './step.mjs';
 
 const dwell = process.env.DWELL ?? [join(target, 'release/dwell'), join(target, 'debug/dwell')].find(existsSync);
 const moto = join(target, 'moto/bin/moto_server');
@@ -170,6 +171,29 @@ test('what is sent is what is read', { skip }, async () => {
   faults.seen = [];
   await json(['top', '--db', 's3://fleet/plain', '--epoch', 'all']);
   assert.deepEqual(faults.seen.map((line) => line.split('?')[0]), ['GET /fleet/plain/FORMAT', 'GET /fleet/']);
+});
+
+test('other engines read the samples as docs/fleet.md says', { skip }, async () => {
+  const folder = await database('engines');
+  await told(['push', '--db', folder, '--to', 's3://fleet/engines']);
+  const env = { XDG_CACHE_HOME: join(scratch, 'cache-engines') };
+  await samples('s3://fleet/engines', { env });
+  // A copy of the bucket, made of the cache; in one folder with a segment that another one contains.
+  const [cache] = readdirSync(join(env.XDG_CACHE_HOME, 'dwell/fleet'));
+  const epochs = join(env.XDG_CACHE_HOME, 'dwell/fleet', cache, 'epochs');
+  const ids = readdirSync(epochs);
+  for (const id of ids) cpSync(join(epochs, id), join(scratch, 'copy/epochs/date=2026-11-27/host=a', id), { recursive: true });
+  const segment = join(scratch, 'copy/epochs/date=2026-11-27/host=a', ids[0], 'segment-000001');
+  cpSync(`${segment}.parquet`, `${segment}-000002.parquet`);
+  const documented = readFileSync(join(top, 'docs/fleet.md'), 'utf8').match(/^ {4}WITH rows AS[^]*?LIMIT 10$/m)[0];
+  const query = documented.replace("'copy/", `'${scratch}/copy/`).replace('cpu-clock', 'cycles');
+  const duckdb = createRequire(import.meta.url)('@duckdb/node-bindings');
+  const connection = await duckdb.connect(await duckdb.open(':memory:'));
+  const chunk = await duckdb.fetch_chunk(await duckdb.query(connection, `SELECT sum(samples)::BIGINT FROM (${query})`));
+  const data = duckdb.vector_get_data(duckdb.data_chunk_get_vector(chunk, 0), 8);
+  const sum = new DataView(data.buffer, data.byteOffset).getBigInt64(0, true);
+  const ours = await told(['sql', '--db', folder, '--format', 'csv', "SELECT sum(count)::BIGINT FROM samples WHERE event = 'cycles'"]);
+  assert.equal(String(sum), ours.trim().split('\n')[1]);
 });
 
 test('hosts and dates choose', { skip }, async () => {
