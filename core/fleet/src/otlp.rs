@@ -12,6 +12,7 @@ use flate2::{Compression, write::GzEncoder};
 use crate::{
     FleetError, Pushed,
     http::{self, TEXT_BYTES_MAX},
+    push::has_ended,
     sent::Sent,
 };
 
@@ -54,7 +55,7 @@ pub fn push_otlp(
             pushed.known += 1;
             continue;
         }
-        if epoch.end.is_none() {
+        if !has_ended(epoch, &read.epochs) {
             pushed.unended.push(epoch.id.clone());
             continue;
         }

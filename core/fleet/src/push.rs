@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeSet,
     path::PathBuf,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use dwell_profile::{
@@ -35,7 +35,7 @@ pub struct PushOptions<'f> {
     pub bytes_per_second: Option<u64>,
     /// A folder that remembers what was sent, so that the store need not be asked; `None` to ask it each time.
     pub state: Option<PathBuf>,
-    /// Whether to send recordings that have no end, because their collector died or still runs.
+    /// Whether to send recordings that have no end although nothing shows that their collector died.
     pub unended: bool,
     /// Finds the sampled binaries, which are then sent too, each once for the whole fleet; `None` to send none: code leaves the
     /// machine.
@@ -95,13 +95,29 @@ pub fn push(
     for epoch in &read.epochs {
         if sender.sent.contains(&epoch.id.0) {
             sender.pushed.known += 1;
-        } else if epoch.end.is_none() && !options.unended {
+        } else if !has_ended(epoch, &read.epochs) && !options.unended {
             sender.pushed.unended.push(epoch.id.clone());
         } else {
             sender.send(database, epoch, options.binaries)?;
         }
     }
     Ok(sender.pushed)
+}
+
+/// Time after which a host's next epoch shows that an epoch without an end was abandoned: a collector that goes from one epoch to the next
+/// stores the rest of the former within seconds.
+const ABANDONED_AFTER_S: i64 = 3600;
+
+/// Returns whether nothing more will be stored in an epoch: it has an end, or its collector was killed and a later one has long been
+/// running on that host.
+pub(crate) fn has_ended(epoch: &Epoch, all: &[Epoch]) -> bool {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+    let follows = |other: &&Epoch| {
+        other.host.name == epoch.host.name
+            && other.start > epoch.start
+            && other.start.as_second() < now - ABANDONED_AFTER_S
+    };
+    epoch.end.is_some() || all.iter().any(|other| follows(&other))
 }
 
 struct Sender<'l> {
@@ -226,5 +242,31 @@ impl Pace {
         let Some(rate) = self.bytes_per_second.filter(|rate| *rate > 0) else { return };
         let due = Duration::from_secs_f64(self.bytes as f64 / rate as f64);
         std::thread::sleep(due.saturating_sub(self.start.elapsed()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch(host: &str, start: &str, end: Option<&str>) -> Epoch {
+        let epoch = serde_json::json!({
+            "id": format!("{host}-1"), "start": start, "end": end, "host": {"name": host, "kernel_release": "6"},
+            "cpu": {"arch": "x86_64", "vendor": "v", "model_name": "m", "family": 6, "model": 1, "stepping": 1, "count": 2},
+            "backend": "bpf", "scope": "system", "events": {},
+        });
+        serde_json::from_value(epoch).unwrap()
+    }
+
+    #[test]
+    fn a_killed_collectors_recording_ends_when_another_has_long_begun() {
+        let killed = epoch("a", "2026-01-01T00:00:00Z", None);
+        let ended = epoch("a", "2026-01-01T00:00:00Z", Some("2026-01-01T01:00:00Z"));
+        assert!(has_ended(&ended, &[]) && !has_ended(&killed, std::slice::from_ref(&killed)));
+        assert!(has_ended(&killed, &[epoch("a", "2026-01-02T00:00:00Z", None)]));
+        assert!(!has_ended(&killed, &[epoch("b", "2026-01-02T00:00:00Z", None)]), "another host's");
+        assert!(!has_ended(&killed, &[epoch("a", "2025-12-31T00:00:00Z", None)]), "an earlier one");
+        // In the year 9000 it will be.
+        assert!(!has_ended(&killed, &[epoch("a", "9000-01-01T00:00:00Z", None)]), "one that began just now");
     }
 }

@@ -35,7 +35,8 @@ pub struct PushArgs {
     /// leaves this machine.
     #[arg(long)]
     pub binaries: bool,
-    /// Also send recordings that have no end, because their collector was killed. Do not use it while one runs.
+    /// Also send a recording that has no end because its collector was killed just now. Do not use it while one runs. (It is
+    /// sent without this option once another recording of this machine is an hour old.)
     #[arg(long)]
     pub unended: bool,
 }
