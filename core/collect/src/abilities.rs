@@ -1,8 +1,12 @@
-//! What this machine lets Dwell do: each ability is tried, not guessed from settings.
+//! What this machine lets Dwell do. Events are opened for real, and closed again without being started; whether processes may be traced is
+//! read off Yama's setting.
 //!
-//! Enters: nothing. Leaves: a list for people who set Dwell up. Events are opened and closed again without being started; nothing is sampled.
+//! Enters: nothing. Leaves: a list for people who set Dwell up. Never here: a sample.
 
-use std::fs;
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+};
 
 use dwell_profile::{DimensionSet, Event, Pid};
 
@@ -117,8 +121,9 @@ fn whole_machine(machine: &Result<OpenedSource, CollectError>) -> Ability {
 
 fn kernel_names() -> Ability {
     const WHAT: &str = "name the kernel's functions";
-    let kallsyms = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
-    let first = kallsyms.lines().find_map(|line| line.split(' ').next());
+    let mut line = String::new();
+    let read = fs::File::open("/proc/kallsyms").and_then(|file| BufReader::new(file).read_line(&mut line));
+    let first = read.ok().and_then(|_| line.split_once(' ')).map(|(address, _)| address);
     match first {
         None => ability(WHAT, State::Fails, "/proc/kallsyms cannot be read"),
         Some(address) if address.bytes().all(|b| b == b'0') => {

@@ -7,12 +7,12 @@ use dwell_profile::DatabaseError;
 /// The reason why recordings could not be sent or read.
 #[derive(Debug, thiserror::Error)]
 pub enum FleetError {
-    /// What was given names no place.
-    #[error("{given}: {why}: expected s3://BUCKET/PREFIX, if you like with ?host=NAME&since=DATE&until=DATE")]
+    /// What was given names no place that can be used.
+    #[error("{given}: {why}")]
     Location {
         /// What was given.
         given: String,
-        /// What is wrong with it.
+        /// What is wrong with it, and what was expected.
         why: String,
     },
     /// There are no credentials, or they cannot be used.

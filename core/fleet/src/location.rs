@@ -41,7 +41,12 @@ impl Location {
 
     /// Parses `s3://BUCKET/PREFIX`, with `host`, `since` and `until` after a question mark.
     pub fn parse(text: &str) -> Result<Location, FleetError> {
-        let bad = |why: &str| FleetError::Location { given: text.to_owned(), why: why.to_owned() };
+        let bad = |why: &str| FleetError::Location {
+            given: text.to_owned(),
+            why: format!(
+                "{why}: expected s3://BUCKET/PREFIX, if you like with ?host=NAME&since=DATE&until=DATE"
+            ),
+        };
         // A path that was cleaned on its way here may have lost one of the slashes.
         let rest = text.strip_prefix("s3://").or_else(|| text.strip_prefix("s3:/"));
         let rest = rest.ok_or_else(|| bad("it does not begin with s3://"))?;

@@ -4,7 +4,7 @@
 //! of objects is asked for when the database is first read, and every five minutes after that.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     fs, io,
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
@@ -15,7 +15,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use dwell_profile::{Database, Disk, Entry, EpochId, LockOutcome};
+use dwell_profile::{Database, Disk, Entry, EpochId, LockOutcome, read_file};
 
 use crate::{
     FLEET_FORMAT, FleetError, Location,
@@ -83,7 +83,12 @@ struct Remote {
 }
 
 /// The epochs of the bucket that are wanted.
-type Index = BTreeMap<EpochId, Remote>;
+#[derive(Debug, Default)]
+struct Index {
+    epochs: BTreeMap<EpochId, Remote>,
+    /// Epochs that another host's epoch of the same id hides. They are listed by a name that is no epoch's, so that readers warn.
+    hidden: BTreeSet<EpochFolder>,
+}
 
 /// A database in a bucket, with its cache in the folder `root`.
 struct Mirror {
@@ -114,7 +119,7 @@ impl Mirror {
         *known = Some((Instant::now(), index.clone()));
         drop(known);
         // Whoever lists epochs reads what describes each of them.
-        let describing = index.keys().map(|id| (id, EPOCH_FILE));
+        let describing = index.epochs.keys().map(|id| (id, EPOCH_FILE));
         self.fetch_all(&index, describing.collect())?;
         Ok(index)
     }
@@ -124,7 +129,7 @@ impl Mirror {
         let hosts: HashSet<String> =
             self.location.hosts.iter().map(|host| keys::host_in_keys(host)).collect();
         let after = self.location.since.as_ref().map(|date| format!("{start}{EPOCHS}date={date}"));
-        let mut index = Index::new();
+        let mut index = Index::default();
         self.client.list(&format!("{start}{EPOCHS}"), after.as_deref(), &mut |key, bytes| {
             let Some((folder, file)) = key.strip_prefix(&start).and_then(EpochFolder::parse) else {
                 return true; // It is nothing of ours.
@@ -136,16 +141,20 @@ impl Mirror {
                 return true;
             }
             let id = folder.id.clone();
-            let remote =
-                index.entry(id).or_insert_with(|| Remote { folder: folder.clone(), files: BTreeMap::new() });
+            let remote = index
+                .epochs
+                .entry(id)
+                .or_insert_with(|| Remote { folder: folder.clone(), files: BTreeMap::new() });
             // Two hosts would have to draw the same id in the same second. The first is shown, whole.
             if remote.folder == folder {
                 remote.files.insert(file.to_owned(), bytes);
+            } else {
+                index.hidden.insert(folder);
             }
             true
         })?;
         // The rest of an epoch without this file is still on its way.
-        index.retain(|_, remote| remote.files.contains_key(EPOCH_FILE));
+        index.epochs.retain(|_, remote| remote.files.contains_key(EPOCH_FILE));
         Ok(index)
     }
 
@@ -158,7 +167,7 @@ impl Mirror {
             for _ in 0..missing.len().min(REQUESTS_AT_ONCE) {
                 scope.spawn(|| {
                     while let Some((id, file)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if let Err(error) = self.fetch(&index[*id], file) {
+                        if let Err(error) = self.fetch(&index.epochs[*id], file) {
                             *failure.lock().unwrap_or_else(|e| e.into_inner()) = Some(error);
                             next.store(missing.len(), Ordering::Relaxed);
                         }
@@ -254,7 +263,8 @@ impl Mirror {
     fn read_epoch_file(&self, id: &EpochId, file: &str) -> io::Result<PathBuf> {
         let index = self.index().map_err(io::Error::other)?;
         let missing = || io::Error::from(io::ErrorKind::NotFound);
-        let remote = index.get(id).filter(|remote| remote.files.contains_key(file)).ok_or_else(missing)?;
+        let remote =
+            index.epochs.get(id).filter(|remote| remote.files.contains_key(file)).ok_or_else(missing)?;
         let path = self.path(id, file);
         if !path.exists() {
             // Whoever reads one file of samples reads the others too.
@@ -311,21 +321,14 @@ impl Disk for Mirror {
             (None, Some(name)) => self.read_image(name)?,
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
-        let bytes = fs::read(&path)?;
-        if bytes.len() as u64 > limit_bytes {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                format!("larger than the limit of {limit_bytes} bytes"),
-            ));
-        }
-        Ok(bytes)
+        read_file(&path, limit_bytes)
     }
 
     fn bytes(&self, path: &Path) -> io::Result<u64> {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let (id, file) = self.of_epoch(path).ok_or_else(missing)?;
         let index = self.index().map_err(io::Error::other)?;
-        let found = index.get(&id).and_then(|remote| remote.files.get(file?).copied());
+        let found = index.epochs.get(&id).and_then(|remote| remote.files.get(file?).copied());
         found.ok_or_else(missing)
     }
 
@@ -335,9 +338,14 @@ impl Disk for Mirror {
         }
         let index = self.index().map_err(io::Error::other)?;
         if path.join("") == self.root.join(EPOCHS) {
-            return Ok(index.keys().map(|id| Entry { name: id.0.clone(), is_dir: true }).collect());
+            let hidden = index
+                .hidden
+                .iter()
+                .map(|folder| format!("{} of {}, hidden by another host's", folder.id, folder.host));
+            let names = index.epochs.keys().map(|id| id.0.clone()).chain(hidden);
+            return Ok(names.map(|name| Entry { name, is_dir: true }).collect());
         }
-        let found = self.of_epoch(path).and_then(|(id, _)| index.get(&id));
+        let found = self.of_epoch(path).and_then(|(id, _)| index.epochs.get(&id));
         let remote = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         Ok(remote.files.keys().map(|name| Entry { name: name.clone(), is_dir: false }).collect())
     }

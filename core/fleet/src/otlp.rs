@@ -41,6 +41,13 @@ pub fn push_otlp(
     if !matches!(target.scheme(), "http" | "https") {
         return Err(bad("it is no URL of a receiver (http:// or https://)".to_owned()));
     }
+    // The URL is printed and kept.
+    if !target.username().is_empty() || target.password().is_some() {
+        let given = format!("the receiver {}", target.host_str().unwrap_or_default());
+        let why =
+            "credentials are not taken from its URL: put them into OTEL_EXPORTER_OTLP_HEADERS".to_owned();
+        return Err(FleetError::Location { given, why });
+    }
     if !target.path().ends_with(PATH) {
         target.set_path(&format!("{}{PATH}", target.path().trim_end_matches('/')));
     }

@@ -17,7 +17,7 @@ AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN, or ~/.aws; AWS_REGION; AWS_ENDPOIN
 Sent are samples, counts and call stacks by place in a binary, names of binaries, programs, hosts and kernel functions, and \
 command lines. No source text and no data of programs; code only with --binaries.")]
 pub struct PushArgs {
-    /// Where to: s3://BUCKET/PREFIX.
+    /// Send them to this place: s3://BUCKET/PREFIX.
     #[arg(long, value_name = "PLACE", required_unless_present = "otlp")]
     pub to: Option<String>,
     /// Send profiles to this receiver of OpenTelemetry instead (OTLP/HTTP, the signal `v1development` of

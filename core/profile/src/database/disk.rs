@@ -106,21 +106,7 @@ impl Disk for RealDisk {
     }
 
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
-        // Opening a pipe that someone put into the folder would block forever, and a device could supply bytes forever.
-        let file = OpenOptions::new().read(true).custom_flags(nonblocking()).open(path)?;
-        let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-        }
-        let mut bytes = Vec::with_capacity(metadata.len().min(limit_bytes) as usize);
-        file.take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 > limit_bytes {
-            return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
-                format!("larger than the limit of {limit_bytes} bytes"),
-            ));
-        }
-        Ok(bytes)
+        read_file(path, limit_bytes)
     }
 
     fn bytes(&self, path: &Path) -> io::Result<u64> {
@@ -163,6 +149,25 @@ impl Disk for RealDisk {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Reads a whole regular file. Returns an error of kind `FileTooLarge` if it has more than `limit_bytes`.
+pub fn read_file(path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
+    // Opening a pipe that someone put into the folder would block forever, and a device could supply bytes forever.
+    let file = OpenOptions::new().read(true).custom_flags(nonblocking()).open(path)?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let mut bytes = Vec::with_capacity(metadata.len().min(limit_bytes) as usize);
+    file.take(limit_bytes.saturating_add(1)).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit_bytes {
+        return Err(io::Error::new(
+            io::ErrorKind::FileTooLarge,
+            format!("larger than the limit of {limit_bytes} bytes"),
+        ));
+    }
+    Ok(bytes)
 }
 
 /// A locked file, which is unlocked when it is dropped. Closing the file would not be enough: a child that another
