@@ -13,6 +13,7 @@ mod daemon;
 mod examples;
 mod push;
 mod record;
+mod roll_up;
 mod sql;
 mod stacks;
 mod top;
@@ -20,6 +21,7 @@ pub use callpaths::{CallpathsArgs, Metric};
 pub use daemon::{DaemonArgs, StatusArgs};
 pub use push::PushArgs;
 pub use record::{CountArg, RecordArgs};
+pub use roll_up::RollUpArgs;
 pub use sql::{SqlArgs, SqlFormat};
 pub use stacks::{CallersArgs, FlameArgs, FlameColors};
 pub use top::{By, TopArgs};
@@ -124,6 +126,8 @@ pub enum Verb {
     Sql(SqlArgs),
     /// Send the recordings of this machine to an object store, each once, or to OpenTelemetry.
     Push(PushArgs),
+    /// Sum up the recordings of each day in an object store, so that questions about many machines read little.
+    RollUp(RollUpArgs),
     /// Make a recording (epoch) from a perf.data file, another tool's profile or a table of counts.
     #[command(after_help = examples::IMPORT)]
     Import(ImportArgs),

@@ -27,6 +27,7 @@ mod list;
 mod place;
 mod push;
 mod report;
+mod roll_up;
 mod sql;
 mod stats;
 mod summary;
@@ -117,6 +118,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Export(args) => export::run(&open(cli)?, args, cli.json),
         Verb::Feedback(args) => feedback::run(&open(cli)?, args, cli.json),
         Verb::Push(args) => push::run(&db()?, args, cli.json),
+        Verb::RollUp(args) => roll_up::run(&place::database(cli.db.as_deref(), &cli.host)?, args, cli.json),
         Verb::Import(args) => import::run(&db()?, args, debug_dirs(cli).collect(), cli.json),
         Verb::Doctor => doctor::run(db(), &debug_dirs(cli).collect::<Vec<_>>(), cli.json),
         Verb::Completions { shell } => {

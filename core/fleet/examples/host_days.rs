@@ -26,7 +26,9 @@ fn main() {
     for host in 0..host_days {
         for hour in 0..24 {
             let counts = counts(&images, rows, &mut random);
-            let mut epoch = writer.begin(epoch(host, hour)).expect("an epoch can be begun");
+            let mut epoch = epoch(host, hour);
+            epoch.events.values_mut().for_each(|record| record.samples = counts.values().sum());
+            let mut epoch = writer.begin(epoch).expect("an epoch can be begun");
             epoch.append(&counts, &images).expect("samples can be stored");
         }
     }

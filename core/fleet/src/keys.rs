@@ -16,6 +16,13 @@ pub(crate) const EPOCHS: &str = "epochs/";
 /// The object of an epoch that is written last: the epoch is there if this is.
 pub(crate) const EPOCH_FILE: &str = "epoch.json";
 
+/// The start of the keys of roll-ups, under the prefix.
+pub(crate) const ROLL_UPS: &str = "rollups/";
+/// The object of a roll-up that has the `epoch.json` of each recording in it, one on a line.
+pub(crate) const RECORDINGS: &str = "recordings.jsonl.zst";
+/// The object of a roll-up that has its totals.
+pub(crate) const TOTALS: &str = dwell_profile::TOTALS_FILE;
+
 /// The start of the keys of binaries, under the prefix; the names are those of a database.
 pub(crate) const IMAGES: &str = "images/";
 
@@ -46,19 +53,48 @@ impl EpochFolder {
         let mut parts = key.strip_prefix(EPOCHS)?.split('/');
         let date = parts.next()?.strip_prefix("date=").filter(|date| crate::location::is_date(date))?;
         let host = parts.next()?.strip_prefix("host=").filter(|host| host_in_keys(host) == *host)?;
-        let (id, file) = (parts.next()?, parts.next()?);
-        let is_name = |text: &str, others: &[u8]| {
-            let allowed = |b: u8| b.is_ascii_alphanumeric() || others.contains(&b);
-            (1..=64).contains(&text.len()) && text.bytes().all(allowed)
-        };
-        let is_ours = is_name(id, b"-")
-            && !id.starts_with('-')
-            && is_name(file, b"-.")
-            && !file.starts_with('.')
-            && parts.next().is_none();
-        let folder = EpochFolder { date: date.into(), host: host.into(), id: EpochId(id.into()) };
-        is_ours.then_some((folder, file))
+        let (id, file) = id_and_file(parts)?;
+        Some((EpochFolder { date: date.into(), host: host.into(), id }, file))
     }
+}
+
+/// The folder of a roll-up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct RollUpFolder {
+    /// The date on which all its recordings began (UTC), as `2026-11-27`.
+    pub(crate) date: String,
+    /// Its id as an epoch.
+    pub(crate) id: EpochId,
+}
+
+impl RollUpFolder {
+    /// Returns the key of a file, under the prefix.
+    pub(crate) fn key(&self, file: &str) -> String {
+        format!("{ROLL_UPS}date={}/{}/{file}", self.date, self.id)
+    }
+
+    /// Takes a key under the prefix apart, like [`EpochFolder::parse`].
+    pub(crate) fn parse(key: &str) -> Option<(RollUpFolder, &str)> {
+        let mut parts = key.strip_prefix(ROLL_UPS)?.split('/');
+        let date = parts.next()?.strip_prefix("date=").filter(|date| crate::location::is_date(date))?;
+        let (id, file) = id_and_file(parts)?;
+        Some((RollUpFolder { date: date.into(), id }, file))
+    }
+}
+
+/// Returns the last two parts of a key, if Dwell would write them and nothing follows.
+fn id_and_file<'k>(mut parts: impl Iterator<Item = &'k str>) -> Option<(EpochId, &'k str)> {
+    let (id, file) = (parts.next()?, parts.next()?);
+    let is_name = |text: &str, others: &[u8]| {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || others.contains(&b);
+        (1..=64).contains(&text.len()) && text.bytes().all(allowed)
+    };
+    let is_ours = is_name(id, b"-")
+        && !id.starts_with('-')
+        && is_name(file, b"-.")
+        && !file.starts_with('.')
+        && parts.next().is_none();
+    is_ours.then(|| (EpochId(id.into()), file))
 }
 
 /// Returns a host's name as keys have it.
@@ -80,6 +116,15 @@ mod tests {
         let (folder, file) = EpochFolder::parse(key).unwrap();
         assert_eq!((&*folder.host, file), ("web-1", "segment-000001.parquet"));
         assert_eq!(folder.key(file), key);
+    }
+
+    #[test]
+    fn keys_of_roll_ups_are_not_those_of_recordings() {
+        let key = "rollups/date=2026-11-27/20261127T000000Z-5f3a9c0001/totals.parquet";
+        let (folder, file) = RollUpFolder::parse(key).unwrap();
+        assert_eq!((folder.key(file).as_str(), file), (key, TOTALS));
+        assert_eq!(EpochFolder::parse(key), None);
+        assert_eq!(RollUpFolder::parse("rollups/date=2026-11-27/host=a/1/epoch.json"), None);
     }
 
     #[test]

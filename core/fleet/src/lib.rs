@@ -9,11 +9,13 @@ mod client;
 mod credentials;
 mod error;
 mod http;
+mod index;
 mod keys;
 mod location;
 mod mirror;
 mod otlp;
 mod push;
+mod roll_up;
 mod sent;
 
 pub use error::FleetError;
@@ -22,3 +24,4 @@ pub use location::Location;
 pub use mirror::open;
 pub use otlp::{OtlpFormat, push_otlp};
 pub use push::{FindBinary, PushOptions, Pushed, push};
+pub use roll_up::{RollUpOptions, RolledUp, plan, roll_up};

@@ -4,8 +4,9 @@
 //! of objects is asked for when the database is first read, and every five minutes after that.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
-    fs, io,
+    collections::HashSet,
+    fs,
+    io::{self, Read},
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
     sync::{
@@ -20,7 +21,8 @@ use dwell_profile::{Database, Disk, Entry, EpochId, LockOutcome, read_file};
 use crate::{
     FLEET_FORMAT, FleetError, Location,
     client::Client,
-    keys::{self, EPOCH_FILE, EPOCHS, EpochFolder, FORMAT, IMAGES, MARK},
+    index::{Index, Listing, Remote},
+    keys::{EPOCH_FILE, EPOCHS, FORMAT, IMAGES, MARK, RECORDINGS, TOTALS},
 };
 
 /// Size limit of a fleet's cache, in bytes, unless `DWELL_FLEET_CACHE_MIB` says another.
@@ -35,14 +37,19 @@ pub fn open(place: &Path) -> Result<Database, FleetError> {
     if !Location::is_remote(place) {
         return Ok(Database::open(place)?);
     }
-    let location = Location::parse(&place.to_string_lossy())?;
+    let (database, _) = open_mirror(Location::parse(&place.to_string_lossy())?)?;
+    Ok(database)
+}
+
+/// Opens the database in a bucket, and what its files come from.
+pub(crate) fn open_mirror(location: Location) -> Result<(Database, Arc<Mirror>), FleetError> {
     let client = Client::new(&location)?;
     let identity = blake3::hash(format!("{}\n{}", client.identity(), location.prefix).as_bytes());
     let root = cache_dir()?.join(&identity.to_hex()[..32]);
-    let mirror = Mirror { client, location, root: root.clone(), index: Mutex::new(None) };
+    let mirror = Arc::new(Mirror { client, location, root: root.clone(), index: Mutex::new(None) });
     mirror.make_dir(&root)?;
-    mirror.evict(cache_bytes_max())?;
-    Ok(Database::on(Arc::new(mirror), root)?)
+    mirror.evict()?;
+    Ok((Database::on(mirror.clone(), root)?, mirror))
 }
 
 /// Checks the version in a bucket; a bucket that was never pushed to has none.
@@ -74,24 +81,14 @@ fn cache_bytes_max() -> u64 {
 /// Time after which the objects are listed again, for editors that stay open.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(300);
 
-/// The files of an epoch in the bucket.
-#[derive(Debug)]
-struct Remote {
-    folder: EpochFolder,
-    /// Sizes in bytes by name.
-    files: BTreeMap<String, u64>,
-}
-
-/// The epochs of the bucket that are wanted.
-#[derive(Debug, Default)]
-struct Index {
-    epochs: BTreeMap<EpochId, Remote>,
-    /// Epochs that another host's epoch of the same id hides. They are listed by a name that is no epoch's, so that readers warn.
-    hidden: BTreeSet<EpochFolder>,
+/// The part of an `epoch.json` that is read here.
+#[derive(serde::Deserialize)]
+struct Described {
+    id: EpochId,
 }
 
 /// A database in a bucket, with its cache in the folder `root`.
-struct Mirror {
+pub(crate) struct Mirror {
     client: Client,
     location: Location,
     root: PathBuf,
@@ -107,7 +104,7 @@ impl std::fmt::Debug for Mirror {
 
 impl Mirror {
     /// Returns the epochs, which are listed once.
-    fn index(&self) -> Result<Arc<Index>, FleetError> {
+    pub(crate) fn index(&self) -> Result<Arc<Index>, FleetError> {
         let mut known = self.index.lock().unwrap_or_else(|e| e.into_inner());
         match &*known {
             Some((listed, index)) if listed.elapsed() < LIST_AGAIN_AFTER => return Ok(index.clone()),
@@ -115,59 +112,58 @@ impl Mirror {
         }
         let marker = self.client.get(&self.location.key(FORMAT), 64)?;
         check_marker(&self.location, marker.as_deref())?;
-        let index = Arc::new(self.list_epochs()?);
-        *known = Some((Instant::now(), index.clone()));
-        drop(known);
+        let listing = Listing::of(&self.client, &self.location)?;
+        let describing = listing.roll_ups.values().flat_map(|r| [(r, EPOCH_FILE), (r, RECORDINGS)]);
+        self.fetch_all(describing.collect())?;
+        let described: HashSet<EpochId> = listing.epochs.keys().cloned().collect();
+        let index = Index::new(listing, &self.location, |roll_up| {
+            self.recordings(roll_up, &described).map_err(|error| error.to_string())
+        });
         // Whoever lists epochs reads what describes each of them.
-        let describing = index.epochs.keys().map(|id| (id, EPOCH_FILE));
-        self.fetch_all(&index, describing.collect())?;
+        self.fetch_all(index.epochs.values().map(|remote| (remote, EPOCH_FILE)).collect())?;
+        let index = Arc::new(index);
+        *known = Some((Instant::now(), index.clone()));
         Ok(index)
     }
 
-    fn list_epochs(&self) -> Result<Index, FleetError> {
-        let start = self.location.key("");
-        let hosts: HashSet<String> =
-            self.location.hosts.iter().map(|host| keys::host_in_keys(host)).collect();
-        let after = self.location.since.as_ref().map(|date| format!("{start}{EPOCHS}date={date}"));
-        let mut index = Index::default();
-        self.client.list(&format!("{start}{EPOCHS}"), after.as_deref(), &mut |key, bytes| {
-            let Some((folder, file)) = key.strip_prefix(&start).and_then(EpochFolder::parse) else {
-                return true; // It is nothing of ours.
-            };
-            if self.location.until.as_ref().is_some_and(|until| folder.date > *until) {
-                return false;
+    /// Returns the recordings that are in a roll-up. What describes those that are in the bucket is put into the cache, if it is not
+    /// there: this saves a request for each.
+    fn recordings(&self, roll_up: &Remote, there: &HashSet<EpochId>) -> io::Result<Vec<EpochId>> {
+        let packed = read_file(&self.path(&roll_up.id, RECORDINGS), OBJECT_BYTES_MAX)?;
+        let mut text = Vec::new();
+        zstd::Decoder::new(&packed[..])?.take(OBJECT_BYTES_MAX).read_to_end(&mut text)?;
+        let mut ids = Vec::new();
+        for line in text.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            let Described { id } = serde_json::from_slice(line)?;
+            let path = self.path(&id, EPOCH_FILE);
+            if there.contains(&id) && !path.exists() {
+                self.store(&path, line).map_err(io::Error::other)?;
             }
-            if !hosts.is_empty() && !hosts.contains(&folder.host) {
-                return true;
-            }
-            let id = folder.id.clone();
-            let remote = index
-                .epochs
-                .entry(id)
-                .or_insert_with(|| Remote { folder: folder.clone(), files: BTreeMap::new() });
-            // Two hosts would have to draw the same id in the same second. The first is shown, whole.
-            if remote.folder == folder {
-                remote.files.insert(file.to_owned(), bytes);
-            } else {
-                index.hidden.insert(folder);
-            }
-            true
-        })?;
-        // The rest of an epoch without this file is still on its way.
-        index.epochs.retain(|_, remote| remote.files.contains_key(EPOCH_FILE));
-        Ok(index)
+            ids.push(id);
+        }
+        Ok(ids)
+    }
+
+    /// Fetches all files of epochs, for a job that reads them one after another.
+    pub(crate) fn fetch_epochs(&self, ids: &[EpochId]) -> Result<(), FleetError> {
+        let index = self.index()?;
+        let remotes = ids.iter().filter_map(|id| index.remote(id));
+        self.fetch_all(
+            remotes.flat_map(|remote| remote.files.keys().map(move |file| (remote, file.as_str()))).collect(),
+        )
     }
 
     /// Fetches files that are not in the cache, several at a time.
-    fn fetch_all(&self, index: &Index, wanted: Vec<(&EpochId, &str)>) -> Result<(), FleetError> {
-        let missing: Vec<_> = wanted.into_iter().filter(|(id, file)| !self.path(id, file).exists()).collect();
+    fn fetch_all(&self, wanted: Vec<(&Remote, &str)>) -> Result<(), FleetError> {
+        let missing: Vec<_> =
+            wanted.into_iter().filter(|(remote, file)| !self.path(&remote.id, file).exists()).collect();
         let next = AtomicUsize::new(0);
         let failure: Mutex<Option<FleetError>> = Mutex::new(None);
         std::thread::scope(|scope| {
             for _ in 0..missing.len().min(REQUESTS_AT_ONCE) {
                 scope.spawn(|| {
-                    while let Some((id, file)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if let Err(error) = self.fetch(&index.epochs[*id], file) {
+                    while let Some((remote, file)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if let Err(error) = self.fetch(remote, file) {
                             *failure.lock().unwrap_or_else(|e| e.into_inner()) = Some(error);
                             next.store(missing.len(), Ordering::Relaxed);
                         }
@@ -180,7 +176,7 @@ impl Mirror {
 
     /// Fetches a file of an epoch into the cache.
     fn fetch(&self, remote: &Remote, file: &str) -> Result<(), FleetError> {
-        let key = self.location.key(&remote.folder.key(file));
+        let key = self.location.key(&format!("{}{file}", remote.folder));
         let bytes = self.client.get(&key, OBJECT_BYTES_MAX)?.unwrap_or_default();
         // An object that went away, or was cut off, must not stay in the cache as the file.
         if bytes.len() as u64 != remote.files[file] {
@@ -191,7 +187,7 @@ impl Mirror {
                 attempts: 1,
             });
         }
-        self.store(&self.path(&remote.folder.id, file), &bytes)
+        self.store(&self.path(&remote.id, file), &bytes)
     }
 
     /// Writes a file of the cache; readers see it whole or not at all.
@@ -218,7 +214,8 @@ impl Mirror {
     }
 
     /// Removes the epochs and binaries that were used least recently until the cache is within its limit.
-    fn evict(&self, bytes_max: u64) -> Result<(), FleetError> {
+    pub(crate) fn evict(&self) -> Result<(), FleetError> {
+        let bytes_max = cache_bytes_max();
         let list = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
         let mut all = Vec::new();
         for entry in [EPOCHS, IMAGES].into_iter().flat_map(|folder| list(&self.root.join(folder))) {
@@ -263,13 +260,13 @@ impl Mirror {
     fn read_epoch_file(&self, id: &EpochId, file: &str) -> io::Result<PathBuf> {
         let index = self.index().map_err(io::Error::other)?;
         let missing = || io::Error::from(io::ErrorKind::NotFound);
-        let remote =
-            index.epochs.get(id).filter(|remote| remote.files.contains_key(file)).ok_or_else(missing)?;
+        let remote = index.remote(id).filter(|remote| remote.files.contains_key(file)).ok_or_else(missing)?;
         let path = self.path(id, file);
         if !path.exists() {
-            // Whoever reads one file of samples reads the others too.
-            let all = remote.files.keys().map(|name| (id, name.as_str()));
-            self.fetch_all(&index, all.collect()).map_err(io::Error::other)?;
+            // Whoever reads one file of samples reads the others too; but totals are read in place of these.
+            let all = remote.files.keys().map(|name| (remote, name.as_str()));
+            let all = all.filter(|(_, name)| (*name == TOTALS) == (file == TOTALS));
+            self.fetch_all(all.collect()).map_err(io::Error::other)?;
         }
         // The time of the folder tells when it was used last.
         let _ = fs::File::open(self.path(id, "")).and_then(|folder| folder.set_modified(SystemTime::now()));
@@ -288,6 +285,11 @@ fn read_only() -> io::Error {
 impl Disk for Mirror {
     fn place(&self) -> Option<String> {
         Some(self.location.to_string())
+    }
+
+    fn sums(&self) -> io::Result<Vec<(EpochId, Vec<EpochId>)>> {
+        let index = self.index().map_err(io::Error::other)?;
+        Ok(index.sums.iter().map(|(id, (_, parts))| (id.clone(), parts.clone())).collect())
     }
 
     fn create_dir(&self, _: &Path) -> io::Result<()> {
@@ -328,7 +330,7 @@ impl Disk for Mirror {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let (id, file) = self.of_epoch(path).ok_or_else(missing)?;
         let index = self.index().map_err(io::Error::other)?;
-        let found = index.epochs.get(&id).and_then(|remote| remote.files.get(file?).copied());
+        let found = index.remote(&id).and_then(|remote| remote.files.get(file?).copied());
         found.ok_or_else(missing)
     }
 
@@ -338,16 +340,13 @@ impl Disk for Mirror {
         }
         let index = self.index().map_err(io::Error::other)?;
         if path.join("") == self.root.join(EPOCHS) {
-            let hidden = index
-                .hidden
-                .iter()
-                .map(|folder| format!("{} of {}, hidden by another host's", folder.id, folder.host));
-            let names = index.epochs.keys().map(|id| id.0.clone()).chain(hidden);
+            let names = index.epochs.keys().map(|id| id.0.clone()).chain(index.left_out.iter().cloned());
             return Ok(names.map(|name| Entry { name, is_dir: true }).collect());
         }
-        let found = self.of_epoch(path).and_then(|(id, _)| index.epochs.get(&id));
+        let found = self.of_epoch(path).and_then(|(id, _)| index.remote(&id));
         let remote = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        Ok(remote.files.keys().map(|name| Entry { name: name.clone(), is_dir: false }).collect())
+        let of_epoch = remote.files.keys().filter(|name| ![RECORDINGS, TOTALS].contains(&name.as_str()));
+        Ok(of_epoch.map(|name| Entry { name: name.clone(), is_dir: false }).collect())
     }
 
     fn changed(&self, _: &Path) -> io::Result<u64> {

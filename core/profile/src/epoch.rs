@@ -126,6 +126,13 @@ pub enum Scope {
     Command(Vec<String>),
     /// An imported file or table.
     Import(String),
+    /// Those of other recordings, of which this is the sum ([`Epoch::sum`]).
+    Sum {
+        /// Number of recordings.
+        recordings: u64,
+        /// Number of hosts.
+        hosts: u64,
+    },
 }
 
 /// If an event ran for less than this share of the time that it should have counted, the user gets a note.

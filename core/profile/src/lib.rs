@@ -14,6 +14,7 @@ mod counted_event;
 mod database;
 mod dimensions;
 mod epoch;
+mod epoch_sum;
 mod error;
 mod event;
 mod evidence;
@@ -38,11 +39,12 @@ pub use database::disk::{Disk, Entry, LockGuard, LockOutcome, read_file};
 #[doc(hidden)]
 pub use database::fuzz_epoch_file;
 pub use database::{
-    Compacted, DATABASE_FORMAT, Database, EpochProfile, EpochRows, EpochWriter, EpochsRead, Kept,
-    SegmentFiles, SegmentRange, Writer,
+    Compacted, DATABASE_FORMAT, Database, EpochProfile, EpochRows, EpochWriter, EpochsRead, EpochsSummed,
+    Kept, SegmentFiles, SegmentRange, TOTALS_FILE, Writer,
 };
 pub use dimensions::{Dimension, DimensionSet, DimensionValues, NoDimension};
 pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};
+pub use epoch_sum::EpochKind;
 pub use error::{DatabaseError, Warning};
 pub use event::{Event, Unit};
 pub use evidence::{BreakpointRecord, BurstsRecord, CodePlace, ControlTransfer, ExecutionEvidence};
@@ -56,7 +58,7 @@ pub use sample_accumulator::{AccumulatedSamples, SampleAccumulator};
 #[doc(hidden)]
 pub use segment::fuzz_beside;
 pub use segment::{
-    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, SEGMENT_VERSION, SampleRun, Segment, SegmentError, read_segment,
-    read_segment_unverified, sum_runs_unverified,
+    MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, SEGMENT_VERSION, SampleRun, Segment, SegmentError, TotalRow,
+    encode_totals, read_segment, read_segment_unverified, sum_runs_unverified,
 };
 pub use source::{MAX_SOURCE_BYTES, SourceRecord};

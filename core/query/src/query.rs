@@ -9,7 +9,7 @@ use std::{
 };
 
 use dwell_image::{Image, LruCache};
-use dwell_profile::{Database, DatabaseError, EpochId, ImageRecord, name_to_text, text_to_path};
+use dwell_profile::{Database, DatabaseError, Epoch, EpochId, ImageRecord, name_to_text, text_to_path};
 use once_cell::sync::OnceCell;
 use rustc_hash::FxHashMap;
 
@@ -196,14 +196,36 @@ impl Query {
         self.view_of(selectors, &SampleFilter::default())
     }
 
+    /// Returns the merged epochs. Where the database has sums of some of them, these are read in their place, unless the filter asks
+    /// by what sums do not keep.
     pub(crate) fn view_of(
         &self,
         selectors: &[String],
         filter: &SampleFilter,
     ) -> Result<Arc<View>, QueryError> {
-        let generation = self.database.generation();
+        if filter.has_dimensions() {
+            return self.view_apart(selectors, filter);
+        }
+        let epochs = self.database.in_few(self.selected(selectors)?)?;
+        self.view_on(epochs, filter)
+    }
+
+    /// Returns the merged epochs, each read by itself, for answers about single epochs, instances, threads, CPUs and control groups.
+    pub(crate) fn view_apart(
+        &self,
+        selectors: &[String],
+        filter: &SampleFilter,
+    ) -> Result<Arc<View>, QueryError> {
+        self.view_on(self.selected(selectors)?, filter)
+    }
+
+    fn selected(&self, selectors: &[String]) -> Result<Vec<Epoch>, QueryError> {
         let latest = ["latest".to_owned()];
-        let epochs = self.database.resolve_all(if selectors.is_empty() { &latest } else { selectors })?;
+        Ok(self.database.resolve_all(if selectors.is_empty() { &latest } else { selectors })?)
+    }
+
+    fn view_on(&self, epochs: Vec<Epoch>, filter: &SampleFilter) -> Result<Arc<View>, QueryError> {
+        let generation = self.database.generation();
         let key = (epochs.iter().map(|e| e.id.clone()).collect(), filter.clone());
         let found_again = self.store.look_again();
         let mut views = lock(&self.views);

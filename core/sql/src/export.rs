@@ -39,7 +39,7 @@ pub fn export(
     started(session.stopper());
     let mut prelude =
         String::from("-- Tables of Dwell, version 1 (docs/sql.md). Run this in the folder of this file.\n");
-    let names = COMPUTED.iter().map(|table| table.name).chain(["samples"]);
+    let names = COMPUTED.iter().map(|table| table.name).chain(["samples", "totals"]);
     for name in names {
         let path: PathBuf = folder.join(format!("{name}.parquet"));
         let path = path.to_str().ok_or(SqlError::Usage("export: the folder's name is not UTF-8"))?;

@@ -8,20 +8,35 @@
 //! way to escape them in a list.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     os::fd::AsRawFd,
     path::{Path, PathBuf},
 };
 
 use dwell_profile::{
-    Database, DatabaseError, DerivedEvent, Dimension, DimensionSet, Epoch, ImageId, ImageRecord, Warning,
+    Database, DatabaseError, DerivedEvent, Dimension, DimensionSet, Epoch, EpochId, ImageId, ImageRecord,
+    Warning,
 };
+
+/// Which tables of files a statement needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// `samples`, or what is made of it or of the images in its files.
+    pub samples: bool,
+    /// `totals`.
+    pub totals: bool,
+}
 
 /// The segments of a database.
 #[derive(Default)]
 pub struct Segments {
     /// Paths below the folder of the database.
     files: Vec<PathBuf>,
+    /// Those of epochs without a file of totals.
+    apart: Vec<PathBuf>,
+    /// Files of totals.
+    totals: Vec<PathBuf>,
     /// The dimensions that any segment has.
     dimensions: DimensionSet,
     /// The images of all epochs by id.
@@ -45,16 +60,24 @@ const DERIVED: [DerivedEvent; 8] = [
 ];
 
 impl Segments {
-    /// Finds the segments of the epochs, which are in the order of their start. Each file is read once to verify its
-    /// checksum.
-    pub fn of(database: &Database, epochs: &[Epoch]) -> Result<Self, DatabaseError> {
+    /// Finds the files of the epochs that the tables need; the epochs are in the order of their start. Each file is read once to
+    /// verify its checksum.
+    pub fn of(database: &Database, epochs: &[Epoch], need: Need) -> Result<Self, DatabaseError> {
         let mut found = Segments::default();
+        if !need.samples && !need.totals {
+            return Ok(found);
+        }
+        let totals = if need.totals { database.totals_files()? } else { Vec::new() };
+        let summed: BTreeSet<&EpochId> = totals.iter().flat_map(|(_, epochs)| epochs).collect();
         let mut images = std::collections::BTreeMap::<ImageId, ImageRecord>::new();
-        for epoch in epochs {
+        for epoch in epochs.iter().filter(|epoch| need.samples || !summed.contains(&epoch.id)) {
             let of_epoch = match database.segment_files(&epoch.id) {
                 Err(DatabaseError::NoSuchEpoch { .. }) => continue, // It was removed meanwhile.
                 of_epoch => of_epoch?,
             };
+            if !summed.contains(&epoch.id) {
+                found.apart.extend(of_epoch.files.iter().cloned());
+            }
             found.files.extend(of_epoch.files);
             found.dimensions = found.dimensions.union(of_epoch.dimensions);
             found.warnings.extend(of_epoch.warnings);
@@ -63,7 +86,8 @@ impl Segments {
         // Data that is no file's is an image in the database only: no sample belongs to it.
         images.retain(|id, _| !id.as_str().starts_with("data:"));
         found.images = images.into_values().collect();
-        if !found.files.is_empty() {
+        found.totals = totals.into_iter().map(|(file, _)| file).collect();
+        if !found.files.is_empty() || !found.totals.is_empty() {
             found.folder = File::open(database.path()).ok();
         }
         Ok(found)
@@ -74,19 +98,43 @@ impl Segments {
         self.folder.as_ref().map(|folder| format!("/proc/self/fd/{}", folder.as_raw_fd()))
     }
 
-    /// Returns the files as a list of SQL literals.
+    /// Returns all files as a list of SQL literals.
     pub fn list(&self) -> String {
-        let prefix = self.prefix().unwrap_or_default();
-        let literal = |file: &PathBuf| literal(&format!("{prefix}/{}", spelled(file)));
-        format!("[{}]", self.files.iter().map(literal).collect::<Vec<_>>().join(", "))
+        self.list_of(self.files.iter().chain(&self.totals))
     }
 
-    /// Returns the statement that makes the view.
-    pub fn view(&self) -> String {
-        if self.folder.is_none() {
-            return "CREATE VIEW samples AS SELECT NULL::VARCHAR AS epoch, NULL::VARCHAR AS image, NULL::VARCHAR AS event, \
+    fn list_of<'f>(&self, files: impl Iterator<Item = &'f PathBuf>) -> String {
+        let prefix = self.prefix().unwrap_or_default();
+        let literal = |file: &PathBuf| literal(&format!("{prefix}/{}", spelled(file)));
+        format!("[{}]", files.map(literal).collect::<Vec<_>>().join(", "))
+    }
+
+    /// Returns the statements that make the views `samples` and `totals`.
+    pub fn views(&self) -> [String; 2] {
+        let samples =
+            format!("CREATE VIEW samples AS SELECT * EXCLUDE (path) FROM ({})", self.rows_of(&self.files));
+        let mut totals = format!(
+            "CREATE VIEW totals AS SELECT s.epoch, e.host, s.image, any_value(s.path) AS path, s.event, s.app, s.cgroup, \
+             sum(s.count)::BIGINT AS count FROM ({}) AS s JOIN epochs AS e ON e.epoch = s.epoch \
+             GROUP BY s.epoch, e.host, s.image, s.event, s.app, s.cgroup",
+            self.rows_of(&self.apart)
+        );
+        if !self.totals.is_empty() {
+            totals += &format!(
+                " UNION ALL SELECT epoch, host, image, path, event, app, nullif(cgroup, '') AS cgroup, count \
+                 FROM read_parquet({})",
+                self.list_of(self.totals.iter())
+            );
+        }
+        [samples, totals]
+    }
+
+    /// Returns the query of all rows of segments.
+    fn rows_of(&self, files: &[PathBuf]) -> String {
+        if files.is_empty() {
+            return "SELECT NULL::VARCHAR AS epoch, NULL::VARCHAR AS image, NULL::VARCHAR AS event, \
                     NULL::BIGINT AS \"offset\", NULL::BIGINT AS count, NULL::VARCHAR AS app, NULL::BIGINT AS instance, \
-                    NULL::VARCHAR AS thread, NULL::BIGINT AS cpu, NULL::VARCHAR AS cgroup WHERE false"
+                    NULL::VARCHAR AS thread, NULL::BIGINT AS cpu, NULL::VARCHAR AS cgroup, NULL::VARCHAR AS path WHERE false"
                 .to_owned();
         }
         let union = if self.dimensions.is_empty() { "" } else { ", union_by_name = true" };
@@ -96,8 +144,8 @@ impl Segments {
         };
         let derived: Vec<String> = DERIVED.iter().map(|d| literal(d.event().name())).collect();
         format!(
-            "CREATE VIEW samples AS SELECT {epoch} AS epoch, image, event, {offset} AS \"offset\", \
-             least(count, 9223372036854775807)::BIGINT AS count, app, instance::BIGINT AS instance, {thread}, {cpu}, {cgroup} \
+            "SELECT {epoch} AS epoch, image, event, {offset} AS \"offset\", \
+             least(count, 9223372036854775807)::BIGINT AS count, app, instance::BIGINT AS instance, {thread}, {cpu}, {cgroup}, path \
              FROM read_parquet({files}, filename = true{union}) WHERE event NOT IN ({derived})",
             epoch = self.epoch(),
             // Offsets from 2^63 on become negative, as in two's complement.
@@ -106,7 +154,7 @@ impl Segments {
             thread = dimension(Dimension::Thread, "nullif(thread, '')", "NULL::VARCHAR"),
             cpu = dimension(Dimension::Cpu, "nullif(cpu, 4294967295)::BIGINT", "NULL::BIGINT"),
             cgroup = dimension(Dimension::Cgroup, "nullif(cgroup, '')", "NULL::VARCHAR"),
-            files = self.list(),
+            files = self.list_of(files.iter()),
             derived = derived.join(", "),
         )
     }

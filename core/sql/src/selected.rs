@@ -68,6 +68,19 @@ pub fn selected(tree: &Value) -> Result<Selected, String> {
     walk.forbidden.map_or(Ok(walk.selected), Err)
 }
 
+/// Adds the names of all tables and functions in the tree of a query, in lower case.
+pub fn names_of_sources(tree: &Value, names: &mut BTreeSet<String>) {
+    match tree {
+        Value::Array(values) => values.iter().for_each(|value| names_of_sources(value, names)),
+        Value::Object(fields) => {
+            let named = [text(tree, "table_name"), text(tree, "function_name")];
+            names.extend(named.into_iter().filter(|name| !name.is_empty()).map(str::to_ascii_lowercase));
+            fields.values().for_each(|value| names_of_sources(value, names));
+        }
+        _ => {}
+    }
+}
+
 struct Walk {
     selected: Selected,
     forbidden: Option<String>,

@@ -4,7 +4,7 @@
 //! must be a query, by DuckDB's own parser; and DuckDB may open no file but the segments, load no extension and change
 //! no setting.
 
-use std::{io::Write, path::PathBuf, sync::Arc, time::Duration};
+use std::{collections::BTreeSet, io::Write, path::PathBuf, sync::Arc, time::Duration};
 
 use dwell_profile::{Database, DatabaseError};
 use dwell_query::{Options, Query};
@@ -13,16 +13,17 @@ use crate::{
     Format, SqlError,
     duckdb::{ColumnType, Connection, Engine, Interrupter, Rows, Value},
     lexer, output,
-    segments::{Segments, identifier, literal},
+    segments::{Need, Segments, identifier, literal},
     selected::{self, Selected},
     tables::{self, Context},
 };
 
 /// The views and macros that are made of the other tables.
 pub const VIEWS: &str = include_str!("tables/views.sql");
-/// Words in a statement that need the segments to be listed.
-const NEED_SEGMENTS: &[&str] =
-    &["samples", "images", "procedures", "applications", "instances", "lines", "dwell_"];
+/// Tables that need the segments to be listed.
+const NEED_SEGMENTS: &[&str] = &["samples", "images", "procedures", "applications", "instances", "lines"];
+/// How the names of macros begin; they use any tables.
+const MACROS: &str = "dwell_";
 
 /// Number of times a database is opened again because its files changed meanwhile.
 const ATTEMPTS: u32 = 20;
@@ -124,24 +125,17 @@ impl Session {
         let query = Query::open(options)?;
         let generation = query.generation();
         let read = database.epochs()?;
-        let needs = |text: &str| {
-            let text = text.to_ascii_lowercase();
-            NEED_SEGMENTS.iter().any(|word| text.contains(word))
-        };
-        let mut segments = match text.is_none_or(needs) {
-            true => Segments::of(database, &read.epochs)?,
-            false => Segments::default(),
-        };
+        let connection = engine.open(&settings(limits))?;
+        let mut segments = Segments::of(database, &read.epochs, needed(&connection, text))?;
         let mut warnings: Vec<String> =
             read.warnings.iter().chain(&segments.warnings).map(ToString::to_string).collect();
         if read.epochs.is_empty() {
             warnings.push(DatabaseError::Empty(database.place()).to_string());
         }
         let images = std::mem::take(&mut segments.images);
-        let connection = engine.open(&settings(limits))?;
         let context = Arc::new(Context::new(query, read.epochs, images));
         tables::register(&connection, &context)?;
-        connection.run(&segments.view())?;
+        segments.views().iter().try_for_each(|view| connection.run(view))?;
         connection.run(VIEWS)?;
         let scratch = (format == Format::Parquet).then(tempfile::TempDir::new).transpose();
         let scratch = scratch.map_err(SqlError::output)?;
@@ -229,13 +223,7 @@ impl Session {
 
     /// Checks that a statement is a query. Returns what it selects.
     pub(crate) fn check(&self, statement: &str) -> Result<Selected, SqlError> {
-        let query = lexer::explained(statement).unwrap_or(statement);
-        let tree = self.value(
-            "SELECT json_serialize_sql(?::VARCHAR, skip_null := true, skip_empty := true, skip_default := true)::VARCHAR",
-            query,
-        )?;
-        let tree: serde_json::Value =
-            serde_json::from_str(&tree).map_err(|error| SqlError::Statement(error.to_string()))?;
+        let tree = tree(&self.connection, statement)?;
         if tree["error"] == true {
             // DuckDB's own message has the place of a syntax error.
             let is_syntax =
@@ -249,13 +237,6 @@ impl Session {
             return Err(SqlError::NotAQuery);
         }
         selected::selected(&tree).map_err(SqlError::Forbidden)
-    }
-
-    /// Returns the text that a statement of ours computes from another text.
-    fn value(&self, sql: &str, parameter: &str) -> Result<String, SqlError> {
-        let prepared = self.connection.prepare(sql)?;
-        prepared.bind(1, parameter)?;
-        Ok(texts(prepared.execute()?)?.concat())
     }
 
     /// Writes the rows of a query as Parquet.
@@ -313,6 +294,30 @@ impl Session {
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }
+}
+
+/// Returns DuckDB's tree of a statement, or the error in it.
+fn tree(connection: &Connection, statement: &str) -> Result<serde_json::Value, SqlError> {
+    let prepared = connection.prepare(
+        "SELECT json_serialize_sql(?::VARCHAR, skip_null := true, skip_empty := true, skip_default := true)::VARCHAR",
+    )?;
+    prepared.bind(1, lexer::explained(statement).unwrap_or(statement))?;
+    let text = texts(prepared.execute()?)?.concat();
+    serde_json::from_str(&text).map_err(|error| SqlError::Statement(error.to_string()))
+}
+
+/// Returns which files the statements of a text need; all of them if that is not known.
+fn needed(connection: &Connection, text: Option<&str>) -> Need {
+    let Some(text) = text else { return Need { samples: true, totals: true } };
+    let mut names = BTreeSet::new();
+    for statement in lexer::statements(text).texts {
+        match tree(connection, statement) {
+            Ok(tree) => selected::names_of_sources(&tree, &mut names),
+            Err(_) => return Need { samples: true, totals: true },
+        }
+    }
+    let needs_samples = |name: &String| NEED_SEGMENTS.contains(&name.as_str()) || name.starts_with(MACROS);
+    Need { samples: names.iter().any(needs_samples), totals: names.contains("totals") }
 }
 
 /// Returns the texts of the only column of a result.

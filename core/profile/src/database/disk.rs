@@ -12,6 +12,7 @@ use std::{
     path::Path,
 };
 
+use crate::EpochId;
 use rustix::fs::{FlockOperation, flock};
 
 /// A lock that is held until this value is dropped. The system releases it when the process ends, for whatever reason.
@@ -48,6 +49,11 @@ pub trait Disk: Send + Sync + Debug {
     /// Returns where the files really are, for messages, if that is not the folder that paths begin with.
     fn place(&self) -> Option<String> {
         None
+    }
+    /// Returns the epochs that are the sums of others, each with these. They are not listed among the epochs, but can be read like
+    /// them. No epoch is in two sums.
+    fn sums(&self) -> io::Result<Vec<(EpochId, Vec<EpochId>)>> {
+        Ok(Vec::new())
     }
     /// Creates a folder that only its owner can access (0700).
     fn create_dir(&self, path: &Path) -> io::Result<()>;

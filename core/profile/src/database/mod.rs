@@ -15,6 +15,7 @@ mod reader;
 mod select;
 mod sources;
 mod stack_files;
+mod sums;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -34,6 +35,7 @@ pub use epoch_file::fuzz_epoch_file;
 pub use images::Kept;
 pub use layout::SegmentRange;
 pub use reader::{EpochProfile, EpochRows, EpochsRead, SegmentFiles};
+pub use sums::{EpochsSummed, TOTALS_FILE};
 pub use writer::{EpochWriter, Writer};
 
 use crate::{DatabaseError, error::IoContext};

@@ -125,8 +125,13 @@ pub(super) static PROPERTIES: LazyLock<WriterPropertiesPtr> = LazyLock::new(|| {
     Arc::new(properties.build())
 });
 
-fn text(name: &str) -> TypePtr {
+pub(super) fn text(name: &str) -> TypePtr {
     column(name, Physical::BYTE_ARRAY, LogicalType::String)
+}
+
+/// Returns a column of signed numbers of 64 bits, which every engine reads well.
+pub(super) fn signed(name: &str) -> TypePtr {
+    column(name, Physical::INT64, LogicalType::integer(64, true))
 }
 
 fn unsigned(name: &str, bit_width: i8) -> TypePtr {

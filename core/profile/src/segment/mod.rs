@@ -24,6 +24,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod thrift;
+mod totals;
 
 pub(crate) use call_stacks::{check_stacks, encode_stacks, read_stacks};
 pub(crate) use counts::{encode_counts, read_counts};
@@ -36,6 +37,7 @@ pub(crate) use opened::Opened;
 pub(crate) use signed::with_signed_integers;
 pub use stream::{SampleRun, sum_runs_unverified};
 pub(crate) use stream::{each_run, encode_runs};
+pub use totals::{TotalRow, encode_totals};
 
 use crate::{EpochId, ImageRecord, SampleKey, database::SegmentRange};
 

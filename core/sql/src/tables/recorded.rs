@@ -43,6 +43,7 @@ fn scope(scope: &Scope) -> &'static str {
         Scope::Processes(_) => "processes",
         Scope::Command(_) => "command",
         Scope::Import(_) => "import",
+        Scope::Sum { .. } => "sum",
     }
 }
 

@@ -7,6 +7,7 @@ mod listing;
 mod model;
 mod sim;
 mod stacks;
+mod sums;
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use dwell_analysis::{Confidence, MachineModel};
 
 use crate::{
-    Cancel, Query, QueryError,
+    Cancel, Query, QueryError, SampleFilter,
     analyse::{
         costs::ProcedureCosts,
         procedures::{ProcedureSamples, image_name},
@@ -55,7 +55,7 @@ impl ComparedProfile {
         by: &Normalize,
         cancel: &Cancel,
     ) -> Result<ComparedProfile, QueryError> {
-        let view = query.view(epochs)?;
+        let view = query.view_apart(epochs, &SampleFilter::default())?;
         let mut runs = Vec::new();
         for epoch in view.selection.epochs.iter() {
             cancel.check()?;

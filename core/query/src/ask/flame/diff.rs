@@ -116,7 +116,7 @@ impl Query {
         request: &FlameDiffRequest,
         cancel: &Cancel,
     ) -> Result<Side, QueryError> {
-        let view = self.view_of(epochs, &request.filter)?;
+        let view = self.view_apart(epochs, &request.filter)?;
         let mut runs = Vec::new();
         for epoch in &view.selection.epochs {
             let one = self.view_of(&[epoch.id.to_string()], &request.filter)?;

@@ -26,7 +26,10 @@ const ROWS_KEPT: usize = 200;
 impl Query {
     /// Returns where the time goes.
     pub fn top(&self, request: &TopRequest, cancel: &Cancel) -> Result<Top, QueryError> {
-        let view = self.view_of(&request.epochs, &request.filter)?;
+        let view = match request.by {
+            TopBy::Instance | TopBy::Dimension(_) => self.view_apart(&request.epochs, &request.filter)?,
+            _ => self.view_of(&request.epochs, &request.filter)?,
+        };
         let selection = &view.selection;
         let candidates = match request.by {
             TopBy::Procedure => return self.top_procedures(&view, request, cancel),
