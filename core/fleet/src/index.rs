@@ -124,7 +124,7 @@ impl Index {
     /// Chooses what is wanted. `recordings` returns the epochs that are in a roll-up, or why that cannot be known.
     ///
     /// A roll-up whose epochs are all wanted can be read in place of them. One of whose epochs some are gone, by the store's rules, is
-    /// an epoch itself.
+    /// an epoch itself; so are all of them if that is asked for.
     pub(crate) fn new(
         listing: Listing,
         location: &Location,
@@ -147,13 +147,14 @@ impl Index {
             if parts.is_empty() || parts.iter().any(|part| summed.contains(part)) {
                 continue;
             }
-            if parts.iter().all(|part| index.epochs.contains_key(part)) {
-                summed.extend(parts.iter().cloned());
-                index.sums.insert(id, (remote, parts));
-            } else if location.hosts.is_empty() && !parts.iter().all(|part| all.contains(part)) {
+            let some_are_gone = !parts.iter().all(|part| all.contains(part));
+            if location.hosts.is_empty() && (location.roll_ups_shown || some_are_gone) {
                 parts.iter().for_each(|part| _ = index.epochs.remove(part));
                 summed.extend(parts);
                 index.epochs.insert(id, remote);
+            } else if parts.iter().all(|part| index.epochs.contains_key(part)) {
+                summed.extend(parts.iter().cloned());
+                index.sums.insert(id, (remote, parts));
             }
         }
         index.left_out = left_out;
@@ -239,6 +240,12 @@ mod tests {
         assert_eq!(shown(&some_are_gone), "b2 s1 /  / 0");
         let with_host = index("s3://fleet/p?host=b", &["b1", "b2"], &[("s1", &["a1", "b1"])]);
         assert_eq!(shown(&with_host), "b1 b2 /  / 0");
+    }
+
+    #[test]
+    fn roll_ups_are_epochs_if_they_are_shown() {
+        let shown_ones = index("s3://fleet/p?rollups=shown", &["a1", "b1", "b2"], &[("s1", &["a1", "b1"])]);
+        assert_eq!(shown(&shown_ones), "b2 s1 /  / 0");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Enters: epochs with their hosts, or keys of objects, which are untrusted. Leaves: the one as the other.
 
-use dwell_profile::{Epoch, EpochId};
+use dwell_profile::{Epoch, EpochId, ImageId};
 
 /// The version of the layout in a bucket, which the object `FORMAT` names.
 pub const FLEET_FORMAT: u32 = 1;
@@ -22,6 +22,25 @@ pub(crate) const ROLL_UPS: &str = "rollups/";
 pub(crate) const RECORDINGS: &str = "recordings.jsonl.zst";
 /// The object of a roll-up that has its totals.
 pub(crate) const TOTALS: &str = dwell_profile::TOTALS_FILE;
+
+/// The start of the keys of rows of tables that were computed and stored.
+pub(crate) const TABLES: &str = "tables/";
+
+/// Takes the key of stored rows apart, `of_epoch=ID/of_image=ID/NAME.parquet` after the table, as Spark writes it.
+pub(crate) fn stored_rows(key: &str) -> Option<(EpochId, ImageId)> {
+    let mut parts = key.split('/');
+    let mut value = |name: &str| {
+        let text = parts.next()?.strip_prefix(name)?.strip_prefix('=')?;
+        // A plus sign is itself here.
+        let text = text.replace('+', "%2B");
+        let decoded = url::form_urlencoded::parse(format!("v={text}").as_bytes()).next()?.1.into_owned();
+        (!decoded.is_empty() && decoded.len() <= 4096).then_some(decoded)
+    };
+    let (epoch, image) = (value("of_epoch")?, value("of_image")?);
+    let file = parts.next()?;
+    let is_ours = file.ends_with(".parquet") && !file.starts_with(['.', '_']) && parts.next().is_none();
+    is_ours.then(|| (EpochId(epoch), ImageId::named(&image)))
+}
 
 /// The start of the keys of binaries, under the prefix; the names are those of a database.
 pub(crate) const IMAGES: &str = "images/";
@@ -125,6 +144,18 @@ mod tests {
         assert_eq!((folder.key(file).as_str(), file), (key, TOTALS));
         assert_eq!(EpochFolder::parse(key), None);
         assert_eq!(RollUpFolder::parse("rollups/date=2026-11-27/host=a/1/epoch.json"), None);
+    }
+
+    #[test]
+    fn keys_of_stored_rows_are_those_of_spark() {
+        let key = "of_epoch=20261127T000000Z-1/of_image=module%3Aext4/part-0.c000.snappy.parquet";
+        let found = stored_rows(key).unwrap();
+        assert_eq!((&*found.0.0, found.1.as_str()), ("20261127T000000Z-1", "module:ext4"));
+        for foreign in
+            ["_SUCCESS", "of_epoch=1/of_image=a/_temporary/0.parquet", "of_epoch=/of_image=a/p.parquet"]
+        {
+            assert_eq!(stored_rows(foreign), None, "{foreign}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The place of a fleet's recordings: a bucket, a prefix in it, and which hosts and dates are wanted.
 //!
-//! Enters: `s3://BUCKET/PREFIX?host=NAME&since=DATE&until=DATE`. Leaves: its parts, checked.
+//! Enters: `s3://BUCKET/PREFIX?host=NAME&since=DATE&until=DATE&rollups=shown`. Leaves: its parts, checked.
 
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,8 @@ pub struct Location {
     pub since: Option<String>,
     /// The last such date.
     pub until: Option<String>,
+    /// Whether roll-ups are recordings, in place of those in them.
+    pub roll_ups_shown: bool,
 }
 
 impl Location {
@@ -39,7 +41,7 @@ impl Location {
         (place + &query).into()
     }
 
-    /// Parses `s3://BUCKET/PREFIX`, with `host`, `since` and `until` after a question mark.
+    /// Parses `s3://BUCKET/PREFIX`, with `host`, `since`, `until` and `rollups` after a question mark.
     pub fn parse(text: &str) -> Result<Location, FleetError> {
         let bad = |why: &str| FleetError::Location {
             given: text.to_owned(),
@@ -67,6 +69,7 @@ impl Location {
             hosts: Vec::new(),
             since: None,
             until: None,
+            roll_ups_shown: false,
         };
         for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
             let date = || is_date(&value).then(|| value.to_string());
@@ -74,8 +77,12 @@ impl Location {
                 "host" => location.hosts.push(value.into_owned()),
                 "since" => location.since = Some(date().ok_or_else(|| bad("`since` is no date"))?),
                 "until" => location.until = Some(date().ok_or_else(|| bad("`until` is no date"))?),
-                _ => return Err(bad("after `?` it may have host, since and until")),
+                "rollups" if value == "shown" => location.roll_ups_shown = true,
+                _ => return Err(bad("after `?` it may have host, since, until and rollups=shown")),
             }
+        }
+        if location.roll_ups_shown && !location.hosts.is_empty() {
+            return Err(bad("a roll-up holds the recordings of all hosts: `host` cannot choose some"));
         }
         Ok(location)
     }
@@ -95,12 +102,14 @@ impl std::fmt::Display for Location {
         let hosts = self.hosts.iter().map(|host| ("host", host));
         let dates = [("since", &self.since), ("until", &self.until)];
         let dates = dates.into_iter().filter_map(|(name, date)| Some((name, date.as_ref()?)));
-        for ((name, value), mark) in
-            hosts.chain(dates).zip(std::iter::once('?').chain(std::iter::repeat('&')))
-        {
-            write!(f, "{mark}{name}={value}")?;
-        }
-        Ok(())
+        let shown = "shown".to_owned();
+        let roll_ups = self.roll_ups_shown.then_some(("rollups", &shown));
+        let marks = std::iter::once('?').chain(std::iter::repeat('&'));
+        hosts
+            .chain(dates)
+            .chain(roll_ups)
+            .zip(marks)
+            .try_for_each(|((name, value), mark)| write!(f, "{mark}{name}={value}"))
     }
 }
 
@@ -119,6 +128,8 @@ mod tests {
 
     #[test]
     fn what_is_given_is_taken_apart() {
+        let shown = Location::parse("s3://fleet/prod?rollups=shown").unwrap();
+        assert!(shown.roll_ups_shown && shown.to_string() == "s3://fleet/prod?rollups=shown");
         let found = Location::parse("s3://fleet/prod/eu/?host=web%201&host=db&since=2026-11-20").unwrap();
         assert_eq!((&*found.bucket, &*found.prefix), ("fleet", "prod/eu"));
         assert_eq!(found.hosts, ["web 1", "db"]);
@@ -138,6 +149,8 @@ mod tests {
             ("s3://fleet/../other", "an empty part"),
             ("s3://fleet?since=yesterday", "no date"),
             ("s3://fleet?region=x", "may have"),
+            ("s3://fleet?rollups=no", "may have"),
+            ("s3://fleet?rollups=shown&host=a", "`host` cannot choose"),
         ] {
             let error = Location::parse(given).unwrap_err().to_string();
             assert!(error.contains(why) && error.contains(given), "{error}");

@@ -4,7 +4,7 @@
 //! of objects is asked for when the database is first read, and every five minutes after that.
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     fs,
     io::{self, Read},
     os::unix::fs::{DirBuilderExt, MetadataExt},
@@ -16,13 +16,13 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use dwell_profile::{Database, Disk, Entry, EpochId, LockOutcome, read_file};
+use dwell_profile::{Database, Disk, Entry, EpochId, LockOutcome, StoredRows, read_file};
 
 use crate::{
     FLEET_FORMAT, FleetError, Location,
     client::Client,
     index::{Index, Listing, Remote},
-    keys::{EPOCH_FILE, EPOCHS, FORMAT, IMAGES, MARK, RECORDINGS, TOTALS},
+    keys::{self, EPOCH_FILE, EPOCHS, FORMAT, IMAGES, MARK, RECORDINGS, TABLES, TOTALS},
 };
 
 /// Size limit of a fleet's cache, in bytes, unless `DWELL_FLEET_CACHE_MIB` says another.
@@ -46,7 +46,13 @@ pub(crate) fn open_mirror(location: Location) -> Result<(Database, Arc<Mirror>),
     let client = Client::new(&location)?;
     let identity = blake3::hash(format!("{}\n{}", client.identity(), location.prefix).as_bytes());
     let root = cache_dir()?.join(&identity.to_hex()[..32]);
-    let mirror = Arc::new(Mirror { client, location, root: root.clone(), index: Mutex::new(None) });
+    let mirror = Arc::new(Mirror {
+        client,
+        location,
+        root: root.clone(),
+        stored: Mutex::default(),
+        index: Mutex::new(None),
+    });
     mirror.make_dir(&root)?;
     mirror.evict()?;
     Ok((Database::on(mirror.clone(), root)?, mirror))
@@ -92,6 +98,8 @@ pub(crate) struct Mirror {
     client: Client,
     location: Location,
     root: PathBuf,
+    /// The keys and sizes of stored rows that were listed, by the paths of their files in the cache.
+    stored: Mutex<BTreeMap<PathBuf, (String, u64)>>,
     /// The epochs, and when they were listed.
     index: Mutex<Option<(Instant, Arc<Index>)>>,
 }
@@ -177,17 +185,22 @@ impl Mirror {
     /// Fetches a file of an epoch into the cache.
     fn fetch(&self, remote: &Remote, file: &str) -> Result<(), FleetError> {
         let key = self.location.key(&format!("{}{file}", remote.folder));
-        let bytes = self.client.get(&key, OBJECT_BYTES_MAX)?.unwrap_or_default();
+        self.fetch_object(&key, remote.files[file], &self.path(&remote.id, file))
+    }
+
+    /// Fetches an object of a known size into the cache.
+    fn fetch_object(&self, key: &str, size: u64, path: &Path) -> Result<(), FleetError> {
+        let bytes = self.client.get(key, OBJECT_BYTES_MAX)?.unwrap_or_default();
         // An object that went away, or was cut off, must not stay in the cache as the file.
-        if bytes.len() as u64 != remote.files[file] {
-            let why = format!("it has {} bytes instead of {}", bytes.len(), remote.files[file]);
+        if bytes.len() as u64 != size {
+            let why = format!("it has {} bytes instead of {size}", bytes.len());
             return Err(FleetError::Unreachable {
                 place: format!("s3://{}/{key}", self.location.bucket),
                 why,
                 attempts: 1,
             });
         }
-        self.store(&self.path(&remote.id, file), &bytes)
+        self.store(path, &bytes)
     }
 
     /// Writes a file of the cache; readers see it whole or not at all.
@@ -218,7 +231,7 @@ impl Mirror {
         let bytes_max = cache_bytes_max();
         let list = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
         let mut all = Vec::new();
-        for entry in [EPOCHS, IMAGES].into_iter().flat_map(|folder| list(&self.root.join(folder))) {
+        for entry in [EPOCHS, IMAGES, TABLES].into_iter().flat_map(|folder| list(&self.root.join(folder))) {
             let Ok(metadata) = entry.metadata() else { continue };
             let files = list(&entry.path()).filter_map(|file| file.metadata().ok());
             let bytes = if metadata.is_dir() { files.map(|m| m.size()).sum() } else { metadata.size() };
@@ -248,6 +261,16 @@ impl Mirror {
         }
         let _ = fs::File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
         Ok(path)
+    }
+
+    /// Returns the path of stored rows, which are fetched if they are not in the cache.
+    fn read_stored(&self, path: &Path) -> io::Result<PathBuf> {
+        let known = self.stored.lock().unwrap_or_else(|e| e.into_inner()).get(path).cloned();
+        let (key, size) = known.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+        if !path.exists() {
+            self.fetch_object(&key, size, path).map_err(io::Error::other)?;
+        }
+        Ok(path.to_owned())
     }
 
     /// Returns the epoch and the file of a path, if it is one of an epoch.
@@ -292,6 +315,23 @@ impl Disk for Mirror {
         Ok(index.sums.iter().map(|(id, (_, parts))| (id.clone(), parts.clone())).collect())
     }
 
+    fn stored_rows(&self, table: &str) -> io::Result<Vec<StoredRows>> {
+        let folder = self.location.key(&format!("{TABLES}{table}/"));
+        let mut found = Vec::new();
+        let mut stored = self.stored.lock().unwrap_or_else(|e| e.into_inner());
+        let listed = self.client.list(&folder, None, &mut |key, bytes| {
+            if let Some((epoch, image)) = key.strip_prefix(&folder).and_then(keys::stored_rows) {
+                let name = format!("{}.parquet", &blake3::hash(key.as_bytes()).to_hex()[..32]);
+                let path = self.root.join(TABLES).join(table).join(name);
+                stored.insert(path.clone(), (key.to_owned(), bytes));
+                found.push(StoredRows { path, epoch, image });
+            }
+            true
+        });
+        listed.map_err(io::Error::other)?;
+        Ok(found)
+    }
+
     fn create_dir(&self, _: &Path) -> io::Result<()> {
         Err(read_only())
     }
@@ -319,6 +359,7 @@ impl Disk for Mirror {
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
         let image = path.strip_prefix(self.root.join(IMAGES)).ok().and_then(Path::to_str);
         let path = match (self.of_epoch(path), image) {
+            _ if path.starts_with(self.root.join(TABLES)) => self.read_stored(path)?,
             (Some((id, Some(file))), _) => self.read_epoch_file(&id, file)?,
             (None, Some(name)) => self.read_image(name)?,
             _ => return Err(io::ErrorKind::NotFound.into()),

@@ -35,7 +35,7 @@ pub use call_stacks::{
 };
 pub use collector::{CollectorRecord, TableRecord};
 pub use counted_event::{CountedEvent, DerivedEvent};
-pub use database::disk::{Disk, Entry, LockGuard, LockOutcome, read_file};
+pub use database::disk::{Disk, Entry, LockGuard, LockOutcome, StoredRows, read_file};
 #[doc(hidden)]
 pub use database::fuzz_epoch_file;
 pub use database::{

@@ -37,6 +37,8 @@ pub struct Segments {
     apart: Vec<PathBuf>,
     /// Files of totals.
     totals: Vec<PathBuf>,
+    /// Further files.
+    others: Vec<PathBuf>,
     /// The dimensions that any segment has.
     dimensions: DimensionSet,
     /// The images of all epochs by id.
@@ -100,10 +102,19 @@ impl Segments {
 
     /// Returns all files as a list of SQL literals.
     pub fn list(&self) -> String {
-        self.list_of(self.files.iter().chain(&self.totals))
+        self.list_of(self.files.iter().chain(&self.totals).chain(&self.others))
     }
 
-    fn list_of<'f>(&self, files: impl Iterator<Item = &'f PathBuf>) -> String {
+    /// Adds other files of the database that a statement may read.
+    pub fn add(&mut self, database: &Database, files: impl Iterator<Item = PathBuf>) {
+        self.others.extend(files);
+        if self.folder.is_none() && !self.others.is_empty() {
+            self.folder = File::open(database.path()).ok();
+        }
+    }
+
+    /// Returns files as a list of SQL literals.
+    pub fn list_of<'f>(&self, files: impl Iterator<Item = &'f PathBuf>) -> String {
         let prefix = self.prefix().unwrap_or_default();
         let literal = |file: &PathBuf| literal(&format!("{prefix}/{}", spelled(file)));
         format!("[{}]", files.map(literal).collect::<Vec<_>>().join(", "))

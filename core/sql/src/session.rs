@@ -15,7 +15,7 @@ use crate::{
     lexer, output,
     segments::{Need, Segments, identifier, literal},
     selected::{self, Selected},
-    tables::{self, Context},
+    tables::{self, Context, Stored},
 };
 
 /// The views and macros that are made of the other tables.
@@ -126,15 +126,18 @@ impl Session {
         let generation = query.generation();
         let read = database.epochs()?;
         let connection = engine.open(&settings(limits))?;
-        let mut segments = Segments::of(database, &read.epochs, needed(&connection, text))?;
+        let named = Named::of(&connection, text);
+        let mut segments = Segments::of(database, &read.epochs, named.files())?;
+        let stored = Stored::of(database, &read.epochs, &named.tables(), &named.selected)?;
+        segments.add(database, stored.files().cloned());
         let mut warnings: Vec<String> =
             read.warnings.iter().chain(&segments.warnings).map(ToString::to_string).collect();
         if read.epochs.is_empty() {
             warnings.push(DatabaseError::Empty(database.place()).to_string());
         }
         let images = std::mem::take(&mut segments.images);
-        let context = Arc::new(Context::new(query, read.epochs, images));
-        tables::register(&connection, &context)?;
+        let context = Arc::new(Context::new(query, read.epochs, images, stored));
+        tables::register(&connection, &context, &|files| segments.list_of(files.iter()))?;
         segments.views().iter().try_for_each(|view| connection.run(view))?;
         connection.run(VIEWS)?;
         let scratch = (format == Format::Parquet).then(tempfile::TempDir::new).transpose();
@@ -306,18 +309,45 @@ fn tree(connection: &Connection, statement: &str) -> Result<serde_json::Value, S
     serde_json::from_str(&text).map_err(|error| SqlError::Statement(error.to_string()))
 }
 
-/// Returns which files the statements of a text need; all of them if that is not known.
-fn needed(connection: &Connection, text: Option<&str>) -> Need {
-    let Some(text) = text else { return Need { samples: true, totals: true } };
-    let mut names = BTreeSet::new();
-    for statement in lexer::statements(text).texts {
-        match tree(connection, statement) {
-            Ok(tree) => selected::names_of_sources(&tree, &mut names),
-            Err(_) => return Need { samples: true, totals: true },
+/// What the statements of a text name.
+struct Named {
+    /// The tables and functions, in lower case; `None` if any of them may be named.
+    sources: Option<BTreeSet<String>>,
+    /// What each statement selects; one that selects everything if that is not known.
+    selected: Vec<Selected>,
+}
+
+impl Named {
+    fn of(connection: &Connection, text: Option<&str>) -> Self {
+        let anything = || Named { sources: None, selected: vec![Selected::default()] };
+        let Some(text) = text else { return anything() };
+        let mut named = Named { sources: Some(BTreeSet::new()), selected: Vec::new() };
+        for statement in lexer::statements(text).texts {
+            let Ok(tree) = tree(connection, statement) else { return anything() };
+            let Ok(selected) = selected::selected(&tree) else { return anything() };
+            named.selected.push(selected);
+            named.sources.iter_mut().for_each(|names| selected::names_of_sources(&tree, names));
+        }
+        named
+    }
+
+    /// Returns which files are needed.
+    fn files(&self) -> Need {
+        let any =
+            |is: &dyn Fn(&String) -> bool| self.sources.as_ref().is_none_or(|names| names.iter().any(is));
+        Need {
+            samples: any(&|name| NEED_SEGMENTS.contains(&name.as_str()) || name.starts_with(MACROS)),
+            totals: any(&|name| name == "totals"),
         }
     }
-    let needs_samples = |name: &String| NEED_SEGMENTS.contains(&name.as_str()) || name.starts_with(MACROS);
-    Need { samples: names.iter().any(needs_samples), totals: names.contains("totals") }
+
+    /// Returns the analysed tables that may be named, by the statements or by macros in them.
+    fn tables(&self) -> BTreeSet<String> {
+        match &self.sources {
+            Some(names) if !names.iter().any(|name| name.starts_with(MACROS)) => names.clone(),
+            _ => tables::STORED.map(str::to_owned).into(),
+        }
+    }
 }
 
 /// Returns the texts of the only column of a result.

@@ -9,10 +9,10 @@ use std::{
     fs::{self, DirBuilder, File, OpenOptions},
     io::{self, Read, Write},
     os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-use crate::EpochId;
+use crate::{EpochId, ImageId};
 use rustix::fs::{FlockOperation, flock};
 
 /// A lock that is held until this value is dropped. The system releases it when the process ends, for whatever reason.
@@ -43,6 +43,17 @@ pub struct Entry {
     pub is_dir: bool,
 }
 
+/// A file of rows of a table, which were computed of an epoch and an image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredRows {
+    /// The absolute path of the file.
+    pub path: PathBuf,
+    /// The epoch.
+    pub epoch: EpochId,
+    /// The image.
+    pub image: ImageId,
+}
+
 /// The file system. Data is durable only after it was synced: the bytes of a file once `write_new` has returned, a name
 /// once `sync_dir` of its folder has returned.
 pub trait Disk: Send + Sync + Debug {
@@ -53,6 +64,11 @@ pub trait Disk: Send + Sync + Debug {
     /// Returns the epochs that are the sums of others, each with these. They are not listed among the epochs, but can be read like
     /// them. No epoch is in two sums.
     fn sums(&self) -> io::Result<Vec<(EpochId, Vec<EpochId>)>> {
+        Ok(Vec::new())
+    }
+    /// Returns the files of rows of a table that were computed before and stored. They can be read as Parquet.
+    fn stored_rows(&self, table: &str) -> io::Result<Vec<StoredRows>> {
+        let _ = table;
         Ok(Vec::new())
     }
     /// Creates a folder that only its owner can access (0700).

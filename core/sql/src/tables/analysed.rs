@@ -48,7 +48,7 @@ pub fn instructions(
     cancel: Cancel,
     _: &[bool],
 ) -> Result<CellRows, String> {
-    Ok(each_listing(context, selections, cancel, |listing| {
+    Ok(each_listing(context, selections, cancel, "instructions", |listing| {
         let key = key(&listing);
         let (demangled, scale) =
             (text(&listing.procedure.demangled), text(kebab(format!("{:?}", listing.scale.kind))));
@@ -98,7 +98,7 @@ pub fn stalls(
     cancel: Cancel,
     _: &[bool],
 ) -> Result<CellRows, String> {
-    Ok(each_listing(context, selections, cancel, |listing| {
+    Ok(each_listing(context, selections, cancel, "stalls", |listing| {
         let key = key(&listing);
         let row = |(at, stall): (u64, &ListingStall)| {
             let values = [
@@ -140,7 +140,7 @@ pub fn blocks(
     cancel: Cancel,
     _: &[bool],
 ) -> Result<CellRows, String> {
-    Ok(each_listing(context, selections, cancel, |listing| {
+    Ok(each_listing(context, selections, cancel, "blocks", |listing| {
         let key = key(&listing);
         let row = |block: &dwell_query::answer::ListingBlock| {
             let values = [
@@ -177,7 +177,7 @@ pub fn edges(
     cancel: Cancel,
     _: &[bool],
 ) -> Result<CellRows, String> {
-    Ok(each_listing(context, selections, cancel, |listing| {
+    Ok(each_listing(context, selections, cancel, "edges", |listing| {
         let key = key(&listing);
         let mut rows = Vec::new();
         for block in &listing.blocks {
@@ -210,6 +210,7 @@ fn each_listing(
     context: &Arc<Context>,
     selections: Vec<Selection>,
     cancel: Cancel,
+    table: &'static str,
     rows_of: fn(Listing) -> Vec<Vec<Cell>>,
 ) -> CellRows {
     let epochs = context.epochs_taken(&selections);
@@ -217,6 +218,7 @@ fn each_listing(
         context: context.clone(),
         selections,
         cancel,
+        table,
         rows_of,
         epochs: epochs.into_iter(),
         procedures: Vec::new().into_iter(),
@@ -229,6 +231,8 @@ struct Listings {
     context: Arc<Context>,
     selections: Vec<Selection>,
     cancel: Cancel,
+    /// The table, whose stored rows are left out.
+    table: &'static str,
     rows_of: fn(Listing) -> Vec<Vec<Cell>>,
     epochs: vec::IntoIter<usize>,
     procedures: vec::IntoIter<SampledProcedure>,
@@ -269,6 +273,7 @@ impl Listings {
             self.selections.iter().filter(|s| s.takes_epoch(epoch, is_latest)).collect();
         let takes = |record: &dwell_profile::ImageRecord, name: &str, demangled: &str| {
             own.iter().any(|s| s.takes_procedure(name, demangled) && s.takes_image(record))
+                && !self.context.stored.has(self.table, &epoch.id, &record.id)
         };
         let found = self.context.query.sampled_procedures(&epoch.id.0, &takes, &self.cancel);
         found.map_err(|error| error.to_string())

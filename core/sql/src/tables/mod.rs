@@ -9,16 +9,19 @@ mod analysed;
 mod images;
 mod recorded;
 mod stacks;
+mod stored;
 mod sums;
 
 use std::{
     ffi::OsStr,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use dwell_profile::{Epoch, ImageRecord};
 use dwell_query::{Cancel, Query};
+
+pub use stored::{Stored, TABLES as STORED};
 
 use crate::{
     duckdb::{Cell, CellRows, Column, Connection, RowSource},
@@ -32,6 +35,8 @@ pub struct Context {
     pub epochs: Vec<Epoch>,
     /// The images of all epochs by id; the newest record of each, with the symbols of all.
     pub images: Vec<ImageRecord>,
+    /// Rows that are read from files, which need not be computed.
+    pub stored: Stored,
     running: Mutex<Running>,
 }
 
@@ -43,8 +48,8 @@ struct Running {
 }
 
 impl Context {
-    pub fn new(query: Query, epochs: Vec<Epoch>, images: Vec<ImageRecord>) -> Self {
-        Context { query, epochs, images, running: Mutex::default() }
+    pub fn new(query: Query, epochs: Vec<Epoch>, images: Vec<ImageRecord>, stored: Stored) -> Self {
+        Context { query, epochs, images, stored, running: Mutex::default() }
     }
 
     /// Begins a statement.
@@ -131,13 +136,26 @@ impl RowSource for Source {
     }
 }
 
-/// Makes the computed tables available on a connection.
-pub fn register(connection: &Connection, context: &Arc<Context>) -> Result<(), String> {
+/// Makes the computed tables available on a connection, with the rows of files that were stored.
+pub fn register(
+    connection: &Connection,
+    context: &Arc<Context>,
+    list_of: &dyn Fn(&[PathBuf]) -> String,
+) -> Result<(), String> {
     COMPUTED.iter().try_for_each(|table| {
         let internal = format!("{INTERNAL}{}", table.name);
         let source = Arc::new(Source { table, context: context.clone() });
         connection.register(&internal, source)?;
-        connection.run(&format!("CREATE VIEW {} AS SELECT * FROM {internal}()", table.name))
+        let mut view = format!("CREATE VIEW {} AS SELECT * FROM {internal}()", table.name);
+        let files = context.stored.files_of(table.name);
+        if !files.is_empty() {
+            // A name in the view would be taken for a macro's parameter of that name.
+            view += &format!(
+                " UNION ALL BY NAME SELECT * FROM read_parquet({}, union_by_name = true)",
+                list_of(&files)
+            );
+        }
+        connection.run(&view)
     })
 }
 
