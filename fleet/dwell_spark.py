@@ -179,6 +179,8 @@ def main(words):
             start = time.monotonic()
             images, rows = analyse(spark, options, table)
             told[table] = {"images": images, "rows": rows, "seconds": round(time.monotonic() - start, 3)}
+    except (RuntimeError, OSError) as error:
+        sys.exit(f"dwell_spark.py: {error}")
     finally:
         spark.stop()
     print(json.dumps(told))

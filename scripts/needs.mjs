@@ -101,6 +101,18 @@ async function objectStore() {
   if (made.status !== 0) console.log(`no object store, so the suite of the fleet is skipped:\n${tail(made)}`);
 }
 
+/** What the jobs of fleet/ need: a Java runtime, and Spark in an environment of its own. Spark fetches its packages for object stores itself. chdb is ClickHouse. */
+export async function forSpark() {
+  const java = { 'openjdk-17-jre-headless': '/usr/bin/java', 'python3-venv': testPackages['python3-venv'] };
+  const names = missing(java);
+  if (names.length > 0 && (!isRoot || !existsSync('/usr/bin/apt-get'))) throw new Stop(`missing: ${names.join(', ')}; as root: apt-get install ${names.join(' ')}`);
+  if (names.length > 0) await install(names);
+  await objectStore();
+  const folder = join(target, 'spark');
+  if (existsSync(join(folder, 'bin/spark-submit'))) return;
+  await must('Spark', ['sh', '-c', `/usr/bin/python3 -m venv '${folder}' && '${folder}/bin/pip' install -q pyspark==4.3.0 pyarrow==26.0.1 pandas==3.1.1 chdb==4.4.0`]);
+}
+
 /** Checks and installs what the suites need in addition. Returns what is missing; suites that need it are skipped by name. */
 export async function forTesting() {
   const names = missing(testPackages);
