@@ -299,7 +299,7 @@ test(`nothing is lost or doubled by ${kills} kills and one failure in ten`, { sk
   assert.equal(await samples('s3://fleet/killed', { env: { XDG_CACHE_HOME: join(scratch, 'cache-last') } }), local);
 });
 
-test('binaries go along when they are asked for', { skip }, async () => {
+test('symbols go along, and binaries when they are asked for', { skip }, async () => {
   const folder = join(scratch, 'binary');
   const program = join(scratch, 'spin');
   writeFileSync(join(scratch, 'spin.c'), '__attribute__((noinline)) long spin(long n) { long s = 0; while (n--) s += n ^ s; return s; }\nint main(void) { return spin(3000000) == 1; }\n');
@@ -308,9 +308,10 @@ test('binaries go along when they are asked for', { skip }, async () => {
   const address = nm.match(/([0-9a-f]+) T spin/)[1];
   writeFileSync(join(scratch, 'spin.tsv'), `${program}\t${address}\t100\n`);
   await told(['import', '--db', folder, '--counts', join(scratch, 'spin.tsv'), '--image', program, ...machine]);
-  await told(['push', '--db', folder, '--to', 's3://fleet/nameless']);
+  assert.equal((await json(['push', '--db', folder, '--to', 's3://fleet/nameless', '--no-symbols'])).symbols, 0);
+  assert.equal((await json(['push', '--db', folder, '--to', 's3://fleet/symbols'])).symbols, 1);
   const sent = await json(['push', '--db', folder, '--to', 's3://fleet/named', '--binaries']);
-  assert.deepEqual(sent.binaries, [program]);
+  assert.deepEqual([sent.binaries, sent.symbols], [[program], 1]);
   const other = join(scratch, 'other');
   cpSync(folder, other, { recursive: true });
   assert.deepEqual((await json(['push', '--db', other, '--to', 's3://fleet/named', '--binaries'], { env: { XDG_STATE_HOME: join(scratch, 'none') } })).binaries, []);
@@ -318,6 +319,14 @@ test('binaries go along when they are asked for', { skip }, async () => {
   const names = async (place) => (await json(['top', '--db', place])).rows.map((row) => row.procedure ?? row.name);
   assert.deepEqual(await names('s3://fleet/named'), ['spin']);
   assert.doesNotMatch((await names('s3://fleet/nameless')).join(), /spin/);
+  // Symbols give names, and no listing.
+  assert.deepEqual(await names('s3://fleet/symbols'), ['spin']);
+  assert.match((await json(['top', '--db', 's3://fleet/symbols'])).notes.join(), /spin.*: names are those that were sent along/);
+  assert.match(await told(['sql', '--db', 's3://fleet/symbols', "SELECT procedure FROM procedure_samples"]), /spin/);
+  await refused(['annotate', '--db', 's3://fleet/symbols', 'spin'], /'spin' has no listing: cannot read .*spin/);
+  faults.damages = 'symbols/symbols/';
+  assert.match((await json(['top', '--db', 's3://fleet/symbols'], { env: { XDG_CACHE_HOME: join(scratch, 'cache-symbols') } })).notes.join(), /parquet.*checksum/);
+  faults.damages = undefined;
   assert.match(await told(['annotate', '--db', 's3://fleet/named', 'spin']), /lea rdx/);
 });
 

@@ -36,10 +36,12 @@ fn to_bucket(db: &Path, query: &Query, location: &Location, args: &PushArgs) -> 
         "push: {location}: recordings are sent to a bucket and prefix; host, since and until choose what is read"
     );
     let find = |record: &ImageRecord| query.binary(record);
+    let symbols = |record: &ImageRecord| query.symbols(record);
     let options = PushOptions {
         bytes_per_second: args.rate.as_ref().and_then(|rate| rate.0),
         state: args.state.clone().or_else(state_dir),
         unended: args.unended,
+        symbols: (!args.no_symbols).then_some(&symbols),
         binaries: args.binaries.then_some(&find),
     };
     Ok(dwell_fleet::push(&Database::open(db)?, location, &options)?)
@@ -67,6 +69,7 @@ fn tell(to: &str, pushed: &Pushed, json: bool) -> anyhow::Result<()> {
         "epochs": pushed.epochs,
         "known": pushed.known,
         "unended": pushed.unended,
+        "symbols": pushed.symbols,
         "binaries": pushed.binaries,
         "missing_binaries": pushed.missing,
         "objects": pushed.objects,
@@ -76,11 +79,14 @@ fn tell(to: &str, pushed: &Pushed, json: bool) -> anyhow::Result<()> {
 }
 
 fn render(to: &str, pushed: &Pushed) -> String {
-    let Pushed { epochs, known, unended, binaries, missing, objects, bytes, .. } = pushed;
+    let Pushed { epochs, known, unended, symbols, binaries, missing, objects, bytes, .. } = pushed;
     let mut text = format!(
         "sent {} recordings to {to}: {objects} objects, {bytes} bytes; {known} were there before\n",
         epochs.len()
     );
+    if *symbols > 0 {
+        text += &format!("sent the names of the functions of {symbols} binaries\n");
+    }
     for path in binaries {
         text += &format!("sent the binary {}\n", path.display());
     }

@@ -1,7 +1,7 @@
 //! Makes a database with simulated days of hosts, for `npm run bench:fleet`.
 //!
-//! Enters: the folder of the new database, the number of host-days, and the rows of an hour. Leaves: 24 recordings of an hour for each
-//! host-day, each with that many rows over 300 binaries by power laws, with a fixed seed.
+//! Enters: the folder of the new database, the number of host-days, the rows of a recording, and the number of recordings a day (24 if it is not
+//! given). Leaves: that many recordings for each host-day, each with that many rows over 300 binaries by power laws, with a fixed seed.
 
 use dwell_profile::{
     Counts, Database, Epoch, Event, ImageId, ImageKind, ImageOffset, ImageRecord, SampleKey,
@@ -11,10 +11,10 @@ const IMAGES: usize = 300;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
-    let usage = "usage: host_days DIR HOST_DAYS ROWS";
+    let usage = "usage: host_days DIR HOST_DAYS ROWS [RECORDINGS]";
     let folder = arguments.next().expect(usage);
-    let mut number = || arguments.next().and_then(|text| text.parse::<usize>().ok()).expect(usage);
-    let (host_days, rows) = (number(), number());
+    let mut number = |default| arguments.next().map_or(default, |text| text.parse().ok()).expect(usage);
+    let (host_days, rows, recordings): (usize, usize, usize) = (number(None), number(None), number(Some(24)));
     let writer =
         Database::open(&folder).expect("the folder can be opened").writer().expect("it can be written");
     let image = |n: usize| {
@@ -24,7 +24,7 @@ fn main() {
     let images: Vec<ImageRecord> = (0..IMAGES).map(image).collect();
     let mut random = Random(88_172_645_463_325_252);
     for host in 0..host_days {
-        for hour in 0..24 {
+        for hour in 0..recordings {
             let counts = counts(&images, rows, &mut random);
             let mut epoch = epoch(host, hour);
             epoch.events.values_mut().for_each(|record| record.samples = counts.values().sum());

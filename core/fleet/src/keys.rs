@@ -42,6 +42,9 @@ pub(crate) fn stored_rows(key: &str) -> Option<(EpochId, ImageId)> {
     is_ours.then(|| (EpochId(epoch), ImageId::named(&image)))
 }
 
+/// The start of the keys of symbols of binaries, under the prefix.
+pub(crate) const SYMBOLS: &str = "symbols/";
+
 /// The start of the keys of binaries, under the prefix; the names are those of a database.
 pub(crate) const IMAGES: &str = "images/";
 

@@ -23,5 +23,5 @@ pub use keys::FLEET_FORMAT;
 pub use location::Location;
 pub use mirror::open;
 pub use otlp::{OtlpFormat, push_otlp};
-pub use push::{FindBinary, PushOptions, Pushed, push};
+pub use push::{FindBinary, FindSymbols, PushOptions, Pushed, push};
 pub use roll_up::{RollUpOptions, RolledUp, plan, roll_up};

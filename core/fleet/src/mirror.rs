@@ -22,7 +22,7 @@ use crate::{
     FLEET_FORMAT, FleetError, Location,
     client::Client,
     index::{Index, Listing, Remote},
-    keys::{self, EPOCH_FILE, EPOCHS, FORMAT, IMAGES, MARK, RECORDINGS, TABLES, TOTALS},
+    keys::{self, EPOCH_FILE, EPOCHS, FORMAT, IMAGES, MARK, RECORDINGS, SYMBOLS, TABLES, TOTALS},
 };
 
 /// Size limit of a fleet's cache, in bytes, unless `DWELL_FLEET_CACHE_MIB` says another.
@@ -231,7 +231,9 @@ impl Mirror {
         let bytes_max = cache_bytes_max();
         let list = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
         let mut all = Vec::new();
-        for entry in [EPOCHS, IMAGES, TABLES].into_iter().flat_map(|folder| list(&self.root.join(folder))) {
+        for entry in
+            [EPOCHS, IMAGES, SYMBOLS, TABLES].into_iter().flat_map(|folder| list(&self.root.join(folder)))
+        {
             let Ok(metadata) = entry.metadata() else { continue };
             let files = list(&entry.path()).filter_map(|file| file.metadata().ok());
             let bytes = if metadata.is_dir() { files.map(|m| m.size()).sum() } else { metadata.size() };
@@ -250,11 +252,11 @@ impl Mirror {
         Ok(())
     }
 
-    /// Returns the path of a copy of a binary, which is fetched if it is not in the cache.
-    fn read_image(&self, name: &str) -> io::Result<PathBuf> {
-        let path = self.root.join(IMAGES).join(name);
+    /// Returns the path of what belongs to a binary – its copy, its symbols –, which is fetched if it is not in the cache.
+    fn read_image(&self, folder: &str, name: &str) -> io::Result<PathBuf> {
+        let path = self.root.join(folder).join(name);
         if !path.exists() {
-            let key = self.location.key(&format!("{IMAGES}{name}"));
+            let key = self.location.key(&format!("{folder}{name}"));
             let packed = self.client.get(&key, OBJECT_BYTES_MAX).map_err(io::Error::other)?;
             let packed = packed.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
             self.store(&path, &packed).map_err(io::Error::other)?;
@@ -357,11 +359,15 @@ impl Disk for Mirror {
     }
 
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
-        let image = path.strip_prefix(self.root.join(IMAGES)).ok().and_then(Path::to_str);
+        let of_image = |folder: &'static str| {
+            let name = path.strip_prefix(self.root.join(folder)).ok().and_then(Path::to_str);
+            Some((folder, name?))
+        };
+        let image = of_image(IMAGES).or_else(|| of_image(SYMBOLS));
         let path = match (self.of_epoch(path), image) {
             _ if path.starts_with(self.root.join(TABLES)) => self.read_stored(path)?,
             (Some((id, Some(file))), _) => self.read_epoch_file(&id, file)?,
-            (None, Some(name)) => self.read_image(name)?,
+            (None, Some((folder, name))) => self.read_image(folder, name)?,
             _ => return Err(io::ErrorKind::NotFound.into()),
         };
         read_file(&path, limit_bytes)

@@ -11,13 +11,14 @@ use std::{
 };
 
 use dwell_profile::{
-    Database, Epoch, EpochId, EpochsRead, ImageKind, ImageRecord, MAX_SEGMENT_BYTES, Warning,
+    Database, Epoch, EpochId, EpochsRead, ImageKind, ImageRecord, ImageSymbol, MAX_SEGMENT_BYTES, Warning,
+    encode_symbols,
 };
 
 use crate::{
     FLEET_FORMAT, FleetError, Location,
     client::{Client, Put},
-    keys::{EPOCH_FILE, EpochFolder, FORMAT, IMAGES, MARK},
+    keys::{EPOCH_FILE, EpochFolder, FORMAT, IMAGES, MARK, SYMBOLS},
     mirror::check_marker,
     sent::Sent,
 };
@@ -28,6 +29,9 @@ const BINARIES_LEVEL: i32 = 6;
 /// Returns the bytes of a binary as it was sampled, if it is on this machine.
 pub type FindBinary<'f> = dyn Fn(&ImageRecord) -> Option<Vec<u8>> + 'f;
 
+/// Returns the symbols of a binary as it was sampled, if it is on this machine.
+pub type FindSymbols<'f> = dyn Fn(&ImageRecord) -> Option<Vec<ImageSymbol>> + 'f;
+
 /// How a push is done.
 #[derive(Default)]
 pub struct PushOptions<'f> {
@@ -37,6 +41,8 @@ pub struct PushOptions<'f> {
     pub state: Option<PathBuf>,
     /// Whether to send recordings that have no end although nothing shows that their collector died.
     pub unended: bool,
+    /// Finds the symbols of sampled binaries, which are then sent too, each once for the whole fleet; `None` to send none.
+    pub symbols: Option<&'f FindSymbols<'f>>,
     /// Finds the sampled binaries, which are then sent too, each once for the whole fleet; `None` to send none: code leaves the
     /// machine.
     pub binaries: Option<&'f FindBinary<'f>>,
@@ -51,6 +57,8 @@ pub struct Pushed {
     pub known: usize,
     /// Epochs that have not ended.
     pub unended: Vec<EpochId>,
+    /// Number of binaries whose symbols were sent.
+    pub symbols: usize,
     /// Paths of the binaries that were sent.
     pub binaries: Vec<PathBuf>,
     /// Paths of sampled binaries that are not on this machine, or are too large.
@@ -85,6 +93,7 @@ pub fn push(
         sent: Sent::open(options.state.as_deref(), &format!("{}\n{}", client.identity(), location.prefix))?,
         pace: Pace { bytes_per_second: options.bytes_per_second, start: Instant::now(), bytes: 0 },
         client,
+        missing: BTreeSet::new(),
         location,
         pushed: Pushed::default(),
     };
@@ -98,7 +107,7 @@ pub fn push(
         } else if !has_ended(epoch, &read.epochs) && !options.unended {
             sender.pushed.unended.push(epoch.id.clone());
         } else {
-            sender.send(database, epoch, options.binaries)?;
+            sender.send(database, epoch, options)?;
         }
     }
     Ok(sender.pushed)
@@ -120,8 +129,21 @@ pub(crate) fn has_ended(epoch: &Epoch, all: &[Epoch]) -> bool {
     epoch.end.is_some() || all.iter().any(|other| follows(&other))
 }
 
+/// What became of the attempt to send something.
+#[derive(PartialEq)]
+enum Sending {
+    /// It is there since now.
+    Done,
+    /// It was there.
+    There,
+    /// It is not on this machine, or too large.
+    Missing,
+}
+
 struct Sender<'l> {
     client: Client,
+    /// Names of objects whose contents are not on this machine.
+    missing: BTreeSet<String>,
     location: &'l Location,
     sent: Sent,
     pace: Pace,
@@ -144,7 +166,7 @@ impl Sender<'_> {
         &mut self,
         database: &Database,
         epoch: &Epoch,
-        binaries: Option<&FindBinary<'_>>,
+        options: &PushOptions<'_>,
     ) -> Result<(), FleetError> {
         let folder = EpochFolder::of(epoch);
         let last = self.location.key(&folder.key(EPOCH_FILE));
@@ -153,9 +175,7 @@ impl Sender<'_> {
             return self.sent.add(&epoch.id.0);
         }
         let sent = self.send_files(database, epoch, &folder);
-        let sent =
-            sent.and_then(|()| binaries.map_or(Ok(()), |find| self.send_binaries(database, epoch, find)));
-        match sent {
+        match sent.and_then(|()| self.send_images(database, epoch, options)) {
             Err(FleetError::Database(error)) => {
                 self.pushed.failed.push((epoch.id.clone(), error.to_string()));
                 Ok(())
@@ -169,35 +189,60 @@ impl Sender<'_> {
         }
     }
 
-    /// Sends the sampled binaries that no machine of the fleet sent before.
-    fn send_binaries(
+    /// Sends symbols and sampled binaries that no machine of the fleet sent before.
+    fn send_images(
         &mut self,
         database: &Database,
         epoch: &Epoch,
-        find: &FindBinary<'_>,
+        options: &PushOptions<'_>,
     ) -> Result<(), FleetError> {
+        if options.symbols.is_none() && options.binaries.is_none() {
+            return Ok(());
+        }
         for record in database.segment_files(&epoch.id)?.images {
             let Some(build_id) = record.id.build_id().filter(|_| record.kind == ImageKind::File) else {
                 continue;
             };
-            let name = format!("{IMAGES}{build_id}.zst");
-            let key = self.location.key(&name);
-            if self.sent.contains(&name) || self.client.exists(&key)? {
-                continue;
+            // To ask the store for what is not here would cost a request for each recording.
+            let is_here = record.path.exists() || database.keeps_image(&record.id);
+            if let Some(find) = options.symbols.filter(|_| is_here) {
+                let name = format!("{SYMBOLS}{build_id}.parquet");
+                let found = || find(&record).and_then(|symbols| encode_symbols(&record.id, &symbols).ok());
+                self.pushed.symbols += usize::from(self.send_image(&name, &found)? == Sending::Done);
             }
-            let packed = find(&record).and_then(|bytes| zstd::encode_all(&bytes[..], BINARIES_LEVEL).ok());
-            match packed.filter(|packed| packed.len() as u64 <= MAX_SEGMENT_BYTES) {
-                Some(packed) => {
-                    self.put(&key, &packed)?;
-                    self.sent.add(&name)?;
-                    self.pushed.binaries.push(record.path);
-                }
-                None => {
-                    self.pushed.missing.insert(record.path);
+            if let Some(find) = options.binaries {
+                let pack = |bytes: Vec<u8>| zstd::encode_all(&bytes[..], BINARIES_LEVEL).ok();
+                let name = format!("{IMAGES}{build_id}.zst");
+                match self.send_image(&name, &|| find(&record).and_then(pack))? {
+                    Sending::Done => self.pushed.binaries.push(record.path),
+                    Sending::Missing => _ = self.pushed.missing.insert(record.path),
+                    Sending::There => {}
                 }
             }
         }
         Ok(())
+    }
+
+    /// Sends what belongs to an image, unless it is there or was looked for in vain.
+    fn send_image(&mut self, name: &str, find: &dyn Fn() -> Option<Vec<u8>>) -> Result<Sending, FleetError> {
+        if self.sent.contains(name) {
+            return Ok(Sending::There);
+        }
+        if self.missing.contains(name) {
+            return Ok(Sending::Missing);
+        }
+        let key = self.location.key(name);
+        if self.client.exists(&key)? {
+            self.sent.add(name)?;
+            return Ok(Sending::There);
+        }
+        let Some(bytes) = find().filter(|bytes| bytes.len() as u64 <= MAX_SEGMENT_BYTES) else {
+            self.missing.insert(name.to_owned());
+            return Ok(Sending::Missing);
+        };
+        self.put(&key, &bytes)?;
+        self.sent.add(name)?;
+        Ok(Sending::Done)
     }
 
     /// Sends the files of an epoch. If a compaction replaced some of them meanwhile, those that replaced them are sent too; readers

@@ -10,7 +10,10 @@ use std::{
 
 use dwell_profile::Epoch;
 
-use crate::{FleetError, keys::IMAGES};
+use crate::{
+    FleetError,
+    keys::{IMAGES, SYMBOLS},
+};
 
 /// The epochs and binaries that are known to be at a place: one id or name a line, in a file named after the place.
 pub(crate) struct Sent {
@@ -54,7 +57,8 @@ impl Sent {
     /// Forgets epochs that the database no longer has, and what a cut line left.
     pub(crate) fn keep_only(&mut self, epochs: &[Epoch]) -> Result<(), FleetError> {
         let here: BTreeSet<&str> = epochs.iter().map(|epoch| epoch.id.0.as_str()).collect();
-        self.names.retain(|id| id.starts_with(IMAGES) || here.contains(id.as_str()));
+        self.names
+            .retain(|id| id.starts_with(IMAGES) || id.starts_with(SYMBOLS) || here.contains(id.as_str()));
         let Some(file) = &self.file else { return Ok(()) };
         let text: String = self.names.iter().map(|id| format!("{id}\n")).collect();
         let temporary = file.with_extension("new");

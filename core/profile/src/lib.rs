@@ -59,6 +59,6 @@ pub use sample_accumulator::{AccumulatedSamples, SampleAccumulator};
 pub use segment::fuzz_beside;
 pub use segment::{
     MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, SEGMENT_VERSION, SampleRun, Segment, SegmentError, TotalRow,
-    encode_totals, read_segment, read_segment_unverified, sum_runs_unverified,
+    encode_symbols, encode_totals, read_segment, read_segment_unverified, sum_runs_unverified,
 };
 pub use source::{MAX_SOURCE_BYTES, SourceRecord};

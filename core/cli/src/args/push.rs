@@ -14,7 +14,7 @@ use super::{Limit, size};
 The store and the credentials are found as the tools of AWS find them: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, \
 AWS_WEB_IDENTITY_TOKEN_FILE and AWS_ROLE_ARN, or ~/.aws; AWS_REGION; AWS_ENDPOINT_URL for other stores than AWS.
 
-Sent are samples, counts and call stacks by place in a binary, names of binaries, programs, hosts and kernel functions, and \
+Sent are samples, counts and call stacks by place in a binary, names of binaries, functions, programs and hosts, and \
 command lines. No source text and no data of programs; code only with --binaries.")]
 pub struct PushArgs {
     /// Send them to this place: s3://BUCKET/PREFIX.
@@ -22,7 +22,7 @@ pub struct PushArgs {
     pub to: Option<String>,
     /// Send profiles to this receiver of OpenTelemetry instead (OTLP/HTTP, the signal `v1development` of
     /// opentelemetry-proto 1.10): http://localhost:4318. OTEL_EXPORTER_OTLP_HEADERS names further headers.
-    #[arg(long, value_name = "URL", conflicts_with_all = ["to", "rate", "binaries", "unended"])]
+    #[arg(long, value_name = "URL", conflicts_with_all = ["to", "rate", "no_symbols", "binaries", "unended"])]
     pub otlp: Option<String>,
     /// Send at most so many bytes a second on average: 500K, 2M [default: no limit].
     #[arg(long, value_name = "SIZE", value_parser = size)]
@@ -31,7 +31,11 @@ pub struct PushArgs {
     /// $XDG_STATE_HOME/dwell/push].
     #[arg(long, value_name = "DIR")]
     pub state: Option<PathBuf>,
-    /// Also send the sampled binaries, each once for all machines, so that functions have names and listings elsewhere: code
+    /// Do not send the names of functions of the sampled binaries. (They are sent once for all machines, so that functions have names
+    /// wherever the recordings are read.)
+    #[arg(long)]
+    pub no_symbols: bool,
+    /// Also send the sampled binaries, each once for all machines, so that functions have listings elsewhere: code
     /// leaves this machine.
     #[arg(long)]
     pub binaries: bool,

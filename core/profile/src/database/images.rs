@@ -12,7 +12,11 @@ use std::{
     time::SystemTime,
 };
 
-use crate::{DatabaseError, ImageId, error::IoContext};
+use crate::{
+    DatabaseError, ImageId, ImageSymbol,
+    error::IoContext,
+    segment::{MAX_SEGMENT_BYTES, read_symbols},
+};
 
 use super::{Database, Writer};
 
@@ -107,6 +111,25 @@ impl Database {
             return Err(DatabaseError::Damaged { path, why });
         }
         Ok(Some(bytes))
+    }
+
+    /// Returns the symbols of an image that were stored for readers who do not have it, ascending; `None` if there are none.
+    pub fn stored_symbols(&self, id: &ImageId) -> Result<Option<Vec<ImageSymbol>>, DatabaseError> {
+        let Some(build_id) = id.build_id() else { return Ok(None) };
+        let path = self.layout.symbols().join(format!("{build_id}.parquet"));
+        let bytes = match self.disk.read(&path, MAX_SEGMENT_BYTES) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            read => read.context("read", &path)?,
+        };
+        match read_symbols(&bytes, id, true) {
+            Ok(symbols) => Ok(Some(symbols)),
+            Err(error) => Err(DatabaseError::Damaged { path, why: error.to_string() }),
+        }
+    }
+
+    /// Returns whether a copy of an image is stored in the folder of the database.
+    pub fn keeps_image(&self, id: &ImageId) -> bool {
+        self.kept_path(id).is_some_and(|path| path.exists())
     }
 
     /// Returns the path `<id>.zst` for images that are files, because other images have nothing to copy. The text of an

@@ -36,6 +36,10 @@ impl Layout {
         self.root.join("images")
     }
 
+    pub(crate) fn symbols(&self) -> PathBuf {
+        self.root.join("symbols")
+    }
+
     pub(crate) fn temporary(&self) -> PathBuf {
         self.root.join("tmp")
     }

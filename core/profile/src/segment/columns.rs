@@ -24,6 +24,8 @@ pub(super) const CPU: &str = "cpu";
 pub(super) const NO_CPU: u32 = u32::MAX;
 pub(super) const PARENT: &str = "parent";
 pub(super) const END: &str = "end";
+pub(super) const START: &str = "start";
+pub(super) const NAME: &str = "name";
 pub(super) const BURST: &str = "burst";
 pub(super) const KIND: &str = "kind";
 pub(super) const TO_IMAGE: &str = "to_image";
@@ -102,6 +104,12 @@ pub(super) static STACKS_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
         text(END),
     ];
     Arc::new(Type::group_type_builder("stacks").with_fields(columns).build().expect("a fixed schema"))
+});
+
+/// The columns of the symbols of an image. Its integers are signed, since the file is for other engines too.
+pub(super) static SYMBOLS_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| {
+    let columns = vec![text(IMAGE), signed(START), signed(END), text(NAME)];
+    Arc::new(Type::group_type_builder("symbols").with_fields(columns).build().expect("a fixed schema"))
 });
 
 /// The encodings of the columns. Texts, counts and instances use a dictionary and run lengths; offsets are stored as

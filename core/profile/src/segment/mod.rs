@@ -21,6 +21,7 @@ mod readers;
 mod runs;
 mod signed;
 mod stream;
+mod symbols;
 #[cfg(test)]
 mod tests;
 mod thrift;
@@ -37,6 +38,8 @@ pub(crate) use opened::Opened;
 pub(crate) use signed::with_signed_integers;
 pub use stream::{SampleRun, sum_runs_unverified};
 pub(crate) use stream::{each_run, encode_runs};
+pub use symbols::encode_symbols;
+pub(crate) use symbols::read_symbols;
 pub use totals::{TotalRow, encode_totals};
 
 use crate::{EpochId, ImageRecord, SampleKey, database::SegmentRange};
@@ -57,6 +60,7 @@ pub fn fuzz_beside(bytes: &[u8]) {
     let _ = read_evidence(bytes, false);
     let _ = read_counts(bytes, false);
     let _ = read_stacks(bytes, false);
+    let _ = read_symbols(bytes, &crate::ImageId::unknown(), false);
 }
 
 /// The contents of a segment.

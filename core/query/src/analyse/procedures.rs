@@ -219,7 +219,7 @@ fn with_groups<R>(
         Ok(image) => {
             use_groups(groups_in(samples, image.procedures(), |offset| image.address_of(offset)), notes)
         }
-        Err(_) => use_groups(groups_of_profile(samples), notes),
+        Err(_) => use_groups(groups_of_profile(samples, found.symbols(&samples.record)), notes),
     }
 }
 
@@ -362,12 +362,12 @@ fn groups_in<'t>(
 }
 
 /// Groups the samples of an image that is not at hand by the names that the profile gives.
-fn groups_of_profile(samples: &ImageSamples) -> Vec<Group<'_>> {
+fn groups_of_profile<'s>(samples: &'s ImageSamples, symbols: &'s [ImageSymbol]) -> Vec<Group<'s>> {
     let record = &samples.record;
     let mut groups = Groups::new();
     for (point, (offset, counts)) in samples.points.iter().enumerate() {
         let place = record.places.at(offset).and_then(|place| Some((place, place.procedure()?)));
-        let group = match (symbol_at(&record.symbols, offset.0), place) {
+        let group = match (symbol_at(symbols, offset.0), place) {
             (Some(symbol), _) => groups.index(ProfileKey::Range(symbol.offset), Source::Range(symbol)),
             (None, Some((place, procedure))) => {
                 groups.index(ProfileKey::of_place(place, procedure), Source::Place(place))

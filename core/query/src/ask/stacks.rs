@@ -306,7 +306,7 @@ impl<'q> Names<'q> {
             });
             return NamedPlace { address: address.0, frames };
         }
-        if let Some(symbol) = symbol_at(&record.symbols, place.offset.0) {
+        if let Some(symbol) = symbol_at(found.symbols(record), place.offset.0) {
             return self.one_frame(place.offset.0, function(dwell_image::demangle(&symbol.name)));
         }
         if let Some(named) = record.places.at(place.offset) {

@@ -99,10 +99,22 @@ impl Query {
     /// Returns the procedures of an image by ascending offset, sampled or not. If the image is not on this machine,
     /// these are the procedures that the profile names.
     pub fn procedure_ranges(&self, record: &ImageRecord) -> Vec<ProcedureRange> {
-        match &self.store.find(record).image {
+        let found = self.store.find(record);
+        match &found.image {
             Ok(image) => ranges_of_image(image),
-            Err(_) => ranges_of_profile(record),
+            Err(_) => ranges_of_profile(record, found.symbols(record)),
         }
+    }
+
+    /// Returns the symbols of an image that is on this machine, for readers who do not have it: ascending, without overlaps.
+    pub fn symbols(&self, record: &ImageRecord) -> Option<Vec<ImageSymbol>> {
+        let found = self.store.find(record);
+        let symbol = |range: ProcedureRange| ImageSymbol {
+            offset: ImageOffset(range.start),
+            size_bytes: range.end - range.start,
+            name: range.name,
+        };
+        Some(ranges_of_image(found.image.as_ref().ok()?).into_iter().map(symbol).collect())
     }
 
     /// Returns the sampled offsets of an image that have a source line, ascending. The samples of all the epochs are
@@ -246,13 +258,13 @@ impl Parts<'_> {
 }
 
 /// Returns the ranges that the profile names: symbols first, and single places outside of them.
-fn ranges_of_profile(record: &ImageRecord) -> Vec<ProcedureRange> {
+fn ranges_of_profile(record: &ImageRecord, symbols: &[ImageSymbol]) -> Vec<ProcedureRange> {
     let range = |symbol: &ImageSymbol| ProcedureRange {
         start: symbol.offset.0,
         end: symbol.offset.0.saturating_add(symbol.size_bytes.max(1)),
         name: symbol.name.clone(),
     };
-    let mut ranges: Vec<ProcedureRange> = record.symbols.iter().map(range).collect();
+    let mut ranges: Vec<ProcedureRange> = symbols.iter().map(range).collect();
     ranges.sort_by_key(|range| range.start);
     // Where the sources of symbols disagree, a range ends where the next one begins, as in a look-up.
     for next in 1..ranges.len() {
@@ -290,8 +302,10 @@ mod tests {
             name: name.to_owned(),
         };
         record.symbols = vec![symbol(0, 30, "outer"), symbol(10, 5, "inner"), symbol(40, 0, "empty")];
-        let found: Vec<_> =
-            ranges_of_profile(&record).into_iter().map(|r| (r.start, r.end, r.name)).collect();
+        let found: Vec<_> = ranges_of_profile(&record, &record.symbols)
+            .into_iter()
+            .map(|r| (r.start, r.end, r.name))
+            .collect();
         let expected = [(0, 10, "outer"), (10, 15, "inner"), (40, 41, "empty")];
         assert_eq!(found, expected.map(|(start, end, name)| (start, end, name.to_owned())));
         assert_eq!(image_path(&record), "jit:a");

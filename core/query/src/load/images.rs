@@ -11,7 +11,7 @@ use std::{
 };
 
 use dwell_image::{DebugSearch, DebugState, Image, ProcedureTable};
-use dwell_profile::{BuildId, Database, ImageId, ImageKind, ImageRecord};
+use dwell_profile::{BuildId, Database, ImageId, ImageKind, ImageRecord, ImageSymbol};
 use rustc_hash::FxHashMap;
 
 use crate::load::kernel_text;
@@ -23,9 +23,16 @@ pub struct Found {
     /// Note that a reader of procedures needs, if the image is missing or has changed.
     pub note: Option<String>,
     path: PathBuf,
+    /// The symbols that are stored beside the recordings, if the image is missing.
+    symbols: Vec<ImageSymbol>,
 }
 
 impl Found {
+    /// Returns the symbols that stand for an image that was not found: those of its record, or those stored beside the recordings.
+    pub fn symbols<'s>(&'s self, record: &'s ImageRecord) -> &'s [ImageSymbol] {
+        if record.symbols.is_empty() { &self.symbols } else { &record.symbols }
+    }
+
     /// Returns the additional note that a reader of source lines needs if debug information is missing or incomplete. The
     /// first call examines every compilation unit. Call it after reading the lines, since some debug files turn out to
     /// belong to another build only when they are read.
@@ -155,16 +162,21 @@ impl ImageStore {
         match bytes {
             Ok(mut image) => {
                 image.attach_debug(&self.search);
-                Found { image: Ok(Arc::new(image)), note: None, path }
+                Found { image: Ok(Arc::new(image)), note: None, path, symbols: Vec::new() }
             }
             Err(why) => {
                 let wanted =
                     matches!(record.kind, ImageKind::File | ImageKind::Vdso) && !record.places.numbered;
-                let note = match record.places.is_empty() {
-                    true => about(why.clone()),
-                    false => format!("{}: names and lines are those of the profile", about(why.clone())),
+                let (symbols, damage) = match self.database.stored_symbols(&record.id) {
+                    Ok(symbols) => (symbols.unwrap_or_default(), String::new()),
+                    Err(error) => (Vec::new(), format!("; {error}")),
                 };
-                Found { note: wanted.then_some(note), image: Err(why), path }
+                let note = match (record.places.is_empty(), symbols.is_empty()) {
+                    (true, true) => about(why.clone()),
+                    (true, false) => format!("{}: names are those that were sent along", about(why.clone())),
+                    (false, _) => format!("{}: names and lines are those of the profile", about(why.clone())),
+                };
+                Found { note: wanted.then_some(note + &damage), image: Err(why), path, symbols }
             }
         }
     }
@@ -308,7 +320,7 @@ mod tests {
     fn images_that_were_not_used_for_longest_are_forgotten() {
         let found = |image: Option<Arc<Image>>| {
             let image = image.ok_or_else(String::new);
-            Arc::new(Found { image, note: None, path: PathBuf::new() })
+            Arc::new(Found { image, note: None, path: PathBuf::new(), symbols: Vec::new() })
         };
         let own = Arc::new(Image::open(std::env::current_exe().unwrap()).unwrap());
         own.procedures();
