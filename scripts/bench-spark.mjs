@@ -28,7 +28,7 @@ print(json.dumps({"seconds": time.monotonic() - start}))
 `;
 
 await main(async () => {
-  const { values } = parseArgs({ options: { 'host-days': { type: 'string', default: '8' }, rows: { type: 'string', default: '60000' }, rounds: { type: 'string', default: '3' } } });
+  const { values } = parseArgs({ options: { 'host-days': { type: 'string', default: '4' }, rows: { type: 'string', default: '100000' }, rounds: { type: 'string', default: '3' } } });
   if (!process.env.DWELL) await build();
   await forSpark();
   const folder = mkdtempSync(join(tmpdir(), 'dwell-bench-spark-'));

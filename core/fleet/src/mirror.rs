@@ -51,6 +51,7 @@ pub(crate) fn open_mirror(location: Location) -> Result<(Database, Arc<Mirror>),
         location,
         root: root.clone(),
         stored: Mutex::default(),
+        images: Mutex::default(),
         index: Mutex::new(None),
     });
     mirror.make_dir(&root)?;
@@ -87,6 +88,18 @@ fn cache_bytes_max() -> u64 {
 /// Time after which the objects are listed again, for editors that stay open.
 const LIST_AGAIN_AFTER: Duration = Duration::from_secs(300);
 
+/// How often a binary or its symbols are asked for one by one, before they are listed.
+const ASKED_SINGLY: usize = 8;
+
+/// What is known of the binaries and symbols in the bucket.
+#[derive(Debug, Default)]
+struct Images {
+    /// How often one was looked for that is not in the cache.
+    asked: usize,
+    /// Their keys under the prefix, and when they were listed.
+    listed: Option<(Instant, HashSet<String>)>,
+}
+
 /// The part of an `epoch.json` that is read here.
 #[derive(serde::Deserialize)]
 struct Described {
@@ -100,6 +113,7 @@ pub(crate) struct Mirror {
     root: PathBuf,
     /// The keys and sizes of stored rows that were listed, by the paths of their files in the cache.
     stored: Mutex<BTreeMap<PathBuf, (String, u64)>>,
+    images: Mutex<Images>,
     /// The epochs, and when they were listed.
     index: Mutex<Option<(Instant, Arc<Index>)>>,
 }
@@ -252,10 +266,36 @@ impl Mirror {
         Ok(())
     }
 
+    /// Returns whether what belongs to a binary may be in the bucket. The first few times the answer is yes, and the store is asked for the
+    /// object; whoever looks for more is answered from a list, since most of what is looked for is not there.
+    fn may_have(&self, folder: &str, name: &str) -> io::Result<bool> {
+        let mut images = self.images.lock().unwrap_or_else(|e| e.into_inner());
+        images.asked += 1;
+        if images.asked <= ASKED_SINGLY {
+            return Ok(true);
+        }
+        if images.listed.as_ref().is_none_or(|(listed, _)| listed.elapsed() >= LIST_AGAIN_AFTER) {
+            let (mut there, start) = (HashSet::new(), self.location.key(""));
+            for folder in [IMAGES, SYMBOLS] {
+                let listed = self.client.list(&format!("{start}{folder}"), None, &mut |key, _| {
+                    there.extend(key.strip_prefix(&start).map(str::to_owned));
+                    true
+                });
+                listed.map_err(io::Error::other)?;
+            }
+            images.listed = Some((Instant::now(), there));
+        }
+        let listed = images.listed.as_ref();
+        Ok(listed.is_some_and(|(_, there)| there.contains(&format!("{folder}{name}"))))
+    }
+
     /// Returns the path of what belongs to a binary – its copy, its symbols –, which is fetched if it is not in the cache.
     fn read_image(&self, folder: &str, name: &str) -> io::Result<PathBuf> {
         let path = self.root.join(folder).join(name);
         if !path.exists() {
+            if !self.may_have(folder, name)? {
+                return Err(io::ErrorKind::NotFound.into());
+            }
             let key = self.location.key(&format!("{folder}{name}"));
             let packed = self.client.get(&key, OBJECT_BYTES_MAX).map_err(io::Error::other)?;
             let packed = packed.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
