@@ -87,7 +87,8 @@ struct Tables<'a> {
     /// Locations of frames: by the function, address and line of each inlined call.
     locations: BTreeMap<Vec<(u32, u64, i64)>, i32>,
     functions: BTreeMap<(i32, i32, i32), i32>,
-    mappings: BTreeMap<&'a str, i32>,
+    /// Mappings by image and by the difference between its addresses and file offsets, since a mapping has only one offset.
+    mappings: BTreeMap<(&'a str, u64), i32>,
 }
 
 impl<'a> Tables<'a> {
@@ -151,7 +152,7 @@ impl<'a> Tables<'a> {
 
     /// Returns a stack with one location, which has a line for each inlined call, innermost first.
     fn stack(&mut self, p: &'a ProcedurePlaces, i: &InstructionPlace) -> i32 {
-        let mapping_index = self.mapping(&p.build_id, &p.image);
+        let mapping_index = self.mapping((&p.build_id, &p.image), p.address_over_offset, i.address);
         let outer = i.frames.len().saturating_sub(1);
         let mut lines = Vec::new();
         for (nth, frame) in i.frames.iter().enumerate() {
@@ -188,7 +189,12 @@ impl<'a> Tables<'a> {
             return known;
         }
         let function: &StackFunction = &stacks.functions[nodes[0].function as usize];
-        let mapping_index = self.mapping(&function.build_id, &function.path);
+        let (address, over) = (nodes[0].address, nodes[0].address.wrapping_sub(nodes[0].offset));
+        // What stands for the rest of an incomplete stack is in no image.
+        let mapping_index = match function.build_id.is_empty() {
+            true => 0,
+            false => self.mapping((&function.build_id, &function.path), over, address),
+        };
         let mut lines = Vec::new();
         for node in nodes.iter().rev() {
             let name = &stacks.functions[node.function as usize].name;
@@ -196,7 +202,7 @@ impl<'a> Tables<'a> {
             let function_index = self.named(name, name, file, 0);
             lines.push(Line { function_index, line: line(node), column: 0 });
         }
-        let location = Location { mapping_index, address: nodes[0].address, lines, ..Location::default() };
+        let location = Location { mapping_index, address, lines, ..Location::default() };
         let index = pushed(&mut self.dictionary.location_table, location);
         self.locations.insert(key, index);
         index
@@ -223,10 +229,21 @@ impl<'a> Tables<'a> {
         index
     }
 
-    fn mapping(&mut self, build_id: &'a str, path: &str) -> i32 {
-        if let Some(&index) = self.mappings.get(build_id) {
-            return index;
-        }
+    /// Returns the index of the mapping of an image (id, path) whose addresses are `over` its offsets, which then contains
+    /// `address`.
+    fn mapping(&mut self, (build_id, path): (&'a str, &str), over: u64, address: u64) -> i32 {
+        let index = match self.mappings.get(&(build_id, over)) {
+            Some(&index) => index,
+            None => self.new_mapping((build_id, path), over, address),
+        };
+        let mapping = &mut self.dictionary.mapping_table[index as usize];
+        mapping.memory_start = mapping.memory_start.min(address & !0xfff);
+        mapping.memory_limit = mapping.memory_limit.max((address | 0xfff).saturating_add(1));
+        mapping.file_offset = mapping.memory_start.wrapping_sub(over);
+        index
+    }
+
+    fn new_mapping(&mut self, (build_id, path): (&'a str, &str), over: u64, address: u64) -> i32 {
         let filename_strindex = self.string(path);
         let attribute = KeyValueAndUnit {
             key_strindex: self.string("process.executable.build_id.gnu"),
@@ -234,9 +251,14 @@ impl<'a> Tables<'a> {
             unit_strindex: 0,
         };
         let attribute = pushed(&mut self.dictionary.attribute_table, attribute);
-        let mapping = Mapping { filename_strindex, attribute_indices: vec![attribute], ..Mapping::default() };
+        let mapping = Mapping {
+            memory_start: address,
+            filename_strindex,
+            attribute_indices: vec![attribute],
+            ..Mapping::default()
+        };
         let index = pushed(&mut self.dictionary.mapping_table, mapping);
-        self.mappings.insert(build_id, index);
+        self.mappings.insert((build_id, over), index);
         index
     }
 }
