@@ -428,7 +428,8 @@ fn normalize(text: &str) -> Result<Normalize, String> {
 #[command(group = clap::ArgGroup::new("what").args(["file", "counts"]).required(true))]
 pub struct ImportArgs {
     /// File to import: perf.data from `perf record` or `perf record -o -`, the folder of `perf record --threads`, the
-    /// text of `perf script`, or a pprof profile. It may be compressed by gzip, xz or zstd. `-` is standard input.
+    /// text of `perf script`, a pprof profile, or profiles of OpenTelemetry (OTLP: protocol buffers or JSON). It may be
+    /// compressed by gzip, xz or zstd. `-` is standard input.
     #[arg(conflicts_with_all = ["image", "machine", "event", "period", "unit"])]
     pub file: Option<PathBuf>,
     /// Folder that contains the root file system of the sampled machine.

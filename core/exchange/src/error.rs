@@ -27,6 +27,14 @@ pub enum ExchangeError {
         /// The reason.
         why: String,
     },
+    /// Profiles of OpenTelemetry are malformed, or of a version that is not supported.
+    #[error("{}: not profiles of OpenTelemetry (v1development) that Dwell can read: {why}", path.display())]
+    BadOtlp {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        why: String,
+    },
     /// The file has no samples.
     #[error("{}: it contains no samples{}", path.display(), why.as_ref().map(|why| format!(": {why}")).unwrap_or_default())]
     NoSamples {

@@ -11,5 +11,6 @@ fn inputs_found_by_fuzzing_cause_no_panic() {
         ("perf_data", fuzzing::perf_data),
         ("perf_script", fuzzing::perf_script),
         ("pprof", fuzzing::pprof),
+        ("otlp", fuzzing::otlp),
     ]);
 }

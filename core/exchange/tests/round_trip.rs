@@ -127,7 +127,7 @@ fn exports_can_be_imported() {
         let places = scene.own_places();
         let inlined = places.procedures[0].instructions.iter().any(|i| i.frames.len() > 1);
         assert!(inlined, "the test has an inlined call");
-        for format in [Format::Pprof, Format::PerfScript] {
+        for format in [Format::Pprof, Format::PerfScript, Format::Otlp] {
             let (found, imported) = scene.imported(&export(&places, None, format));
             assert_eq!(found, exported(&places), "{format:?} {linking:?}: {:?}", imported.notes);
         }

@@ -103,7 +103,8 @@ Examples:
 pub const IMPORT: &str = "\
 Examples:
   dwell import perf.data
-  dwell import cpu.pprof --name production";
+  dwell import cpu.pprof --name production
+  dwell import profiles.json                   what the file exporter of an OpenTelemetry collector wrote";
 
 pub const EXPORT: &str = "\
 Examples:

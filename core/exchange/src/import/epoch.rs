@@ -79,14 +79,17 @@ impl ImportedProfile {
         now: Timestamp,
     ) -> Epoch {
         let mut records: BTreeMap<Event, EventRecord> = BTreeMap::new();
-        for ((event, (_, attribute)), tally) in events.iter().zip(&self.attributes).zip(&self.events) {
+        for ((event, (name, attribute)), tally) in events.iter().zip(&self.attributes).zip(&self.events) {
             if tally.samples == 0 && records.contains_key(event) {
                 continue;
             }
             let mean = tally.periods / u128::from(tally.samples.max(1));
             let record = records.entry(event.clone()).or_insert(EventRecord {
                 period: u64::try_from(mean).unwrap_or(u64::MAX).max(1),
-                unit: unit_of(event, attribute.as_ref()),
+                unit: match self.in_ns.contains(name) {
+                    true => Unit::Nanoseconds,
+                    false => unit_of(event, attribute.as_ref()),
+                },
                 samples: 0,
                 lost: 0,
                 throttled: 0,

@@ -10,6 +10,7 @@ use super::{
     ImportFile, header,
     imported::ImportedProfile,
     locate::Locator,
+    otlp,
     packed::{self, Packing},
     perf_data, pprof, script,
 };
@@ -42,6 +43,14 @@ pub fn perf_script(bytes: &[u8]) {
 /// Reads bytes as a profile of pprof.
 pub fn pprof(bytes: &[u8]) {
     with_locator(|locator| pprof::read(bytes, locator));
+}
+
+/// Reads bytes as profiles of OpenTelemetry, in the form that they begin with and in every other one.
+pub fn otlp(bytes: &[u8]) {
+    let _ = otlp::Form::detect(bytes);
+    for form in [otlp::Form::Protobuf, otlp::Form::Json, otlp::Form::Framed] {
+        with_locator(|locator| otlp::read(bytes, form, locator));
+    }
 }
 
 /// Calls `read` and turns what it read into the rows of an epoch.

@@ -11,6 +11,7 @@ use super::{
     Gathered, ImportFile, header,
     imported::ImportedProfile,
     locate::Locator,
+    otlp,
     packed::Packing,
     perf_data::parse,
     pprof, script,
@@ -32,7 +33,10 @@ pub fn gather(
     let locator = Locator::new(request, debuginfod, written);
     let (is_folder, ends_early) = (source.is_folder, source.ends_early.clone());
     let mut imported = match others(source, &locator) {
-        Ok(imported) => imported.map_err(bad)?,
+        Ok((Kind::Known, imported)) => imported.map_err(bad)?,
+        Ok((Kind::Otlp, imported)) => {
+            imported.map_err(|why| ExchangeError::BadOtlp { path: path.clone(), why })?
+        }
         Err(Source { mut file, folder, .. }) => {
             let header = header::read(&mut file).map_err(bad)?;
             let in_parts = is_folder || header.features.is_folder();
@@ -52,14 +56,24 @@ pub fn gather(
     Ok(imported.finish(request, &locator, now))
 }
 
-/// Reads the text of `perf script` or a profile of pprof; returns the source if it is neither.
-fn others(source: Source, locator: &Locator<'_>) -> Result<Result<ImportedProfile, String>, Source> {
+/// Whose format a file has, for the error.
+enum Kind {
+    Known,
+    Otlp,
+}
+
+/// Reads profiles of OpenTelemetry, the text of `perf script` or a profile of pprof; returns the source if it is none of them.
+fn others(source: Source, locator: &Locator<'_>) -> Result<(Kind, Result<ImportedProfile, String>), Source> {
     let start = &source.start;
     if header::is_perf_data(start) {
         return Err(source);
     }
+    if let Some(form) = otlp::Form::detect(start) {
+        let whole = source.ends_early.clone().map_or(Ok(()), Err);
+        return Ok((Kind::Otlp, whole.and_then(|()| otlp::read(source.file, form, locator))));
+    }
     let was_gzip = source.packing == Some(Packing::Gzip);
-    match () {
+    let read = match () {
         () if script::is_text(start) && !start.starts_with(b"\n") => {
             Ok(script::read(BufReader::new(source.file), locator))
         }
@@ -69,5 +83,6 @@ fn others(source: Source, locator: &Locator<'_>) -> Result<Result<ImportedProfil
             Ok(pprof::read(source.file, locator).map_err(why))
         }
         () => Err(source),
-    }
+    };
+    read.map(|imported| (Kind::Known, imported))
 }

@@ -12,7 +12,7 @@ use linux_perf_data::{
     DsoKey,
     linux_perf_event_reader::{CpuMode, PerfEventAttr},
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
     ImportFile,
@@ -122,6 +122,8 @@ pub(super) struct Kernel {
 pub(super) struct ImportedProfile {
     pub attributes: Vec<(String, Option<PerfEventAttr>)>,
     pub events: Vec<EventTally>,
+    /// Names of events whose periods are nanoseconds, where the profile says so.
+    pub(super) in_ns: FxHashSet<String>,
     pub(super) spaces: Spaces,
     pub(super) kernel: Kernel,
     pub(super) targets: Vec<Target>,

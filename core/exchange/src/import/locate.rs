@@ -17,6 +17,18 @@ use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord};
 use super::ImportFile;
 use crate::{Artifact, Debuginfod};
 
+/// The folders in which a file with a build ID is searched if its own folder is not known.
+const USUAL: [&str; 8] = [
+    "/usr/bin",
+    "/usr/sbin",
+    "/usr/local/bin",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/local/lib",
+];
+
 /// A mapped file as a record names it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Named {
@@ -60,7 +72,15 @@ impl<'a> Locator<'a> {
         let mut candidates: Vec<PathBuf> = self.under_root(&path).into_iter().chain([path.clone()]).collect();
         candidates.extend(self.beside(&path));
         match &named.build_id {
-            Some(id) => self.by_build_id(id, &path, &candidates),
+            Some(id) => {
+                // Profiles of OpenTelemetry name a file without its folder.
+                if path.components().count() == 1 {
+                    let usual = USUAL.iter().map(|folder| Path::new(folder).join(&path));
+                    candidates
+                        .extend(usual.flat_map(|path| self.under_root(&path).into_iter().chain([path])));
+                }
+                self.by_build_id(id, &path, &candidates)
+            }
             None => self.by_path(&path, &candidates),
         }
     }

@@ -5,18 +5,18 @@
 //!
 //! The schema: `proto/profile.proto` of github.com/google/pprof, whose field numbers are used here.
 
-use std::{borrow::Cow, io::Read, ops::Range};
+use std::{borrow::Cow, io::Read};
 
-use dwell_image::Image;
-use dwell_profile::{BuildId, ImageId, ImageKind, ImageOffset, NamedFrame, Pid};
+use dwell_profile::{NamedFrame, Pid};
 use dwell_unwind::FRAMES_MAX;
 use flate2::read::MultiGzDecoder;
 use prost::Message;
 use rustc_hash::FxHashMap;
 
 use super::{
-    imported::{EventTally, ImportedProfile, Target},
-    locate::{Locator, Named},
+    imported::{EventTally, ImportedProfile},
+    locate::Locator,
+    mapped::{IMAGES_MAX, Mapped, NO_MAPPING},
     names::{FunctionText, Names},
 };
 use crate::pprof::{Function, Location, Mapping, Sample, ValueType};
@@ -153,13 +153,6 @@ fn time_column(profile: &Profile, texts: &Texts<'_>) -> usize {
     known.unwrap_or(types.len() - 1)
 }
 
-/// The image of a mapping, and the difference between its addresses and the offsets in the image.
-struct Mapped {
-    addresses: Range<u64>,
-    of: Target,
-    over: u64,
-}
-
 /// The places of locations, and the names that the profile gives them.
 struct Places<'p> {
     texts: Texts<'p>,
@@ -232,9 +225,6 @@ impl<'p> Places<'p> {
     }
 }
 
-/// The path of an image for locations without a mapping.
-const NO_MAPPING: &[u8] = b"[no mapping]";
-
 /// Returns the images of the profile's mappings, by the numbers of the mappings.
 fn mappings(
     profile: &Profile,
@@ -244,98 +234,17 @@ fn mappings(
 ) -> FxHashMap<u64, Mapped> {
     let mut all: FxHashMap<u64, Mapped> = FxHashMap::default();
     for m in &profile.mapping {
-        let (path, build_id) = (texts.of(m.filename), texts.of(m.build_id));
-        // A missing limit means that there is no limit.
-        let end = if m.memory_limit == 0 { u64::MAX } else { m.memory_limit };
-        let (of, over) = match special(&path, &build_id, m.memory_start) {
-            // The kernel has no file offsets: its field contains an address. If the kernel's own addresses are missing,
-            // offsets are addresses.
-            Some(of) => (of, if is_high(m.memory_start) { m.memory_start } else { 0 }),
-            None if path.starts_with('/') && !NAMELESS.iter().any(|n| path.starts_with(n)) => {
-                let path = texts.bytes(m.filename).to_vec();
-                let named = Named { path, build_id: BuildId::from_hex(&build_id).ok() };
-                (Target::File(named), m.memory_start.wrapping_sub(m.file_offset))
-            }
-            None => continue,
-        };
-        all.insert(m.id, Mapped { addresses: m.memory_start..end, of, over });
+        let (path, build_id) = (texts.bytes(m.filename), texts.of(m.build_id));
+        if let Some(mapped) = Mapped::new(path, &build_id, (m.memory_start, m.memory_limit), m.file_offset) {
+            all.insert(m.id, mapped);
+        }
     }
     for m in profile.mapping.iter().filter(|m| m.file_offset == 0).take(IMAGES_MAX) {
         let Some(mapped) = all.get_mut(&m.id) else { continue };
-        let Target::File(file) = &mapped.of else { continue };
         let within = profile.location.iter().filter(|l| l.mapping_id == m.id).map(|l| l.address);
-        let some: Vec<u64> = within.filter(|a| mapped.addresses.contains(a)).take(LOCATIONS_MAX).collect();
-        if let Some(over) = locator.open(file).and_then(|image| likely_over(&image, mapped, &some)) {
-            mapped.over = over;
-            remarks.push(format!(
-                "{}: the profile lacks the offset of its mapping: one that places the samples in functions was assumed",
-                texts.of(m.filename)
-            ));
-        }
+        remarks.extend(mapped.infer_offset(locator, within));
     }
     all
-}
-
-/// Path prefixes of mappings of memory, whose code was generated.
-const NAMELESS: [&str; 5] = ["//anon", "/memfd:", "/dev/zero", "/anon_hugepage", "/SYSV"];
-
-fn is_high(address: u64) -> bool {
-    address >> 63 == 1
-}
-
-/// Returns the target of a mapping that is not a file. It is recognized by the name that perf and its converters use,
-/// or by the id that Dwell's own export wrote.
-fn special(path: &str, id: &str, start: u64) -> Option<Target> {
-    let recorded = |id: String, kind| Some(Target::Recorded(ImageId::named(&id), kind, path.into()));
-    if id.starts_with("jit:") {
-        return recorded(id.to_owned(), ImageKind::Jit);
-    }
-    if id.starts_with("named:") {
-        return None;
-    }
-    if id == "kernel" || path.starts_with("[kernel") || path.starts_with("/proc/kcore") && is_high(start) {
-        return Some(Target::Kernel);
-    }
-    if id.starts_with("vdso") || path.starts_with("[vdso") || path.starts_with("linux-vdso") {
-        let of_build = BuildId::from_hex(id).ok().map(|id| format!("vdso:{id}"));
-        let own = Some(id).filter(|id| id.starts_with("vdso")).map(str::to_owned);
-        return recorded(of_build.or(own).unwrap_or_else(|| "vdso".to_owned()), ImageKind::Vdso);
-    }
-    let is_module = id.starts_with("module:") || is_high(start) && path != "[vsyscall]" && !path.is_empty();
-    is_module.then(|| Target::module(&dwell_attribution::module_name(path)))
-}
-
-/// Number of images that are opened because their mapping has no offset.
-const IMAGES_MAX: usize = 64;
-/// Number of locations that are tried on each such image.
-const LOCATIONS_MAX: usize = 1000;
-
-/// Returns the most likely difference between addresses and offsets for a mapping without an offset; `None` if the
-/// mapping is right as it is.
-///
-/// Such a mapping may really map the start of the file, but many writers leave offsets out. There are three other
-/// possibilities: the addresses are the image's own; the whole image is mapped from the first address on; only its code
-/// is mapped there. The possibility is chosen by which most locations are in procedures.
-fn likely_over(image: &Image, mapped: &Mapped, locations: &[u64]) -> Option<u64> {
-    let start = mapped.addresses.start;
-    let first = image.procedures().iter().map(|p| p.address).min()?;
-    let code_over = first.0.wrapping_sub(image.offset_of(first)?.0);
-    let base = image.address_of(ImageOffset(0)).map_or(0, |a| a.0);
-    let page = |address: u64| address & !0xfff;
-    let in_procedures = |over: &u64| {
-        let is_in = |address: &&u64| {
-            let offset = ImageOffset(address.wrapping_sub(*over));
-            let Some(address) = image.address_of(offset) else { return false };
-            image.procedure_at(address).is_some_and(|p| address.0 - p.address.0 < p.size_bytes.max(1))
-        };
-        locations.iter().filter(is_in).count()
-    };
-    let whole = start.wrapping_sub(base).wrapping_add(code_over);
-    let code_alone = start.wrapping_sub(page(first.0.wrapping_sub(code_over)));
-    let others = [code_over, whole, code_alone];
-    let said = in_procedures(&mapped.over);
-    let best = others.into_iter().map(|over| (in_procedures(&over), over)).max_by_key(|(n, _)| *n)?;
-    (best.0 > said).then_some(best.1)
 }
 
 #[cfg(test)]
@@ -343,7 +252,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::ImportFile;
+    use crate::{ImportFile, import::imported::Target};
 
     fn profile() -> Profile {
         let texts = ["", "samples", "count", "cpu", "nanoseconds", "/bin/program", "abcdef0123"];
