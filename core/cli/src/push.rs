@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use dwell_exchange::{Format, otlp_rejection};
-use dwell_fleet::{Location, OtlpFormat, PushOptions, Pushed};
+use dwell_fleet::{Location, Protocol, PushOptions, Pushed, Receiver};
 use dwell_profile::{Database, Epoch, ImageRecord};
 use dwell_query::{Options, Query};
 use serde_json::json;
@@ -13,9 +13,14 @@ use crate::{args::PushArgs, complain, print, print_json};
 /// Sends the recordings of the database in this folder. Fails if any of them could not be sent.
 pub fn run(db: &Path, args: &PushArgs, json: bool) -> anyhow::Result<()> {
     let query = Query::open(Options::for_database(db))?;
-    let (to, pushed) = match (&args.to, &args.otlp) {
-        (_, Some(url)) => (url.clone(), to_receiver(db, &query, url, args)?),
-        (to, None) => {
+    let otlp = |url| (url, Protocol::Otlp(&otlp_rejection), Format::Otlp);
+    let pprof = |url| (url, Protocol::Pyroscope, Format::Pprof);
+    let receiver = args.otlp.as_ref().map(otlp).or_else(|| args.pprof.as_ref().map(pprof));
+    let (to, pushed) = match (receiver, &args.to) {
+        (Some((url, protocol, format)), _) => {
+            (url.clone(), to_receiver(db, &query, (url, protocol, format), args)?)
+        }
+        (None, to) => {
             let location = Location::parse(to.as_deref().unwrap_or_default())?;
             (location.to_string(), to_bucket(db, &query, &location, args)?)
         }
@@ -47,14 +52,19 @@ fn to_bucket(db: &Path, query: &Query, location: &Location, args: &PushArgs) -> 
     Ok(dwell_fleet::push(&Database::open(db)?, location, &options)?)
 }
 
-fn to_receiver(db: &Path, query: &Query, url: &str, args: &PushArgs) -> anyhow::Result<Pushed> {
+fn to_receiver(
+    db: &Path,
+    query: &Query,
+    (url, protocol, format): (&str, Protocol<'_>, Format),
+    args: &PushArgs,
+) -> anyhow::Result<Pushed> {
     let write = |epoch: &Epoch| {
-        let message = crate::export::bytes(query, &[epoch.id.to_string()], None, false, Format::Otlp);
+        let message = crate::export::bytes(query, &[epoch.id.to_string()], None, false, format);
         message.map(|(_, bytes)| bytes).map_err(|error| crate::one_line(&error))
     };
-    let format = OtlpFormat { write: &write, rejection: &otlp_rejection };
     let state = args.state.clone().or_else(state_dir);
-    Ok(dwell_fleet::push_otlp(&Database::open(db)?, url, state.as_deref(), &format)?)
+    let receiver = Receiver { protocol, write: &write };
+    Ok(dwell_fleet::push_to_receiver(&Database::open(db)?, url, state.as_deref(), &receiver)?)
 }
 
 fn tell(to: &str, pushed: &Pushed, json: bool) -> anyhow::Result<()> {

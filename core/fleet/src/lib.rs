@@ -1,4 +1,4 @@
-//! Recordings of many machines: in an object store, and at receivers of OpenTelemetry's profiles.
+//! Recordings of many machines: in an object store, and at receivers of profiles (OpenTelemetry, Pyroscope).
 //!
 //! Enters: the database of a host, or the place of a fleet's. Leaves: objects in a bucket, messages, or a [`dwell_profile::Database`] whose files
 //! are fetched when they are read. Never here: analysis, SQL, sampling.
@@ -13,8 +13,9 @@ mod index;
 mod keys;
 mod location;
 mod mirror;
-mod otlp;
 mod push;
+mod pyroscope;
+mod receiver;
 mod roll_up;
 mod sent;
 
@@ -22,6 +23,6 @@ pub use error::FleetError;
 pub use keys::FLEET_FORMAT;
 pub use location::Location;
 pub use mirror::open;
-pub use otlp::{OtlpFormat, push_otlp};
 pub use push::{FindBinary, FindSymbols, PushOptions, Pushed, push};
+pub use receiver::{Protocol, Receiver, push_to_receiver};
 pub use roll_up::{RollUpOptions, RolledUp, plan, roll_up};

@@ -1,4 +1,4 @@
-//! What a host has sent to a place, so that it need not ask. If the file is lost, object stores are asked, and receivers of OTLP get
+//! What a host has sent to a place, so that it need not ask. If the file is lost, object stores are asked, and receivers of profiles get
 //! recordings again.
 
 use std::{

@@ -18,12 +18,16 @@ Sent are samples, counts and call stacks by place in a binary, names of binaries
 command lines. No source text and no data of programs; code only with --binaries.")]
 pub struct PushArgs {
     /// Send them to this place: s3://BUCKET/PREFIX.
-    #[arg(long, value_name = "PLACE", required_unless_present = "otlp")]
+    #[arg(long, value_name = "PLACE", required_unless_present_any = ["otlp", "pprof"])]
     pub to: Option<String>,
     /// Send profiles to this receiver of OpenTelemetry instead (OTLP/HTTP, the signal `v1development` of
     /// opentelemetry-proto 1.10): http://localhost:4318. OTEL_EXPORTER_OTLP_HEADERS names further headers.
     #[arg(long, value_name = "URL", conflicts_with_all = ["to", "rate", "no_symbols", "binaries", "unended"])]
     pub otlp: Option<String>,
+    /// Send them as pprof to this Pyroscope server instead (its push API, as of Pyroscope 2.0): http://localhost:4040.
+    /// DWELL_PPROF_HEADERS names further headers, as OTEL_EXPORTER_OTLP_HEADERS does.
+    #[arg(long, value_name = "URL", conflicts_with_all = ["to", "otlp", "rate", "no_symbols", "binaries", "unended"])]
+    pub pprof: Option<String>,
     /// Send at most so many bytes a second on average: 500K, 2M [default: no limit].
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub rate: Option<Limit<u64>>,
