@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf};
 
-use dwell_exchange::{Format, ImportFile, Imported, export, import_perf_data};
+use dwell_exchange::{Format, ImportFile, Imported, Stacked, export, import_perf_data};
 use dwell_image::Image;
 use dwell_profile::Database;
 use dwell_query::{
     Cancel, Options, Query, SampleFilter, TopBy, TopRequest,
-    answer::{InstructionPlace, PlaceEvent, Places, ProcedurePlaces, StackFunction, StackNode},
+    answer::{InstructionPlace, PlaceEvent, Places, ProcedurePlaces, StackFunction, StackNode, Stacks},
 };
 use expect_test::expect;
 use jiff::Timestamp;
@@ -396,6 +396,33 @@ fn an_own_export_has_the_same_samples() {
     assert_eq!(events(&first), events(&places));
 }
 
+/// An export does not name applications, so that stacks of different ones are added up.
+#[test]
+fn call_stacks_of_an_own_export_are_the_same() {
+    let scene = Scene::new();
+    scene.import(&ebpf_message(&Program::elsewhere()).encode_to_vec());
+    let stacks = scene.query().stacks(&[], &SampleFilter::default(), &Cancel::new()).unwrap();
+    let stacked = Stacked { stacks: &stacks, all_samples: false };
+    scene.import(&export(&scene.exported(), Some(stacked), Format::Otlp));
+    let second = scene.query().stacks(&[], &SampleFilter::default(), &Cancel::new()).unwrap();
+    assert_eq!(frames(&second), frames(&stacks));
+    assert_eq!(second.samples(), 101);
+}
+
+/// Returns the samples of each stack, whose frames are named by image, id, function, address and line.
+fn frames(stacks: &Stacks) -> BTreeMap<Vec<String>, u64> {
+    let mut sums = BTreeMap::new();
+    for (node, path) in stacks.sampled() {
+        let frame = |at: &u32| {
+            let node = &stacks.nodes[*at as usize];
+            let StackFunction { name, path, build_id, .. } = &stacks.functions[node.function as usize];
+            format!("{path} {build_id} {name} {:#x} {:?}", node.address, node.line)
+        };
+        *sums.entry(path.iter().map(frame).collect()).or_default() += node.samples;
+    }
+    sums
+}
+
 /// Returns image, id, procedure, address and counts of every place.
 fn rows(places: &Places) -> Vec<(String, String, String, u64, Vec<u64>)> {
     let mut rows = Vec::new();
@@ -458,6 +485,7 @@ fn pseudo_places() -> Places {
             procedure("[vdso]", "vdso:0011223344", "clock", vec![place(0x77, [7, 0])]),
             procedure("//anon", "jit:java", "main", vec![place(0x40, [6, 0])]),
             procedure("main", "file:0123abcd", "go", vec![place(0x40, [5, 0])]),
+            procedure("/nowhere/lib.so", "99aabbccddeeff", "[no symbol]", vec![place(0x40, [4, 0])]),
         ],
         notes: Vec::new(),
     }

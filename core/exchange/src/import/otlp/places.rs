@@ -11,6 +11,7 @@
 use std::borrow::Cow;
 
 use dwell_profile::{BuildId, ImageId, ImageKind, NamedFrame};
+use dwell_query::NO_SYMBOL;
 use linux_perf_data::DsoKey;
 use rustc_hash::FxHashMap;
 
@@ -205,7 +206,10 @@ impl<'m> Tables<'m> {
         if let Some(mapped) = mapped {
             let target = imported.intern(mapped.of.clone());
             let offset = location.address.wrapping_sub(mapped.over);
-            imported.names.add(target, offset, None, frames);
+            let is_nameless = matches!(&frames[..], [only] if stands_for_no_name(&only.function, path));
+            if !is_nameless {
+                imported.names.add(target, offset, None, frames);
+            }
             return Ok(Some((target, offset)));
         }
         if frames.is_empty() {
@@ -236,6 +240,9 @@ impl<'m> Tables<'m> {
         let full = known.paths.get(path).map_or(path, Vec::as_slice);
         let mapped = Mapped::new(full, &file.id, range, mapping.file_offset);
         let Some(mut mapped) = mapped.or_else(|| bare(path, file, mapping)) else { return Ok(None) };
+        if file.id.is_empty() && !file.other.is_empty() && matches!(mapped.of, Target::File(_)) {
+            mapped.of = hashed(&file.other, full);
+        }
         let key = (mapped.of.clone(), mapping.memory_start);
         if mapping.file_offset > 0 || !matches!(mapped.of, Target::File(_)) {
             return Ok(Some(mapped));
@@ -273,6 +280,14 @@ impl<'m> Tables<'m> {
     }
 }
 
+/// Returns whether a name is what exports of Dwell have where there is none: `[no symbol]`, or the image in brackets.
+fn stands_for_no_name(name: &str, path: &[u8]) -> bool {
+    let image = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let inner = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+    let is_bracketed = image.starts_with(b"[") && name.as_bytes() == image;
+    name == NO_SYMBOL || is_bracketed || inner.is_some_and(|inner| inner.as_bytes() == image)
+}
+
 /// Returns the entry of a table.
 fn entry<'m, T>(table: &'m [T], index: i32, what: &str) -> Result<&'m T, String> {
     let found = usize::try_from(index).ok().and_then(|index| table.get(index));
@@ -294,20 +309,26 @@ fn kernel(path: &[u8], id: &str, imported: &mut ImportedProfile) -> Target {
     Target::Kernel
 }
 
+/// Returns the target of a file that is known by a text which only it has. There is no telling whether a file at that path, in another
+/// container perhaps, is the same.
+fn hashed(text: &str, path: &[u8]) -> Target {
+    let path = String::from_utf8_lossy(path);
+    Target::Recorded(ImageId::named(&format!("file:{text}")), ImageKind::File, path.into())
+}
+
 /// Returns the mapping of a file whose folder the profile does not name. Without a build ID nothing on this machine is
 /// taken for it, since another file may have the same name.
 fn bare(path: &[u8], file: &FileId, mapping: &Mapping) -> Option<Mapped> {
     if path.is_empty() || path.contains(&b'/') || path.starts_with(b"[") || file.id.starts_with("named:") {
         return None;
     }
-    let name = String::from_utf8_lossy(path);
     let of = match BuildId::from_hex(&file.id) {
         Ok(id) => Target::File(Named { path: path.to_vec(), build_id: Some(id) }),
         Err(_) => {
-            let other = if file.other.is_empty() { &*name } else { &file.other };
             // An export of Dwell's has the id of an earlier import.
-            let id = if file.id.starts_with("file:") { file.id.clone() } else { format!("file:{other}") };
-            Target::Recorded(ImageId::named(&id), ImageKind::File, name.into())
+            let own = file.id.strip_prefix("file:").map(Cow::from);
+            let other = Some(&*file.other).filter(|other| !other.is_empty()).map(Cow::from);
+            hashed(&own.or(other).unwrap_or_else(|| String::from_utf8_lossy(path)), path)
         }
     };
     let end = if mapping.memory_limit == 0 { u64::MAX } else { mapping.memory_limit };

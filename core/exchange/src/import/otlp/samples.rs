@@ -51,6 +51,7 @@ struct Tallies {
     empty: u64,
     uneven: u64,
     executions: bool,
+    times_of_counted: u64,
     hosts: BTreeSet<String>,
     keys: BTreeSet<String>,
     payloads: BTreeSet<String>,
@@ -105,8 +106,17 @@ impl<'l> Importer<'l> {
         for (resource, process) in message.resource_profiles.iter().zip(&named) {
             for scoped in &resource.scope_profiles {
                 let is_own = scoped.scope.as_ref().is_some_and(|scope| scope.name == OWN.0);
+                let counted = counted(&scoped.profiles, &tables)?;
                 for profile in &scoped.profiles {
-                    self.profile(profile, process, is_own, &mut tables)?;
+                    let kind = profile.sample_type.unwrap_or_default();
+                    let kind = (tables.text(kind.type_strindex)?, tables.text(kind.unit_strindex)?);
+                    if is_own && kind.0 == OWN.1 {
+                        self.tallies.executions = true;
+                    } else if counted.contains(&kind) {
+                        self.tallies.times_of_counted += 1;
+                    } else {
+                        self.profile(profile, process, &mut tables)?;
+                    }
                 }
             }
         }
@@ -116,7 +126,8 @@ impl<'l> Importer<'l> {
     /// Returns what was read, with remarks.
     pub fn finish(mut self) -> ImportedProfile {
         self.imported.end_named_stacks();
-        let Tallies { with_links, empty, uneven, executions, hosts, keys, payloads } = &self.tallies;
+        let Tallies { with_links, empty, uneven, executions, times_of_counted, hosts, keys, payloads } =
+            &self.tallies;
         let remarks = &mut self.imported.remarks;
         let mut count = |n: u64, what: &str| {
             if n > 0 {
@@ -126,6 +137,10 @@ impl<'l> Importer<'l> {
         count(*empty, "samples have neither values nor times and were left out");
         count(*uneven, "samples have another number of times than of values: the values were used");
         count(*with_links, "samples are linked to spans of traces; the links were left out");
+        count(
+            *times_of_counted,
+            "profiles have the time of samples that another profile counts, and were left out",
+        );
         if *executions {
             remarks.push(
                 "the estimated executions of an export of Dwell's are no samples and were left out"
@@ -183,7 +198,6 @@ impl<'l> Importer<'l> {
         &mut self,
         profile: &Profile,
         process: &ProcessName,
-        is_own: bool,
         tables: &mut Tables<'_>,
     ) -> Result<(), String> {
         self.took_ns = self.took_ns.max(profile.duration_nano);
@@ -191,10 +205,7 @@ impl<'l> Importer<'l> {
         if !format.is_empty() {
             self.tallies.payloads.insert(format.into_owned());
         }
-        let kind = profile.sample_type.unwrap_or_default();
-        let of_executions = is_own && tables.text(kind.type_strindex)? == OWN.1;
-        if of_executions || profile.samples.is_empty() {
-            self.tallies.executions |= of_executions;
+        if profile.samples.is_empty() {
             return Ok(());
         }
         let measure = self.measure(profile, tables)?;
@@ -348,6 +359,22 @@ impl<'l> Importer<'l> {
         }
         Ok(index)
     }
+}
+
+/// The type of values and their unit.
+type TypeAndUnit<'m> = (Cow<'m, str>, Cow<'m, str>);
+
+/// Returns the types of values that are periods times the numbers of samples in another one of these profiles: a profile of pprof
+/// that was converted has both, and each sample counts once.
+fn counted<'m>(profiles: &[Profile], tables: &Tables<'m>) -> Result<BTreeSet<TypeAndUnit<'m>>, String> {
+    let mut types = BTreeSet::new();
+    for profile in profiles {
+        let (of, by) = (profile.sample_type.unwrap_or_default(), profile.period_type.unwrap_or_default());
+        if tables.text(of.type_strindex)? == "samples" && by.type_strindex != 0 {
+            types.insert((tables.text(by.type_strindex)?, tables.text(by.unit_strindex)?));
+        }
+    }
+    Ok(types)
 }
 
 /// Returns the nanoseconds of a unit of time.

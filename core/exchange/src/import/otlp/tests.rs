@@ -277,6 +277,19 @@ fn values_mean_what_the_types_say() {
     .assert_eq(&rows.join("\n"));
 }
 
+#[test]
+fn times_of_samples_that_are_counted_are_left_out() {
+    let mut message = message();
+    let profiles = &mut message.resource_profiles[0].scope_profiles[0].profiles;
+    let mut times = profiles[0].clone();
+    times.sample_type = times.period_type;
+    times.samples.iter_mut().for_each(|sample| sample.values = vec![50_000_000]);
+    profiles.insert(0, times);
+    let text = described(imported(&message.encode_to_vec()).unwrap());
+    assert!(text.starts_with("cpu-clock: 8 samples, 1 unknown, 400000000 ns"), "{text}");
+    assert!(text.contains("1 profiles have the time of samples that another profile counts"), "{text}");
+}
+
 fn fails(bytes: &[u8], expected: &Expect) {
     expected.assert_eq(&imported(bytes).err().unwrap_or_else(|| "no error".to_owned()));
 }
