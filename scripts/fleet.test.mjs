@@ -1,162 +1,18 @@
-// Tests `dwell push` and `--db s3://…` with a real S3 server, moto, behind a proxy that fails as networks and stores do. Counts must be
-// those of the database that was sent, one by one. `DWELL_KILLS=200` kills so often (12 by default): `npm run test:fleet`.
+// Tests `dwell push`, `dwell roll-up` and `--db s3://…` with a real S3 server. Counts must be those of the database that was sent, one by one.
+// `DWELL_KILLS=200` kills so often (12 by default): `npm run test:fleet`.
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
-import { createServer, request } from 'node:http';
+import { spawnSync } from 'node:child_process';
+import { cpSync, readdirSync, readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { createServer as createSecureServer } from 'node:https';
 import { createRequire } from 'node:module';
-import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { Transform } from 'node:stream';
-import { after, before, test } from 'node:test';
-import { setTimeout as pause } from 'node:timers/promises';
-import { gunzipSync } from 'node:zlib';
-import { target, top } from './step.mjs';
+import { before, test } from 'node:test';
+import { ask, database, faults, forward, json, listening, machine, objects, refused, remove, run, samples, scratch, secret, skip, startStore, told } from './fleet-store.mjs';
+import { top } from './step.mjs';
 
-const dwell = process.env.DWELL ?? [join(target, 'release/dwell'), join(target, 'debug/dwell')].find(existsSync);
-const moto = join(target, 'moto/bin/moto_server');
 const kills = Number(process.env.DWELL_KILLS ?? 12);
-const scratch = mkdtempSync(join(tmpdir(), 'dwell-fleet-'));
-const secret = 'se/cret+that-nobody-may-see';
-const skip = existsSync(moto) ? false : `no moto at ${moto}`;
-after(() => rmSync(scratch, { recursive: true, force: true }));
-
-/** A store, and a proxy before it whose requests fail with a probability, in one of three ways. */
-let store;
-let proxy;
-const faults = { probability: 0, denies: false, damages: undefined, seen: [] };
-
-const listening = (server) => new Promise((done) => server.listen(0, '127.0.0.1', () => done(server.address().port)));
-
-/** Passes bytes on, with the 21st changed. */
-const damaged = (stream) => {
-  let at = 0;
-  return stream.pipe(new Transform({
-    transform(bytes, _, done) {
-      if (at <= 20 && at + bytes.length > 20) bytes[20 - at] ^= 255;
-      at += bytes.length;
-      done(null, bytes);
-    },
-  }));
-};
-
-function forward(asked, answer) {
-  const chance = Math.random();
-  faults.seen.push(`${asked.method} ${asked.url}`);
-  if (faults.denies) {
-    answer.writeHead(403).end('<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>');
-    return;
-  }
-  if (chance < faults.probability / 3) {
-    asked.resume();
-    answer.writeHead(503).end('<?xml version="1.0"?><Error><Code>SlowDown</Code></Error>');
-    return;
-  }
-  if (chance < (faults.probability * 2) / 3) {
-    asked.socket.destroy();
-    return;
-  }
-  const { method, url, headers } = asked;
-  const inner = request({ host: '127.0.0.1', port: store.port, method, path: url, headers }, (got) => {
-    // The store has done it, and nobody learns of it.
-    if (chance < faults.probability) asked.socket.destroy();
-    else if (faults.damages && method === 'GET' && decodeURIComponent(url).includes(faults.damages)) damaged(got).pipe(answer.writeHead(got.statusCode, got.headers));
-    else got.pipe(answer.writeHead(got.statusCode, got.headers));
-  });
-  inner.on('error', () => asked.socket.destroy());
-  asked.pipe(inner);
-}
-
-const url = () => `http://127.0.0.1:${proxy.port}`;
-/** A request to the store itself. It wants to know who asks, and verifies no signature. */
-const ask = (method, path, body) => fetch(`http://127.0.0.1:${store.port}${path}`, { method, body, headers: { authorization: 'AWS4-HMAC-SHA256 Credential=key/20261127/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0' } });
-async function remove(key) {
-  const { status } = await ask('DELETE', `/fleet/${key}`);
-  assert.equal(status, 204, `DELETE ${key}`);
-}
-
-before(async () => {
-  if (skip) return;
-  const free = createServer();
-  const port = await listening(free);
-  await new Promise((done) => free.close(done));
-  const child = spawn(moto, ['-H', '127.0.0.1', '-p', String(port)], { stdio: 'ignore' });
-  store = { port, child };
-  const server = createServer(forward);
-  proxy = { port: await listening(server), server };
-  for (let tries = 0; ; tries++) {
-    const status = await ask('PUT', '/fleet').then(({ status }) => status, () => 0);
-    if (status === 200) break;
-    assert.ok(tries < 300, `moto does not answer: ${status}`);
-    await pause(100);
-  }
-});
-after(() => {
-  store?.child.kill();
-  proxy?.server.close();
-  proxy?.server.closeAllConnections();
-});
-
-const environment = (more = {}) => ({
-  PATH: process.env.PATH,
-  HOME: scratch,
-  AWS_ENDPOINT_URL: url(),
-  AWS_ACCESS_KEY_ID: 'key',
-  AWS_SECRET_ACCESS_KEY: secret,
-  AWS_REGION: 'us-east-1',
-  ...more,
-});
-
-/** Runs dwell without blocking the proxy; returns its output and how it ended. Secrets are nowhere in it. */
-function run(words, { env = {}, killAfter } = {}) {
-  const child = spawn(dwell, words, { env: environment(env), stdio: ['ignore', 'pipe', 'pipe'] });
-  const told = { stdout: '', stderr: '' };
-  for (const stream of ['stdout', 'stderr']) child[stream].on('data', (bytes) => (told[stream] += bytes));
-  const timer = killAfter === undefined ? undefined : setTimeout(() => child.kill('SIGKILL'), killAfter);
-  return new Promise((done) => {
-    child.on('close', (status) => {
-      clearTimeout(timer);
-      assert.ok(!`${told.stdout}${told.stderr}`.includes(secret) && !told.stderr.includes('X-Amz'), told.stderr);
-      done({ status, ...told });
-    });
-  });
-}
-
-async function told(words, options) {
-  const done = await run(words, options);
-  assert.equal(done.status, 0, `dwell ${words.join(' ')}: ${done.stderr}`);
-  return done.stdout;
-}
-const json = async (words, options) => JSON.parse(await told([...words, '--json'], options));
-
-async function refused(words, pattern, options) {
-  const { status, stderr } = await run(words, options);
-  assert.equal(status, words.includes('record') ? 125 : 1, `dwell ${words.join(' ')}: ${stderr}`);
-  assert.match(stderr, pattern);
-  assert.equal(stderr.trim().split('\n').length, 1, stderr);
-}
-
-const machine = ['--machine', 'amd-zen4', '--event', 'cycles', '--period', '1000', '--unit', 'cycles'];
-
-/** A database with some recordings of gzip by a table of counts, for machines that let nobody sample. */
-async function database(name, recordings = 3) {
-  const folder = join(scratch, name);
-  for (let n = 1; n <= recordings; n++) {
-    const table = join(scratch, 'counts.tsv');
-    const rows = Array.from({ length: 50 * n }, (_, row) => `/usr/bin/gzip\t${(0x4000 + 16 * row).toString(16)}\t${row + n}\n`);
-    writeFileSync(table, rows.join(''));
-    await told(['import', '--db', folder, '--counts', table, '--image', '/usr/bin/gzip', ...machine, '--name', `r${n}`]);
-  }
-  return folder;
-}
-
-/** All samples of a database by recording, binary and place. */
-async function samples(place, options) {
-  const query = 'SELECT epoch, image, event, "offset", app, instance, sum(count) AS n FROM samples GROUP BY ALL ORDER BY ALL';
-  return told(['sql', '--db', place, '--format', 'csv', query], options);
-}
-
-const objects = async (prefix) => [...(await (await ask('GET', `/fleet?list-type=2&max-keys=1000&prefix=${prefix}`)).text()).matchAll(/<Key>([^<]*)<\/Key>/g)].map(([, key]) => key);
+before(startStore);
 
 test('what is sent is what is read', { skip }, async () => {
   const folder = await database('plain');
@@ -273,6 +129,27 @@ test('roll-ups give the answers of their recordings, and are read in place of th
   await refused(['roll-up', '--db', place, '--host', 'a'], /only since and until can choose/);
 });
 
+test('days of many hosts are compared, each host as a run', { skip }, async () => {
+  const folder = await database('days', 6);
+  // The recordings become those of three hosts on two days.
+  const ids = readdirSync(join(folder, 'epochs')).sort();
+  for (const [at, id] of ids.entries()) {
+    const file = join(folder, 'epochs', id, 'epoch.json');
+    const epoch = JSON.parse(readFileSync(file, 'utf8'));
+    const day = `2026-11-2${at % 2}`;
+    Object.assign(epoch, { name: null, start: `${day}T01:00:0${at}Z`, end: `${day}T02:00:00Z` });
+    epoch.host.name = `host-${at % 3}`;
+    writeFileSync(file, JSON.stringify(epoch));
+  }
+  await told(['push', '--db', folder, '--to', 's3://fleet/days']);
+  const words = ['diff', '2026-11-20', '2026-11-21', '--normalize', 'samples', '--all'];
+  const there = await json([...words, '--db', 's3://fleet/days']);
+  assert.deepEqual(there, await json([...words, '--db', folder]));
+  assert.deepEqual([there.a.epochs.length, there.b.epochs.length], [3, 3]);
+  assert.deepEqual(await json(['top', '--epoch', '2026-11-21', '--db', 's3://fleet/days']), await json(['top', '--epoch', [1, 3, 5].map((at) => ids[at]).join(), '--db', folder]));
+  await refused(['top', '--epoch', '2026-11-22', '--db', folder], /no recording '2026-11-22'/);
+});
+
 test(`nothing is lost or doubled by ${kills} kills and one failure in ten`, { skip, timeout: 1_800_000 }, async () => {
   const folder = await database('killed', 6);
   const local = await samples(folder);
@@ -354,6 +231,28 @@ test('a web identity is exchanged for credentials, and an expired one anew', { s
   await refused(['push', '--db', folder, '--to', 's3://fleet/identity'], /token: No such file/, { env: { ...env, AWS_WEB_IDENTITY_TOKEN_FILE: join(scratch, 'no-token') } });
 });
 
+test('TLS trusts what it is told to, and nothing else', { skip }, async (context) => {
+  const folder = await database('tls', 1);
+  const at = (name) => join(scratch, name);
+  const openssl = (...words) => assert.equal(spawnSync('openssl', words, { cwd: scratch }).status, 0, words.join(' '));
+  openssl('req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-keyout', 'ca.key', '-out', 'ca.pem', '-subj', '/CN=a company', '-days', '2');
+  openssl('req', '-newkey', 'rsa:2048', '-nodes', '-keyout', 'leaf.key', '-out', 'leaf.csr', '-subj', '/CN=localhost');
+  writeFileSync(at('leaf.ext'), 'subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\nextendedKeyUsage=serverAuth\n');
+  openssl('x509', '-req', '-in', 'leaf.csr', '-CA', 'ca.pem', '-CAkey', 'ca.key', '-CAcreateserial', '-out', 'leaf.pem', '-days', '2', '-extfile', 'leaf.ext');
+  const server = createSecureServer({ key: readFileSync(at('leaf.key')), cert: readFileSync(at('leaf.pem')) }, forward);
+  const port = await listening(server);
+  context.after(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  const env = { AWS_ENDPOINT_URL: `https://localhost:${port}`, XDG_STATE_HOME: at('tls-state') };
+  const push = ['push', '--db', folder, '--to', 's3://fleet/tls'];
+  await refused(push, /certificate.*AWS_CA_BUNDLE.*\(1 attempt\)/, { env });
+  await refused(push, /no-such.pem: No such file/, { env: { ...env, AWS_CA_BUNDLE: at('no-such.pem') } });
+  await refused(push, /leaf.ext: no certificate is in it/, { env: { ...env, AWS_CA_BUNDLE: at('leaf.ext') } });
+  assert.equal((await json(push, { env: { ...env, AWS_CA_BUNDLE: at('ca.pem') } })).epochs.length, 1);
+});
+
 test('what cannot be is one clear line', { skip }, async () => {
   const folder = await database('bad', 1);
   const push = (to) => ['push', '--db', folder, '--to', to];
@@ -405,144 +304,6 @@ test('foreign, half-sent and damaged objects are left out, and said', { skip }, 
   assert.equal(status, 1);
   assert.equal(JSON.parse(stdout).epochs.length, 1);
   assert.match(stderr, /segment-000001.parquet cannot be read: not a readable Parquet file/);
-});
-
-test('receivers of OpenTelemetry get each recording once', { skip }, async () => {
-  const folder = await database('otlp', 3);
-  const got = [];
-  let answers = [];
-  const receiver = createServer((question, answer) => {
-    const parts = [];
-    question.on('data', (bytes) => parts.push(bytes));
-    question.on('end', () => {
-      const { status = 200, body = '' } = answers.shift() ?? {};
-      if (status === 200) got.push({ url: question.url, headers: question.headers, body: gunzipSync(Buffer.concat(parts)) });
-      answer.writeHead(status, { 'content-type': 'application/x-protobuf' }).end(body);
-    });
-  });
-  const port = await listening(receiver);
-  const env = { OTEL_EXPORTER_OTLP_HEADERS: 'authorization=Basic%20abc', XDG_STATE_HOME: join(scratch, 'otlp-state') };
-  const words = ['push', '--db', folder, '--otlp', `http://127.0.0.1:${port}`];
-  // The first request is answered by "busy", the second recording is rejected.
-  answers = [{ status: 503 }, {}, { body: Buffer.from([0x0a, 0x07, 0x08, 0x01, 0x12, 0x03, ...Buffer.from('bad')]) }];
-  const { status, stdout, stderr } = await run([...words, '--json'], { env });
-  assert.equal(status, 1);
-  assert.equal(JSON.parse(stdout).epochs.length, 2);
-  assert.match(stderr, /the receiver rejects it: 1 profiles: bad/);
-  assert.equal((await json(words, { env })).epochs.length, 1);
-  assert.deepEqual(await json(words, { env }).then(({ epochs, known }) => [epochs.length, known]), [0, 3]);
-  assert.equal(got.length, 4);
-  assert.ok(got.every(({ url, headers }) => url === '/v1development/profiles' && headers['content-type'] === 'application/x-protobuf' && headers.authorization === 'Basic abc'));
-  const file = join(scratch, 'otlp.pb');
-  await told(['export', '--db', folder, '--format', 'otlp', '--epoch', 'r1', '-o', file]);
-  assert.ok(got.some(({ body }) => body.equals(readFileSync(file))), 'it is what dwell export writes');
-  receiver.close();
-  receiver.closeAllConnections();
-  await refused([...words.slice(0, -1), 'localhost:4318'], /no URL of a receiver \(http:\/\/ or https:\/\/\)$/m, { env });
-  await refused([...words.slice(0, -1), `http://me:${encodeURIComponent(secret)}@localhost`], /credentials are not taken from its URL/, { env });
-});
-
-/** The fields of a message in protocol buffers, by number: texts and messages as bytes, numbers as they are. */
-function fields(bytes) {
-  const found = new Map();
-  let at = 0;
-  const varint = () => {
-    let value = 0n;
-    for (let shift = 0n; ; shift += 7n) {
-      const byte = bytes[at++];
-      value |= BigInt(byte & 0x7f) << shift;
-      if (byte < 0x80) return value;
-    }
-  };
-  while (at < bytes.length) {
-    const key = Number(varint());
-    assert.ok([0, 2].includes(key & 7), `wire type ${key & 7}`);
-    const number = varint();
-    const value = (key & 7) === 0 ? number : bytes.subarray(at, (at += Number(number)));
-    found.set(key >> 3, [...(found.get(key >> 3) ?? []), value]);
-  }
-  return (number) => found.get(number) ?? [];
-}
-
-/** The numbers of a packed field. */
-function packed(bytes) {
-  const numbers = [];
-  let value = 0n;
-  let shift = 0n;
-  for (const byte of bytes) {
-    value |= BigInt(byte & 0x7f) << shift;
-    shift += 7n;
-    if (byte >= 0x80) continue;
-    numbers.push(Number(value));
-    [value, shift] = [0n, 0n];
-  }
-  return numbers;
-}
-
-/** The strings of a pprof profile, and its samples by function: the first value of each. */
-function pprofSamples(bytes) {
-  const profile = fields(bytes);
-  const strings = profile(6).map(String);
-  const functions = new Map(profile(5).map(fields).map((named) => [named(1)[0], strings[Number(named(2)[0])]]));
-  // The last line of a location is the function itself, and the others were inlined there.
-  const locations = new Map(profile(4).map(fields).map((location) => [location(1)[0], functions.get(fields(location(4).at(-1))(1)[0])]));
-  const samples = {};
-  for (const sample of profile(2).map(fields)) {
-    const name = locations.get(BigInt(packed(sample(1)[0])[0]));
-    samples[name] = (samples[name] ?? 0) + packed(sample(2)[0])[0];
-  }
-  return { strings, samples };
-}
-
-test('a Pyroscope server gets each recording once, with every count', { skip }, async (context) => {
-  const folder = await database('pprof', 3);
-  const got = [];
-  const answers = [{ status: 503 }, {}, { status: 400, body: '{"code":"invalid_argument","message":"too old"}' }];
-  const receiver = createServer((question, answer) => {
-    const parts = [];
-    question.on('data', (bytes) => parts.push(bytes));
-    question.on('end', () => {
-      const { status = 200, body = '' } = answers.shift() ?? {};
-      if (status === 200) got.push({ url: question.url, headers: question.headers, body: Buffer.concat(parts) });
-      answer.writeHead(status, { 'content-type': 'application/proto' }).end(body);
-    });
-  });
-  const port = await listening(receiver);
-  context.after(() => {
-    receiver.close();
-    receiver.closeAllConnections();
-  });
-  const env = { DWELL_PPROF_HEADERS: 'authorization=Basic%20abc,X-Scope-OrgID=team', XDG_STATE_HOME: join(scratch, 'pprof-state') };
-  const words = ['push', '--db', folder, '--pprof', `http://127.0.0.1:${port}/`];
-  const { status, stdout, stderr } = await run([...words, '--json'], { env });
-  assert.equal(status, 1);
-  assert.equal(JSON.parse(stdout).epochs.length, 2);
-  assert.match(stderr, /the receiver rejects it: status 400: \{"code":"invalid_argument","message":"too old"\}/);
-  assert.equal((await json(words, { env })).epochs.length, 1);
-  assert.deepEqual(await json(words, { env }).then(({ epochs, known }) => [epochs.length, known]), [0, 3]);
-  assert.equal(got.length, 3);
-  const host = (await json(['epoch', 'list', '--db', folder])).epochs[0].host;
-  const ids = new Set();
-  const sent = got.map(({ url, headers, body }) => {
-    assert.equal(url, '/push.v1.PusherService/Push');
-    assert.deepEqual([headers['content-type'], headers.authorization, headers['x-scope-orgid']], ['application/proto', 'Basic abc', 'team']);
-    const series = fields(fields(body)(1)[0]);
-    const labels = Object.fromEntries(series(1).map(fields).map((label) => [1, 2].map((number) => String(label(number)[0]))));
-    assert.deepEqual(labels, { __name__: 'process_cpu', service_name: 'dwell', hostname: host });
-    const sample = fields(series(2)[0]);
-    ids.add(String(sample(2)[0]));
-    return pprofSamples(gunzipSync(sample(1)[0]));
-  });
-  assert.ok(ids.size === 3 && [...ids].every((id) => /^[\da-f]{8}-[\da-f]{4}-8[\da-f]{3}-8[\da-f]{3}-[\da-f]{12}$/.test(id)), [...ids].join());
-  const sum = (samples) => Object.values(samples).reduce((total, count) => total + count, 0);
-  for (const recording of ['r1', 'r2', 'r3']) {
-    const { total, rows } = await json(['top', '--db', folder, '--epoch', recording, '-n', '0']);
-    const { strings, samples } = sent.find((profile) => sum(profile.samples) === total.cycles) ?? assert.fail(`${recording}: no profile has ${total.cycles} samples`);
-    assert.ok(strings.includes('cycles') && strings.includes(rows[0].build_id), recording);
-    assert.deepEqual(samples, Object.fromEntries(rows.map(({ demangled, samples }) => [demangled, samples.cycles])), recording);
-  }
-  await refused([...words.slice(0, -1), 'localhost:4040'], /no URL of a receiver \(http:\/\/ or https:\/\/\)$/m, { env });
-  await refused([...words.slice(0, -1), `http://me:${encodeURIComponent(secret)}@localhost`], /put them into DWELL_PPROF_HEADERS/, { env });
 });
 
 test('the cache stays within its limit', { skip }, async () => {

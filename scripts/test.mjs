@@ -19,7 +19,7 @@ const steps = [
   { name: 'tidy', command: ['cargo', 'run', '-q', '-p', 'dwell-xtask', '--', 'tidy'] },
   { name: 'scripts', command: ['node', '--test', 'scripts/build.test.mjs', 'scripts/counts.test.mjs', 'scripts/export.test.mjs', 'scripts/report.test.mjs', 'scripts/accuracy/callgrind.test.mjs', 'scripts/accuracy/inorder.test.mjs', 'scripts/accuracy/absolute.test.mjs'], kinds: ['node'] },
   { name: 'field cases', command: ['node', '--test', 'scripts/field-cases.test.mjs'], kinds: ['node'] },
-  { name: 'fleet', command: ['node', '--test', 'scripts/fleet.test.mjs'], kinds: ['node'] },
+  { name: 'fleet', command: ['node', '--test', 'scripts/fleet.test.mjs', 'scripts/receivers.test.mjs'], kinds: ['node'] },
   { name: 'sample table', command: ['make', '-s', '-C', 'kmod', 'check', `BUILD=${join(target, 'kmod')}`], kinds: ['tap'] },
   { name: 'kernel module', command: ['node', 'scripts/vm/module.mjs'], kinds: ['tap'] },
   { name: 'binding lint', command: npm('check', '@dwell/core') },

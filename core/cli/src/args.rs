@@ -118,13 +118,13 @@ pub enum Verb {
     Diff(DiffArgs),
     /// Query all recordings with SQL, by DuckDB.
     ///
-    /// The tables are epochs, events, losses, samples, applications, instances, images, procedures, procedure_samples,
+    /// The tables are epochs, events, losses, samples, totals, applications, instances, images, procedures, procedure_samples,
     /// lines, instructions, stalls, blocks and edges; docs/sql.md describes them and has recipes. Only what a query
     /// names is computed. Nothing can be changed, and no file but those of the recordings is read.
     ///
     /// Without a query it is read from standard input, or typed at a prompt if that is a terminal.
     Sql(SqlArgs),
-    /// Send the recordings of this machine to an object store, each once, or to OpenTelemetry.
+    /// Send the recordings of this machine, each once: to an object store, OpenTelemetry or Pyroscope.
     Push(PushArgs),
     /// Sum up the recordings of each day in an object store, so that questions about many machines read little.
     RollUp(RollUpArgs),
@@ -280,7 +280,7 @@ pub struct AnnotateArgs {
     /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS` [default: the function with the most samples].
     #[arg(value_parser = spelled())]
     pub procedure: Option<String>,
-    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest`, `latest~N`, a day (`2026-11-20`, UTC) or `all`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
     /// Omit source lines.
@@ -299,7 +299,7 @@ pub struct AnnotateArgs {
 pub struct ListArgs {
     /// The source file.
     pub file: PathBuf,
-    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest`, `latest~N`, a day (`2026-11-20`, UTC) or `all`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
     /// Also show lines far from any line with a cost.
@@ -312,7 +312,7 @@ pub struct CfgArgs {
     /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS`.
     #[arg(value_parser = spelled())]
     pub procedure: String,
-    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest`, `latest~N`, a day (`2026-11-20`, UTC) or `all`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
     /// Output format: a picture or Graphviz source.
@@ -335,7 +335,7 @@ pub struct SummaryArgs {
     /// `NAME`, `IMAGE:NAME` or `IMAGE:0xADDRESS` [default: all functions].
     #[arg(value_parser = spelled())]
     pub procedure: Option<String>,
-    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest`, `latest~N`, a day (`2026-11-20`, UTC) or `all`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
     /// All functions of the binaries (images) whose path or id contains this text.
@@ -351,7 +351,7 @@ pub struct ReportArgs {
     /// Write the page to this file; `-`: standard output. The page needs no network and no other file.
     #[arg(long, value_name = "FILE")]
     pub html: PathBuf,
-    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest`, `latest~N`, a day (`2026-11-20`, UTC) or `all`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
     /// Number of functions, the hottest first, whose instructions are listed.
@@ -391,7 +391,8 @@ pub struct StatsArgs {
 
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// The profile before the change: a recording (epoch), or several runs separated by commas.
+    /// The profile before the change: a recording (epoch), several runs separated by commas, or a day (`2026-11-20`). With several
+    /// machines, all recordings of one are a run.
     #[arg(value_name = "A")]
     pub a: String,
     /// The profile after the change, given in the same way.
@@ -475,7 +476,7 @@ pub struct ExportArgs {
     /// The format to write.
     #[arg(short, long, value_name = "FORMAT")]
     pub format: ExportFormat,
-    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest`, `latest~N`, a day (`2026-11-20`, UTC) or `all`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
     /// Only binaries (images) whose path or id contains this text.
@@ -494,7 +495,7 @@ pub struct FeedbackArgs {
     /// The tool that reads the feedback.
     #[arg(long, value_name = "OPTIMIZER")]
     pub r#for: FeedbackFor,
-    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest`, `latest~N`, a day (`2026-11-20`, UTC) or `all`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
     /// Only binaries (images) whose path or id contains this text.

@@ -51,7 +51,7 @@ impl Client {
         let url = url::Url::parse(&endpoint).map_err(|error| bad(error.to_string()))?;
         let bucket = Bucket::new(url, style, location.bucket.clone(), store.region.clone());
         let bucket = bucket.map_err(|error| bad(error.to_string()))?;
-        Ok(Client { store, bucket, credentials: Mutex::new(None), agent: http::agent() })
+        Ok(Client { store, bucket, credentials: Mutex::new(None), agent: http::agent()? })
     }
 
     /// Returns what tells this bucket from all others: the store and the name.

@@ -29,7 +29,7 @@ pub enum FleetError {
         hint: &'static str,
     },
     /// The store did not answer, or not as a store does, in spite of several attempts.
-    #[error("{place}: {why} ({attempts} attempts)")]
+    #[error("{place}: {why} ({})", attempts_text(*attempts))]
     Unreachable {
         /// The bucket or the object.
         place: String,
@@ -62,4 +62,8 @@ pub enum FleetError {
     /// The database on this machine cannot be read.
     #[error(transparent)]
     Database(#[from] DatabaseError),
+}
+
+fn attempts_text(attempts: u32) -> String {
+    if attempts == 1 { "1 attempt".to_owned() } else { format!("{attempts} attempts") }
 }

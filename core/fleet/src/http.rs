@@ -2,7 +2,14 @@
 //!
 //! Enters: a request. Leaves: a status and a body. URLs may hold signatures and are never printed.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::{
+    io,
+    path::Path,
+    sync::Arc,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
 
 use crate::FleetError;
 
@@ -22,19 +29,40 @@ pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
 }
 
-/// Returns what makes requests.
-pub(crate) fn agent() -> ureq::Agent {
-    // Companies' servers have certificates of their own.
-    let roots = ureq::tls::RootCerts::PlatformVerifier;
-    ureq::Agent::config_builder()
+/// The variable with a file of certificates (PEM) that are trusted in place of the system's, as AWS's tools have it.
+const CA_BUNDLE: &str = "AWS_CA_BUNDLE";
+
+/// Returns what makes requests. The system says which certificates are trusted, since companies' servers have certificates of their own, unless
+/// `AWS_CA_BUNDLE` names a file.
+pub(crate) fn agent() -> Result<ureq::Agent, FleetError> {
+    let roots = match std::env::var_os(CA_BUNDLE).filter(|path| !path.is_empty()) {
+        Some(path) => trusted(Path::new(&path))?,
+        None => RootCerts::PlatformVerifier,
+    };
+    Ok(ureq::Agent::config_builder()
         .timeout_connect(Some(CONNECT))
         .timeout_recv_response(Some(SILENCE))
         .timeout_per_read(Some(SILENCE))
         .http_status_as_error(false)
         .user_agent(concat!("dwell/", env!("CARGO_PKG_VERSION")))
-        .tls_config(ureq::tls::TlsConfig::builder().root_certs(roots).build())
+        .tls_config(TlsConfig::builder().root_certs(roots).build())
         .build()
-        .into()
+        .into())
+}
+
+fn trusted(path: &Path) -> Result<RootCerts, FleetError> {
+    let failed = |source| FleetError::File { path: path.to_owned(), source };
+    let bad = |why: String| failed(io::Error::new(io::ErrorKind::InvalidData, why));
+    let mut certificates = Vec::new();
+    for item in parse_pem(&std::fs::read(path).map_err(failed)?) {
+        if let PemItem::Certificate(certificate) = item.map_err(|error| bad(error.to_string()))? {
+            certificates.push(certificate);
+        }
+    }
+    if certificates.is_empty() {
+        return Err(bad(format!("no certificate is in it ({CA_BUNDLE})")));
+    }
+    Ok(RootCerts::Specific(Arc::new(certificates)))
 }
 
 /// Reads an answer, of at most `limit_bytes` if the request succeeded. The error says what happened to the connection.
@@ -70,6 +98,11 @@ pub(crate) fn until_answered(
                 format!("it answers with status {status}")
             }
             Ok(answer) => return Ok(answer),
+            // That will not change by itself.
+            Err(why) if why.contains("certificate") => {
+                let why = format!("{why}; {CA_BUNDLE} can name a file of certificates to trust");
+                return Err(FleetError::Unreachable { place: place(), why, attempts: attempt + 1 });
+            }
             Err(error) => error,
         }
     }

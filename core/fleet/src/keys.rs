@@ -20,8 +20,8 @@ pub(crate) const EPOCH_FILE: &str = "epoch.json";
 pub(crate) const ROLL_UPS: &str = "rollups/";
 /// The object of a roll-up that has the `epoch.json` of each recording in it, one on a line.
 pub(crate) const RECORDINGS: &str = "recordings.jsonl.zst";
-/// The object of a roll-up that has its totals.
-pub(crate) const TOTALS: &str = dwell_profile::TOTALS_FILE;
+/// The start of the keys of totals of roll-ups, under the prefix. Engines that know folders as tables find nothing else there.
+pub(crate) const TOTALS: &str = "totals/";
 
 /// The start of the keys of rows of tables that were computed and stored.
 pub(crate) const TABLES: &str = "tables/";
@@ -95,6 +95,11 @@ impl RollUpFolder {
         format!("{ROLL_UPS}date={}/{}/{file}", self.date, self.id)
     }
 
+    /// Returns the key of its totals, under the prefix.
+    pub(crate) fn totals_key(&self) -> String {
+        format!("{TOTALS}date={}/{}.parquet", self.date, self.id)
+    }
+
     /// Takes a key under the prefix apart, like [`EpochFolder::parse`].
     pub(crate) fn parse(key: &str) -> Option<(RollUpFolder, &str)> {
         let mut parts = key.strip_prefix(ROLL_UPS)?.split('/');
@@ -142,9 +147,10 @@ mod tests {
 
     #[test]
     fn keys_of_roll_ups_are_not_those_of_recordings() {
-        let key = "rollups/date=2026-11-27/20261127T000000Z-5f3a9c0001/totals.parquet";
+        let key = "rollups/date=2026-11-27/20261127T000000Z-5f3a9c0001/recordings.jsonl.zst";
         let (folder, file) = RollUpFolder::parse(key).unwrap();
-        assert_eq!((folder.key(file).as_str(), file), (key, TOTALS));
+        assert_eq!((folder.key(file).as_str(), file), (key, RECORDINGS));
+        assert_eq!(folder.totals_key(), "totals/date=2026-11-27/20261127T000000Z-5f3a9c0001.parquet");
         assert_eq!(EpochFolder::parse(key), None);
         assert_eq!(RollUpFolder::parse("rollups/date=2026-11-27/host=a/1/epoch.json"), None);
     }

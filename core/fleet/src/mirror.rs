@@ -16,13 +16,13 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use dwell_profile::{Database, Disk, Entry, EpochId, LockOutcome, StoredRows, read_file};
+use dwell_profile::{Database, Disk, Entry, EpochId, LockOutcome, StoredRows, TOTALS_FILE, read_file};
 
 use crate::{
     FLEET_FORMAT, FleetError, Location,
     client::Client,
     index::{Index, Listing, Remote},
-    keys::{self, EPOCH_FILE, EPOCHS, FORMAT, IMAGES, MARK, RECORDINGS, SYMBOLS, TABLES, TOTALS},
+    keys::{self, EPOCH_FILE, EPOCHS, FORMAT, IMAGES, MARK, RECORDINGS, RollUpFolder, SYMBOLS, TABLES},
 };
 
 /// Size limit of a fleet's cache, in bytes, unless `DWELL_FLEET_CACHE_MIB` says another.
@@ -322,15 +322,33 @@ impl Mirror {
         Some((id, parts.next().and_then(|file| file.as_os_str().to_str())))
     }
 
+    /// Returns the path of the totals of a roll-up, which are fetched if they are not in the cache.
+    fn read_totals(&self, id: &EpochId) -> io::Result<PathBuf> {
+        let index = self.index().map_err(io::Error::other)?;
+        let missing = || io::Error::from(io::ErrorKind::NotFound);
+        let (remote, _) = index.sums.get(id).ok_or_else(missing)?;
+        let path = self.path(id, TOTALS_FILE);
+        if !path.exists() {
+            let place = format!("{}{EPOCH_FILE}", remote.folder);
+            let (folder, _) = RollUpFolder::parse(&place).ok_or_else(missing)?;
+            let key = self.location.key(&folder.totals_key());
+            let bytes = self.client.get(&key, OBJECT_BYTES_MAX).map_err(io::Error::other)?;
+            self.store(&path, &bytes.ok_or_else(missing)?).map_err(io::Error::other)?;
+        }
+        Ok(path)
+    }
+
     fn read_epoch_file(&self, id: &EpochId, file: &str) -> io::Result<PathBuf> {
+        if file == TOTALS_FILE {
+            return self.read_totals(id);
+        }
         let index = self.index().map_err(io::Error::other)?;
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let remote = index.remote(id).filter(|remote| remote.files.contains_key(file)).ok_or_else(missing)?;
         let path = self.path(id, file);
         if !path.exists() {
-            // Whoever reads one file of samples reads the others too; but totals are read in place of these.
+            // Whoever reads one file of samples reads the others too.
             let all = remote.files.keys().map(|name| (remote, name.as_str()));
-            let all = all.filter(|(_, name)| (*name == TOTALS) == (file == TOTALS));
             self.fetch_all(all.collect()).map_err(io::Error::other)?;
         }
         // The time of the folder tells when it was used last.
@@ -432,7 +450,7 @@ impl Disk for Mirror {
         }
         let found = self.of_epoch(path).and_then(|(id, _)| index.remote(&id));
         let remote = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-        let of_epoch = remote.files.keys().filter(|name| ![RECORDINGS, TOTALS].contains(&name.as_str()));
+        let of_epoch = remote.files.keys().filter(|name| *name != RECORDINGS);
         Ok(of_epoch.map(|name| Entry { name: name.clone(), is_dir: false }).collect())
     }
 

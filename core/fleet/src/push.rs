@@ -5,14 +5,14 @@
 //! that sending again changes nothing.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     path::PathBuf,
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use dwell_profile::{
-    Database, Epoch, EpochId, EpochsRead, ImageKind, ImageRecord, ImageSymbol, MAX_SEGMENT_BYTES, Warning,
-    encode_symbols,
+    Database, Epoch, EpochId, EpochsRead, ImageId, ImageKind, ImageRecord, ImageSymbol, MAX_SEGMENT_BYTES,
+    Warning, encode_symbols,
 };
 
 use crate::{
@@ -93,7 +93,7 @@ pub fn push(
         sent: Sent::open(options.state.as_deref(), &format!("{}\n{}", client.identity(), location.prefix))?,
         pace: Pace { bytes_per_second: options.bytes_per_second, start: Instant::now(), bytes: 0 },
         client,
-        missing: BTreeSet::new(),
+        images: HashSet::new(),
         location,
         pushed: Pushed::default(),
     };
@@ -142,8 +142,8 @@ enum Sending {
 
 struct Sender<'l> {
     client: Client,
-    /// Names of objects whose contents are not on this machine.
-    missing: BTreeSet<String>,
+    /// Images whose symbols and copies this push has seen to.
+    images: HashSet<ImageId>,
     location: &'l Location,
     sent: Sent,
     pace: Pace,
@@ -203,6 +203,9 @@ impl Sender<'_> {
             let Some(build_id) = record.id.build_id().filter(|_| record.kind == ImageKind::File) else {
                 continue;
             };
+            if !self.images.insert(record.id.clone()) {
+                continue;
+            }
             // To ask the store for what is not here would cost a request for each recording.
             let is_here = record.path.exists() || database.keeps_image(&record.id);
             if let Some(find) = options.symbols.filter(|_| is_here) {
@@ -223,13 +226,10 @@ impl Sender<'_> {
         Ok(())
     }
 
-    /// Sends what belongs to an image, unless it is there or was looked for in vain.
+    /// Sends what belongs to an image, unless it is there.
     fn send_image(&mut self, name: &str, find: &dyn Fn() -> Option<Vec<u8>>) -> Result<Sending, FleetError> {
         if self.sent.contains(name) {
             return Ok(Sending::There);
-        }
-        if self.missing.contains(name) {
-            return Ok(Sending::Missing);
         }
         let key = self.location.key(name);
         if self.client.exists(&key)? {
@@ -237,7 +237,6 @@ impl Sender<'_> {
             return Ok(Sending::There);
         }
         let Some(bytes) = find().filter(|bytes| bytes.len() as u64 <= MAX_SEGMENT_BYTES) else {
-            self.missing.insert(name.to_owned());
             return Ok(Sending::Missing);
         };
         self.put(&key, &bytes)?;

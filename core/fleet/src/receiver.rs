@@ -94,7 +94,7 @@ pub fn push_to_receiver(
 ) -> Result<Pushed, FleetError> {
     let requests = receiver.protocol.requests();
     let target = target(url, &requests)?;
-    let agent = http::agent();
+    let agent = http::agent()?;
     let headers = further_headers(&requests);
     let mut sent = Sent::open(state, target.as_str())?;
     let read = database.epochs()?;

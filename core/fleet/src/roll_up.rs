@@ -11,7 +11,7 @@ use dwell_profile::{Database, Epoch, EpochId, EpochKind, EpochsSummed, Warning, 
 use crate::{
     FleetError, Location,
     client::{Client, Put},
-    keys::{EPOCH_FILE, RECORDINGS, RollUpFolder, TOTALS},
+    keys::{EPOCH_FILE, RECORDINGS, RollUpFolder},
     mirror::{self, Mirror},
 };
 
@@ -136,14 +136,14 @@ impl<'l> Job<'l> {
             writer.finish(end)?;
             for name in local.epoch_files(&folder.id)? {
                 if let Some(bytes) = local.signed_file(&folder.id, &name)? {
-                    self.put(&folder, &name, &bytes)?;
+                    self.put(&folder.key(&name), &bytes)?;
                 }
             }
             let encode =
                 |source| dwell_profile::DatabaseError::Encode { id: folder.id.clone(), number: 1, source };
-            self.put(&folder, TOTALS, &encode_totals(&totals).map_err(encode)?)?;
-            self.put(&folder, RECORDINGS, &self.described(&epochs)?)?;
-            self.put(&folder, EPOCH_FILE, &local.epoch_json(&folder.id)?)?;
+            self.put(&folder.totals_key(), &encode_totals(&totals).map_err(encode)?)?;
+            self.put(&folder.key(RECORDINGS), &self.described(&epochs)?)?;
+            self.put(&folder.key(EPOCH_FILE), &local.epoch_json(&folder.id)?)?;
             self.done.made.push((folder.id, epochs.len()));
             return Ok(());
         }
@@ -163,8 +163,8 @@ impl<'l> Job<'l> {
             .map_err(|source| FleetError::File { path: RECORDINGS.into(), source })
     }
 
-    fn put(&mut self, folder: &RollUpFolder, name: &str, bytes: &[u8]) -> Result<(), FleetError> {
-        if self.client.put_once(&self.location.key(&folder.key(name)), bytes)? == Put::New {
+    fn put(&mut self, key: &str, bytes: &[u8]) -> Result<(), FleetError> {
+        if self.client.put_once(&self.location.key(key), bytes)? == Put::New {
             self.done.objects += 1;
             self.done.bytes += bytes.len() as u64;
         }

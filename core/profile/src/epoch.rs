@@ -13,18 +13,23 @@ use crate::{
     BreakpointRecord, BurstsRecord, CallStacksRecord, CollectorRecord, CountsRecord, Event, Pid, Unit,
 };
 
-/// An epoch's id: its start in UTC and a random tail, `20261121T110131Z-5f3a9c`. Ids sort by start.
+/// An epoch's id: its start in UTC and a random tail, `20261121T110131Z-5f3a9c7k`. Ids sort by start.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct EpochId(pub String);
 
+/// Digits of 5 bits that are not taken for each other (Crockford's Base32).
+const DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+
 impl EpochId {
-    /// Returns a new id for an epoch that starts at `start`. Its tail is random, so that two hosts that share a
-    /// database never collide.
+    /// Returns a new id for an epoch that starts at `start`. Its tail has 40 random bits, so that hosts that share a database do not
+    /// collide, even if ten thousand of them begin an epoch in the same second.
     pub fn new(start: Timestamp) -> Self {
         // The keys of the standard hasher are random, so no further crate is needed for randomness.
-        let random = RandomState::new().hash_one(std::process::id()) & 0xff_ffff;
-        EpochId(format!("{}-{random:06x}", start.strftime("%Y%m%dT%H%M%SZ")))
+        let random = RandomState::new().hash_one(std::process::id());
+        let digit = |at: u32| DIGITS[(random >> (5 * at)) as usize % DIGITS.len()] as char;
+        let tail: String = (0..8).map(digit).collect();
+        EpochId(format!("{}-{tail}", start.strftime("%Y%m%dT%H%M%SZ")))
     }
 }
 

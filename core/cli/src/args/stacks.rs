@@ -10,7 +10,7 @@ pub struct CallersArgs {
     /// The function: `NAME` or `BINARY:NAME`.
     #[arg(value_parser = super::spelled())]
     pub function: String,
-    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest`, `latest~N`, a day (`2026-11-20`, UTC) or `all`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
     /// Only samples of this application (the name of its executable).
@@ -36,7 +36,7 @@ pub struct FlameArgs {
     /// Write the graph to this SVG file; `-`: standard output. With --json and without a file, the graph itself is printed as JSON.
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest`, `latest~N`, a day (`2026-11-20`, UTC) or `all`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
     /// Compare two recordings: widths are those of B, colors show how shares changed. Several runs are separated by commas.

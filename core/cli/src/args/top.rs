@@ -22,7 +22,7 @@ pub struct TopArgs {
     /// its listing or its callers.
     #[arg(long, conflicts_with = "json")]
     pub tui: bool,
-    /// Recordings (epochs) to merge: ids, names, `latest` or `latest~N`.
+    /// Recordings (epochs) to merge: ids, names, `latest`, `latest~N`, a day (`2026-11-20`, UTC) or `all`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
     /// Merge all recordings that sampled within this time before now, each as a whole: 30m, 12h, 7d.

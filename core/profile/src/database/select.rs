@@ -19,7 +19,8 @@ impl Database {
         Ok(epochs[index].clone())
     }
 
-    /// Returns the epochs that any of the selectors names, oldest first and each once; `all` names all of them.
+    /// Returns the epochs that any of the selectors names, oldest first and each once; `all` names all of them, and a day such as `2026-11-27`
+    /// those that began on it (UTC).
     pub fn resolve_all(&self, selectors: &[String]) -> Result<Vec<Epoch>, DatabaseError> {
         let epochs = self.epochs()?.epochs;
         if epochs.is_empty() {
@@ -28,8 +29,17 @@ impl Database {
         if selectors.iter().any(|selector| selector == ALL) {
             return Ok(epochs);
         }
-        let mut found =
-            selectors.iter().map(|s| select(&epochs, s)).collect::<Result<Vec<usize>, DatabaseError>>()?;
+        let mut found = Vec::new();
+        for selector in selectors {
+            let of_day = match epochs.iter().any(|epoch| epoch.name.as_ref() == Some(selector)) {
+                true => Vec::new(),
+                false => all(&epochs, |epoch| epoch.start.strftime("%Y-%m-%d").to_string() == *selector),
+            };
+            match of_day.is_empty() {
+                true => found.push(select(&epochs, selector)?),
+                false => found.extend(of_day),
+            }
+        }
         found.sort_unstable();
         found.dedup();
         Ok(found.into_iter().map(|index| epochs[index].clone()).collect())

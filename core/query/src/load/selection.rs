@@ -177,6 +177,19 @@ impl Selection {
         Err(QueryError::NothingTaken { filter: filter.to_string(), epoch: self.name() })
     }
 
+    /// Returns the ids of the epochs of each run, for comparisons. If there are several hosts, a run is all of one host, since recordings of one
+    /// machine have its peculiarities in common; otherwise it is one epoch.
+    pub fn runs(&self) -> Vec<Vec<String>> {
+        let mut of_hosts: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for epoch in &self.epochs {
+            of_hosts.entry(&epoch.host.name).or_default().push(epoch.id.to_string());
+        }
+        if of_hosts.len() > 1 {
+            return of_hosts.into_values().collect();
+        }
+        self.epochs.iter().map(|epoch| vec![epoch.id.to_string()]).collect()
+    }
+
     /// Returns the ids of the epochs, joined by `+`.
     pub fn name(&self) -> String {
         self.epochs.iter().map(|e| e.id.to_string()).collect::<Vec<_>>().join("+")

@@ -42,7 +42,7 @@ pub struct DiffRequest {
 pub struct ComparedProfile {
     /// All epochs of the side, merged.
     pub view: Arc<View>,
-    /// One entry for each epoch: samples by procedure, all samples, and the exposure.
+    /// One entry for each run ([`Selection::runs`]): samples by procedure, all samples, and the exposure.
     pub(super) runs: Vec<(BTreeMap<Name, u64>, u64, f64)>,
     /// The procedure with the most samples for each name.
     pub(super) procedures: BTreeMap<Name, ProcedureSamples>,
@@ -57,16 +57,16 @@ impl ComparedProfile {
     ) -> Result<ComparedProfile, QueryError> {
         let view = query.view_apart(epochs, &SampleFilter::default())?;
         let mut runs = Vec::new();
-        for epoch in view.selection.epochs.iter() {
+        for run in view.selection.runs() {
             cancel.check()?;
-            let one = query.view(&[epoch.id.to_string()])?;
+            let one = query.view(&run)?;
             let mut by_name = BTreeMap::new();
             for p in query.procedures(&one, cancel)? {
                 *by_name.entry(name_of(&one, p)).or_default() += p.counts.first().copied().unwrap_or(0);
             }
             let exposure = query.exposure(&one, by, cancel)?;
             if !(exposure.is_finite() && exposure > 0.0) {
-                return Err(QueryError::NothingToCompare { epoch: epoch.id.to_string() });
+                return Err(QueryError::NothingToCompare { epoch: run.join("+") });
             }
             runs.push((by_name, one.selection.primary_total(), exposure));
         }

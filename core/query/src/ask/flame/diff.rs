@@ -118,8 +118,8 @@ impl Query {
     ) -> Result<Side, QueryError> {
         let view = self.view_apart(epochs, &request.filter)?;
         let mut runs = Vec::new();
-        for epoch in &view.selection.epochs {
-            let one = self.view_of(&[epoch.id.to_string()], &request.filter)?;
+        for run in view.selection.runs() {
+            let one = self.view_of(&run, &request.filter)?;
             let events = named_events(&one.selection, request.event.as_slice())?;
             runs.push(self.stacks_of(&one, events[0], &request.filter, cancel)?);
         }
