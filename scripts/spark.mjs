@@ -1,6 +1,6 @@
 // A Spark cluster on this machine – a master and workers, each a process of its own – beside an object store, for the test and the bench of fleet/.
 import { spawn, spawnSync } from 'node:child_process';
-import { mkdirSync } from 'node:fs';
+import { mkdirSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -74,7 +74,11 @@ export async function startCluster({ folder, workers }) {
     for (const stream of ['stdout', 'stderr']) child[stream].on('data', (bytes) => (told[stream] += bytes));
     return new Promise((done) => child.on('close', (status) => done({ status, ...told })));
   };
-  const stop = () => children.forEach((child) => child.kill('SIGKILL'));
+  const stop = () => {
+    children.forEach((child) => child.kill('SIGKILL'));
+    // Each worker has a copy of all packages for each program, 600 MB.
+    for (let number = 1; number <= workers; number++) rmSync(join(folder, `work-${number}`), { recursive: true, force: true });
+  };
   return { env, nodes, submit, stop };
 }
 
