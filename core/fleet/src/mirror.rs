@@ -139,7 +139,11 @@ impl Mirror {
         self.fetch_all(describing.collect())?;
         let described: HashSet<EpochId> = listing.epochs.keys().cloned().collect();
         let index = Index::new(listing, &self.location, |roll_up| {
-            self.recordings(roll_up, &described).map_err(|error| error.to_string())
+            self.recordings(roll_up, &described).map_err(|error| {
+                // It may have been damaged on its way: the next look fetches it anew.
+                let _ = fs::remove_file(self.path(&roll_up.id, RECORDINGS));
+                error.to_string()
+            })
         });
         // Whoever lists epochs reads what describes each of them.
         self.fetch_all(index.epochs.values().map(|remote| (remote, EPOCH_FILE)).collect())?;

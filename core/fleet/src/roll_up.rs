@@ -4,7 +4,7 @@
 //! ([`Database::sum_into`]), with totals that keep them apart and with what describes each of them. It is never changed, and its id
 //! follows from what is in it; so a job can be killed, repeated or run twice at once.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io::Write};
 
 use dwell_profile::{Database, Epoch, EpochId, EpochKind, EpochsSummed, Warning, encode_totals};
 
@@ -159,8 +159,13 @@ impl<'l> Job<'l> {
             lines.extend(value.to_string().into_bytes());
             lines.push(b'\n');
         }
-        zstd::encode_all(&lines[..], RECORDINGS_LEVEL)
-            .map_err(|source| FleetError::File { path: RECORDINGS.into(), source })
+        let pack = || {
+            let mut encoder = zstd::Encoder::new(Vec::new(), RECORDINGS_LEVEL)?;
+            encoder.include_checksum(true)?;
+            encoder.write_all(&lines)?;
+            encoder.finish()
+        };
+        pack().map_err(|source| FleetError::File { path: RECORDINGS.into(), source })
     }
 
     fn put(&mut self, key: &str, bytes: &[u8]) -> Result<(), FleetError> {

@@ -137,6 +137,8 @@ pub enum Scope {
         recordings: u64,
         /// Number of hosts.
         hosts: u64,
+        /// Sum of the recordings' durations, in ns. One without an end counts as zero.
+        sampled_ns: u64,
     },
 }
 

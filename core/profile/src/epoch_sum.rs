@@ -63,7 +63,11 @@ impl Epoch {
             host: Host { name, kernel_release: newest.host.kernel_release.clone() },
             cpu,
             backend: newest.backend.clone(),
-            scope: Scope::Sum { recordings: epochs.len() as u64, hosts: hosts.len() as u64 },
+            scope: Scope::Sum {
+                recordings: epochs.len() as u64,
+                hosts: hosts.len() as u64,
+                sampled_ns: epochs.iter().fold(0_u64, |sum, epoch| sum.saturating_add(epoch.sampled_ns())),
+            },
             events: events(epochs),
             notes: notes(epochs),
             bursts: None,
@@ -72,6 +76,26 @@ impl Epoch {
             call_stacks: call_stacks(epochs),
             collector: collector(epochs),
         })
+    }
+}
+
+impl Epoch {
+    /// Returns the number of recordings in it: one, unless it is a sum.
+    pub fn recordings(&self) -> u64 {
+        match self.scope {
+            Scope::Sum { recordings, .. } => recordings,
+            _ => 1,
+        }
+    }
+
+    /// Returns the duration of sampling in ns, of a sum that of all its recordings. Without an end it is zero.
+    pub fn sampled_ns(&self) -> u64 {
+        match self.scope {
+            Scope::Sum { sampled_ns, .. } => sampled_ns,
+            _ => self
+                .end
+                .map_or(0, |end| u64::try_from(end.duration_since(self.start).as_nanos()).unwrap_or(0)),
+        }
     }
 }
 

@@ -52,7 +52,7 @@ fn scope(scope: &Scope) -> String {
         }
         Scope::Command(words) => words.join(" "),
         Scope::Import(what) => format!("import {what}"),
-        Scope::Sum { recordings, hosts } => format!("{recordings} recordings of {hosts} hosts"),
+        Scope::Sum { recordings, hosts, .. } => format!("{recordings} recordings of {hosts} hosts"),
     }
 }
 

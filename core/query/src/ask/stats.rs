@@ -113,7 +113,9 @@ impl Query {
         let selection = &view.selection;
         let rate = 1.0 / period(selection).unwrap_or(1.0);
         Ok(match normalize {
-            Normalize::Run => rate * selection.epochs.len() as f64,
+            Normalize::Run => {
+                rate * selection.epochs.iter().map(|epoch| epoch.recordings() as f64).sum::<f64>()
+            }
             Normalize::Time => rate * seconds(selection),
             Normalize::Samples => selection.primary_total() as f64,
             Normalize::Procedure(name) => {
@@ -144,8 +146,7 @@ fn period(selection: &Selection) -> Option<f64> {
 
 /// Returns the duration of sampling in seconds. An epoch without an end counts as zero.
 fn seconds(selection: &Selection) -> f64 {
-    let spans = selection.epochs.iter().filter_map(|e| Some(e.end?.duration_since(e.start)));
-    spans.map(|d| d.as_secs_f64()).sum()
+    selection.epochs.iter().map(|epoch| epoch.sampled_ns() as f64 / 1e9).sum()
 }
 
 /// Sets the exposure of each set, relative to that of the first one.

@@ -94,7 +94,7 @@ fn a_sum_has_all_that_its_epochs_have() {
     assert_eq!((totals.len(), totals.iter().map(|t| t.4).sum::<u64>()), (6, 18));
     assert!(!encode_totals(&summed.totals).unwrap().is_empty());
     // The metadata.
-    assert_eq!(sum.scope, Scope::Sum { recordings: 3, hosts: 2 });
+    assert_eq!(sum.scope, Scope::Sum { recordings: 3, hosts: 2, sampled_ns: 2_994_000_000_000_000 });
     assert_eq!((&*sum.host.name, sum.start, sum.end), ("2 hosts", epochs[0].start, epochs[2].end));
     let record = &sum.events[&Event::CPU_CLOCK];
     assert_eq!((record.period, record.samples, record.lost), (200_000, 9, 4));
