@@ -20,7 +20,7 @@ print() {
   put 0644 "$printed" "$to"
 }
 print /usr/share/man/man1/dwell.1 man
-for verb in $("$binary" --help | sed -n '/^Commands:/,/^Options:/s/^  \([a-z]\{1,\}\) .*/\1/p'); do
+for verb in $("$binary" --help | sed -n '/^Commands:/,/^Options:/s/^  \([a-z-]\{1,\}\) .*/\1/p'); do
   [ "$verb" = help ] || print "/usr/share/man/man1/dwell-$verb.1" man "$verb"
 done
 print /usr/share/bash-completion/completions/dwell completions bash

@@ -4,8 +4,8 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  dwell roll-up --db s3://profiles/production                     once a day, on any machine
-  dwell roll-up --db 's3://profiles/production?since=2026-11-20'  only these days
+  dwell roll-up --db s3://profiles/production                      once a day, on any machine
+  dwell roll-up --db 's3://profiles/production?since=2026-11-20'   only these days
 
 A roll-up holds the samples of many recordings of one kind of machine by binary, place, event and application; their evidence, counts and call \
 stacks; and totals of each recording. Commands read it in place of the recordings when all of these are asked for. Recordings \

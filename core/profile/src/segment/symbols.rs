@@ -113,7 +113,7 @@ mod tests {
             name: format!(
                 "_ZN4core3ptr{}drop_in_place17h{:016x}E",
                 "5alloc".repeat((n % 9) as usize),
-                n * 0x9e37_79b9_7f4a_7c15
+                n.wrapping_mul(0x9e37_79b9_7f4a_7c15)
             ),
         };
         let mut symbols: Vec<ImageSymbol> = (0..100_000).map(symbol).collect();
