@@ -77,9 +77,7 @@ impl Epoch {
             collector: collector(epochs),
         })
     }
-}
 
-impl Epoch {
     /// Returns the number of recordings in it: one, unless it is a sum.
     pub fn recordings(&self) -> u64 {
         match self.scope {

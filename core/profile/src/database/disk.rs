@@ -12,8 +12,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{EpochId, ImageId};
 use rustix::fs::{FlockOperation, flock};
+
+use crate::{EpochId, ImageId};
 
 /// A lock that is held until this value is dropped. The system releases it when the process ends, for whatever reason.
 #[derive(Debug)]

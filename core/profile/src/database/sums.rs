@@ -88,9 +88,7 @@ impl Database {
         epochs.sort_by(|a, b| (a.start, &a.id).cmp(&(b.start, &b.id)));
         Ok(epochs)
     }
-}
 
-impl Database {
     /// Returns the files of totals that stand for epochs, each with these. Paths are relative to the folder of the database; the files
     /// are there when this returns.
     pub fn totals_files(&self) -> Result<Vec<(PathBuf, Vec<EpochId>)>, DatabaseError> {
@@ -105,9 +103,7 @@ impl Database {
         }
         Ok(files)
     }
-}
 
-impl Database {
     /// Returns the files of rows of a table that were computed before, as far as `takes` wants them. Paths are relative to the folder of
     /// the database; the files are there when this returns.
     pub fn stored_rows(

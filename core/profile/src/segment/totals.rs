@@ -1,4 +1,4 @@
-//! Totals of many epochs → the bytes of a Parquet file, for engines that answer with SQL. Dwell does not read it itself.
+//! Totals of many epochs → the bytes of a Parquet file, for engines that answer with SQL. This crate does not read it.
 
 use std::sync::{Arc, LazyLock};
 
