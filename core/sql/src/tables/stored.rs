@@ -1,7 +1,7 @@
 //! Rows of analysed tables that were computed before and stored beside the recordings, as the job in `fleet/` does.
 //!
-//! Enters: the database and what a statement selects. Leaves: files, and which epochs and images they cover. Whether rows were
-//! computed now or before makes no difference to a statement.
+//! Enters: the database and what a statement selects. Leaves: files, and which epochs and images they cover. A statement
+//! sees no difference between rows that were computed before and rows that are computed for it.
 
 use std::{collections::BTreeSet, path::PathBuf};
 
