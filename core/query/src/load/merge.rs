@@ -22,6 +22,7 @@ use crate::{
             AppCounts, CountsByEvent, DataCounts, DimensionCounts, DimensionValue, ImageSamples, add_counts,
         },
     },
+    parallel::in_parallel,
 };
 
 /// Adds rows to images and applications. Events are numbered in the order of appearance until all of them are known.
@@ -51,16 +52,16 @@ type EventSums = SmallVec<[u64; 4]>;
 struct MergedImage {
     record: ImageRecord,
     epochs: BTreeSet<usize>,
-    rows: Vec<MergedRow>,
+    /// Samples by the number of the event.
+    rows: Vec<Rows>,
 }
 
-/// Samples of one event at one offset.
-#[derive(Clone, Copy)]
-struct MergedRow {
-    offset: ImageOffset,
-    /// Number of the event in the lowest byte, number of samples above it.
-    event_and_count: u64,
-}
+/// Samples of one event, by offset.
+#[derive(Default)]
+struct Rows(Vec<(ImageOffset, u64)>);
+
+/// Least number of rows that are collected before those of equal offsets are summed.
+const ROWS_MIN: usize = 1 << 12;
 
 /// Consecutive rows of one image, event and execution.
 struct Run {
@@ -78,10 +79,8 @@ struct Run {
     count: u64,
 }
 
-/// Largest number of events: their number takes one byte.
+/// Largest number of events.
 const EVENTS_MAX: usize = 256;
-/// Least number of rows of an image that are collected before the rows of equal offsets are summed.
-const ROWS_MIN: usize = 1 << 12;
 
 impl Merge {
     /// Creates an empty sum over the samples that `filter` takes.
@@ -89,16 +88,17 @@ impl Merge {
         Merge { filter: filter.clone(), ..Merge::default() }
     }
 
-    /// Adds the record of an image from an epoch.
-    pub fn add_image(&mut self, record: ImageRecord) {
-        match self.image_index.get(&record.id) {
-            Some(&i) => self.images[i].record.absorb(record),
+    /// Adds the record of an image from an epoch. Returns the number of the image.
+    pub fn add_image(&mut self, record: ImageRecord) -> usize {
+        let at = *self.image_index.entry(record.id.clone()).or_insert(self.images.len());
+        match self.images.get_mut(at) {
+            Some(image) => image.record.absorb(record),
             None => {
-                self.image_index.insert(record.id.clone(), self.images.len());
                 let (epochs, rows) = Default::default();
                 self.images.push(MergedImage { record, epochs, rows });
             }
         }
+        at
     }
 
     /// Adds rows of an epoch (an index).
@@ -114,35 +114,80 @@ impl Merge {
             self.begin_run(epoch, rows);
         }
         let Some(run) = &mut self.run else { return };
-        let image = &mut self.images[run.image_at];
-        for &(offset, count) in rows.rows {
-            if run.is_of_data {
-                if run.is_taken {
+        if run.is_of_data {
+            if run.is_taken {
+                for &(offset, count) in rows.rows {
                     let place = (run.image_at, run.event == Event::DATA_PAGE, offset.0);
                     let sum = self.data.entry(place).or_default();
                     *sum = sum.saturating_add(count);
                 }
-                continue;
             }
-            run.count = run.count.saturating_add(count);
-            if run.is_taken {
-                image.add(offset, run.event_at, count);
-            }
+            return;
         }
+        run.count = rows.rows.iter().fold(run.count, |sum, (_, count)| sum.saturating_add(*count));
+        if run.is_taken {
+            self.images[run.image_at].rows_of(run.event_at).add(rows.rows);
+        }
+    }
+
+    /// Adds the sums of other epochs with the same filter.
+    pub fn absorb(&mut self, mut other: Merge) {
+        self.end_run();
+        other.end_run();
+        if self.images.is_empty() {
+            *self = other;
+            return;
+        }
+        // Numbers of events here, in the order of the other's. There is none for those that are too many.
+        let events: Vec<Option<usize>> = other.events.iter().map(|event| self.event_at(event)).collect();
+        let moved = |sums: &mut EventSums, more: EventSums| {
+            for (count, event) in more.into_iter().zip(&events) {
+                event.iter().for_each(|&event| add_to_event(sums, event, count));
+            }
+        };
+        let mut images = Vec::new();
+        for image in other.images {
+            let at = self.add_image(image.record);
+            self.images[at].epochs.extend(image.epochs);
+            for (rows, event) in image.rows.into_iter().zip(&events) {
+                event.iter().for_each(|&event| self.images[at].rows_of(event).append(&rows));
+            }
+            images.push(at);
+        }
+        for ((app, instance, image), sums) in other.apps {
+            moved(self.apps.entry((app, instance, images[image])).or_default(), sums);
+        }
+        for ((value, image), sums) in other.dimensions {
+            moved(self.dimensions.entry((value, images[image])).or_default(), sums);
+        }
+        for ((image, is_page, offset), count) in other.data {
+            let sum = self.data.entry((images[image], is_page, offset)).or_default();
+            *sum = sum.saturating_add(count);
+        }
+        moved(&mut self.others, other.others);
+        self.kept.extend(other.kept);
+    }
+
+    /// Returns the number of an event, unless there are too many.
+    fn event_at(&mut self, event: &Event) -> Option<usize> {
+        let known = self.events.iter().position(|e| e == event);
+        if known.is_none() && self.events.len() < EVENTS_MAX {
+            self.events.push(event.clone());
+            return Some(self.events.len() - 1);
+        }
+        known
     }
 
     /// Looks up where the rows of this kind belong. If there are too many events, there is no run and the rows are ignored.
     fn begin_run(&mut self, epoch: usize, rows: SampleRun<'_>) {
         self.end_run();
         let is_of_data = rows.event.is_of_data();
-        let event_at = match self.events.iter().position(|e| e == rows.event) {
-            Some(at) => at,
-            None if is_of_data => 0,
-            None if self.events.len() == EVENTS_MAX => return,
-            None => {
-                self.events.push(rows.event.clone());
-                self.events.len() - 1
-            }
+        let event_at = match is_of_data {
+            true => 0,
+            false => match self.event_at(rows.event) {
+                Some(at) => at,
+                None => return,
+            },
         };
         if !self.image_index.contains_key(rows.image) {
             self.add_image(unrecorded(rows.image));
@@ -201,11 +246,12 @@ impl Merge {
             counts
         };
         let mut all = in_order(self.others);
+        let of_images = in_parallel(&self.images, |image| Some(image.points(&places, events.len())));
         let mut images = Vec::new();
-        for image in self.images {
-            let image = image.finish(&places, events.len());
-            add_counts(&mut all, &image.total);
-            images.push(image);
+        for (image, (points, total)) in self.images.into_iter().zip(of_images) {
+            add_counts(&mut all, &total);
+            let epochs = image.epochs.into_iter().collect();
+            images.push(ImageSamples { record: image.record, epochs, points, total });
         }
         let apps = self.apps.into_iter().map(|(key, sums)| (key, in_order(sums))).collect();
         let dimensions = self.dimensions.into_iter().map(|(key, sums)| (key, in_order(sums))).collect();
@@ -223,47 +269,65 @@ fn add_to_event(sums: &mut EventSums, event: usize, count: u64) {
 }
 
 impl MergedImage {
-    fn add(&mut self, offset: ImageOffset, event: usize, count: u64) {
-        if self.rows.len() == self.rows.capacity() {
-            self.add_up();
-            // If summing did not reduce the rows much, there are that many different places.
-            if self.rows.len() * 4 > self.rows.capacity() * 3 {
-                self.rows.reserve_exact((self.rows.len() / 2).max(ROWS_MIN));
-            }
+    /// Returns the samples of an event.
+    fn rows_of(&mut self, event: usize) -> &mut Rows {
+        if self.rows.len() <= event {
+            self.rows.resize_with(event + 1, Rows::default);
         }
-        let event_and_count = count.min(u64::MAX >> 8) << 8 | event as u64;
-        self.rows.push(MergedRow { offset, event_and_count });
+        &mut self.rows[event]
     }
 
-    /// Combines the rows with equal offset and event into one row.
-    fn add_up(&mut self) {
-        let event = |r: &MergedRow| r.event_and_count & 0xff;
-        // A stable sort benefits from the sorted runs in which the rows came. Comparing one number is faster than comparing
-        // two.
-        self.rows.sort_by_key(|r| u128::from(r.offset.0) << 8 | u128::from(event(r)));
-        self.rows.dedup_by(|next, sum| {
-            let same = (next.offset, event(next)) == (sum.offset, event(sum));
-            if same {
-                let count = (sum.event_and_count >> 8).saturating_add(next.event_and_count >> 8);
-                sum.event_and_count = count.min(u64::MAX >> 8) << 8 | event(sum);
-            }
-            same
-        });
-    }
-
-    fn finish(mut self, places: &[usize], events: usize) -> ImageSamples {
-        self.rows.sort_by_key(|r| r.offset); // As above.
-        let offsets = self.rows.chunk_by(|a, b| a.offset == b.offset).count();
+    /// Sums the samples by offset, with counts in the order of `places`.
+    fn points(&self, places: &[usize], events: usize) -> (SampledOffsets, CountsByEvent) {
+        let mut rows: Vec<(ImageOffset, usize, u64)> = Vec::with_capacity(self.rows.iter().map(|r| r.0.len()).sum());
+        for (of_event, &event) in self.rows.iter().zip(places) {
+            rows.extend(of_event.0.iter().map(|&(offset, count)| (offset, event, count)));
+        }
+        rows.sort_by_key(|&(offset, ..)| offset);
+        let offsets = rows.chunk_by(|a, b| a.0 == b.0).count();
         let mut points = SampledOffsets::with_capacity(offsets, events);
         let mut total = CountsByEvent::from_elem(0, events);
-        for row in self.rows {
-            let (event, count) = (places[(row.event_and_count & 0xff) as usize], row.event_and_count >> 8);
-            points.push(row.offset);
+        for (offset, event, count) in rows {
+            points.push(offset);
             points.add(event, count);
             total[event] = total[event].saturating_add(count);
         }
-        let epochs = self.epochs.into_iter().collect();
-        ImageSamples { record: self.record, epochs, points, total }
+        (points, total)
+    }
+}
+
+impl Rows {
+    fn add(&mut self, mut rows: &[(ImageOffset, u64)]) {
+        while !rows.is_empty() {
+            if self.0.len() == self.0.capacity() {
+                self.add_up();
+                // If summing did not reduce the rows much, there are that many different places.
+                if self.0.len() * 4 >= self.0.capacity() * 3 {
+                    self.0.reserve_exact((self.0.len() / 2).max(ROWS_MIN));
+                }
+            }
+            let (now, later) = rows.split_at(rows.len().min(self.0.capacity() - self.0.len()));
+            self.0.extend_from_slice(now);
+            rows = later;
+        }
+    }
+
+    fn append(&mut self, other: &Rows) {
+        self.0.reserve_exact(other.0.len());
+        self.0.extend_from_slice(&other.0);
+    }
+
+    /// Combines the rows of equal offsets into one row.
+    fn add_up(&mut self) {
+        // A stable sort benefits from the sorted runs in which the rows came.
+        self.0.sort_by_key(|&(offset, _)| offset);
+        self.0.dedup_by(|next, sum| {
+            let same = next.0 == sum.0;
+            if same {
+                sum.1 = sum.1.saturating_add(next.1);
+            }
+            same
+        });
     }
 }
 

@@ -16,6 +16,7 @@ use crate::{
         samples::{AppCounts, CountsByEvent, DataCounts, DimensionCounts, ImageSamples},
         transfers::TransferSums,
     },
+    parallel::in_parallel,
 };
 
 /// All data of one or several merged epochs.
@@ -51,18 +52,9 @@ pub struct Selection {
 impl Selection {
     /// Reads and merges the epochs, with the samples that `filter` takes.
     pub fn read(database: &Database, epochs: &[Epoch], filter: &SampleFilter) -> Result<Self, QueryError> {
-        let mut all = epochs.iter().map(|e| database.read_rows(&e.id)).collect::<Result<Vec<_>, _>>()?;
-        all.sort_by_key(|rows| rows.profile.epoch.start);
-        let mut merge = Merge::new(filter);
-        let mut profiles: Vec<EpochProfile> = Vec::new();
-        for (epoch, mut rows) in all.into_iter().enumerate() {
-            std::mem::take(&mut rows.profile.images).into_iter().for_each(|r| merge.add_image(r));
-            rows.each(&mut |run| merge.add(epoch, run));
-            profiles.push(rows.profile);
-        }
+        let (profiles, mut merge) = read_in_parallel(database, epochs, filter)?;
         let events = events_primary_first(&profiles, &merge.events);
         let notes = notes(&profiles);
-        merge.end_run();
         let kept = (0..profiles.len()).map(|at| merge.kept.get(&at).copied().unwrap_or_default()).collect();
         let data = std::mem::take(&mut merge.data);
         let (images, apps, dimensions, total) = merge.finish(&events);
@@ -194,6 +186,44 @@ impl Selection {
     pub fn name(&self) -> String {
         self.epochs.iter().map(|e| e.id.to_string()).collect::<Vec<_>>().join("+")
     }
+}
+
+/// Most threads that read epochs at once. Each has sums of its own, which take memory.
+const READERS_MAX: usize = 4;
+
+/// Reads epochs, the oldest first, and sums their rows.
+fn read_in_parallel(
+    database: &Database,
+    epochs: &[Epoch],
+    filter: &SampleFilter,
+) -> Result<(Vec<EpochProfile>, Merge), QueryError> {
+    let mut in_order: Vec<&Epoch> = epochs.iter().collect();
+    in_order.sort_by_key(|epoch| epoch.start);
+    let numbered: Vec<(usize, &Epoch)> = in_order.into_iter().enumerate().collect();
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(READERS_MAX);
+    let parts: Vec<_> = numbered.chunks(numbered.len().div_ceil(threads).max(1)).collect();
+    let read = in_parallel(&parts, |part| {
+        let (mut profiles, mut merge) = (Vec::new(), Merge::new(filter));
+        for &(at, epoch) in *part {
+            let mut rows = match database.read_rows(&epoch.id) {
+                Ok(rows) => rows,
+                Err(error) => return Some(Err(error)),
+            };
+            for record in std::mem::take(&mut rows.profile.images) {
+                merge.add_image(record);
+            }
+            rows.each(&mut |run| merge.add(at, run));
+            profiles.push(rows.profile);
+        }
+        Some(Ok((profiles, merge)))
+    });
+    let (mut profiles, mut merge) = (Vec::new(), Merge::new(filter));
+    for part in read {
+        let (of_part, sums) = part?;
+        profiles.extend(of_part);
+        merge.absorb(sums);
+    }
+    Ok((profiles, merge))
 }
 
 fn events_primary_first(profiles: &[EpochProfile], counted: &[Event]) -> Vec<Event> {
