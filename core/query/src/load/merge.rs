@@ -246,13 +246,8 @@ impl Merge {
             counts
         };
         let mut all = in_order(self.others);
-        let of_images = in_parallel(&self.images, |image| Some(image.points(&places, events.len())));
-        let mut images = Vec::new();
-        for (image, (points, total)) in self.images.into_iter().zip(of_images) {
-            add_counts(&mut all, &total);
-            let epochs = image.epochs.into_iter().collect();
-            images.push(ImageSamples { record: image.record, epochs, points, total });
-        }
+        let images = in_parallel(self.images, |image| Some(image.finish(&places, events.len())));
+        images.iter().for_each(|image| add_counts(&mut all, &image.total));
         let apps = self.apps.into_iter().map(|(key, sums)| (key, in_order(sums))).collect();
         let dimensions = self.dimensions.into_iter().map(|(key, sums)| (key, in_order(sums))).collect();
         (images, apps, dimensions, all)
@@ -278,10 +273,11 @@ impl MergedImage {
     }
 
     /// Sums the samples by offset, with counts in the order of `places`.
-    fn points(&self, places: &[usize], events: usize) -> (SampledOffsets, CountsByEvent) {
-        let mut rows: Vec<(ImageOffset, usize, u64)> = Vec::with_capacity(self.rows.iter().map(|r| r.0.len()).sum());
-        for (of_event, &event) in self.rows.iter().zip(places) {
-            rows.extend(of_event.0.iter().map(|&(offset, count)| (offset, event, count)));
+    fn finish(self, places: &[usize], events: usize) -> ImageSamples {
+        let mut rows: Vec<(ImageOffset, usize, u64)> =
+            Vec::with_capacity(self.rows.iter().map(|r| r.0.len()).sum());
+        for (of_event, &event) in self.rows.into_iter().zip(places) {
+            rows.extend(of_event.0.into_iter().map(|(offset, count)| (offset, event, count)));
         }
         rows.sort_by_key(|&(offset, ..)| offset);
         let offsets = rows.chunk_by(|a, b| a.0 == b.0).count();
@@ -292,7 +288,8 @@ impl MergedImage {
             points.add(event, count);
             total[event] = total[event].saturating_add(count);
         }
-        (points, total)
+        let epochs = self.epochs.into_iter().collect();
+        ImageSamples { record: self.record, epochs, points, total }
     }
 }
 

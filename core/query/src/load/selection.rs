@@ -202,9 +202,9 @@ fn read_in_parallel(
     let numbered: Vec<(usize, &Epoch)> = in_order.into_iter().enumerate().collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(READERS_MAX);
     let parts: Vec<_> = numbered.chunks(numbered.len().div_ceil(threads).max(1)).collect();
-    let read = in_parallel(&parts, |part| {
+    let read = in_parallel(parts, |part| {
         let (mut profiles, mut merge) = (Vec::new(), Merge::new(filter));
-        for &(at, epoch) in *part {
+        for &(at, epoch) in part {
             let mut rows = match database.read_rows(&epoch.id) {
                 Ok(rows) => rows,
                 Err(error) => return Some(Err(error)),

@@ -310,19 +310,18 @@ impl<'a> Lines<'a> {
 
 /// Returns notes on images that matter (at least 1% of the samples) but lack something that the rows need.
 pub fn image_notes(selection: &Selection, store: &ImageStore, request: &TopRequest) -> Vec<String> {
+    let lines = match request.by {
+        TopBy::Procedure => false,
+        TopBy::Line => true,
+        TopBy::Dimension(dimension) => return dimensions::note(selection, dimension).into_iter().collect(),
+        // These rows need nothing of an image, so none is opened: it may be in a bucket.
+        TopBy::Image | TopBy::App | TopBy::Instance | TopBy::Data => return Vec::new(),
+    };
     let matters = |i: &&ImageSamples| request.takes(&i.record) && selection.share(&i.total) >= 0.01;
-    let matter = selection.images.iter().filter(matters);
-    let notes = matter.filter(|_| !matches!(request.by, TopBy::Dimension(_))).filter_map(|i| {
+    let notes = selection.images.iter().filter(matters).filter_map(|i| {
         let found = store.find(&i.record);
-        let note = found.note.clone().or_else(|| {
-            let lines = request.by == TopBy::Line;
-            if lines { found.lines_note() } else { None }
-        })?;
+        let note = found.note.clone().or_else(|| found.lines_note().filter(|_| lines))?;
         Some(format!("{note} ({:.1}% of the samples)", 100.0 * selection.share(&i.total)))
     });
-    let left_out = match request.by {
-        TopBy::Dimension(dimension) => dimensions::note(selection, dimension),
-        _ => None,
-    };
-    notes.chain(left_out).collect()
+    notes.collect()
 }
