@@ -220,6 +220,15 @@ fn functions_of_a_missing_program_have_the_names_of_the_profile() {
 }
 
 #[test]
+fn counts_beyond_the_largest_number_stop_there() {
+    let scene = Scene::new();
+    let most = i64::MAX as u64;
+    scene.import(&Pprof { samples: &[(1, most), (2, most), (3, most)], ..PROGRAM }.bytes());
+    let rows = scene.procedures();
+    assert!(rows["/gone/app main.burn"] >= most && rows["/gone/app ns::f(int)"] <= most, "{rows:?}");
+}
+
+#[test]
 fn profiles_without_addresses_have_a_row_for_each_function() {
     let functions = [
         ("handler", "handler", "app.py", 10),

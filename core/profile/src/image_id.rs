@@ -57,7 +57,8 @@ impl fmt::Display for BuildId {
 /// | `kernel` | the kernel's own text |
 /// | `module:<name>` | a kernel module |
 /// | `vdso:<hex>` or `vdso` | the kernel's code mapped into processes |
-/// | `file:<dev>:<inode>:<size>:<mtime ns>` | a file without a build ID (numbers in decimal) |
+/// | `file:<dev>:<inode>:<size>:<mtime ns>` | a file without a build ID (numbers in decimal; device and inode are 0 if they are unknown) |
+/// | `file:<path>` or `file:<other>` | a file of which an import knows only that: its path, or a hash of another tool |
 /// | `jit:<application>` | anonymous code of that application, named by its perf map if any; offsets: see FORMAT.md |
 /// | `named:<path>` | places that an imported profile named without their addresses ([`ImagePlaces::numbered`]) |
 /// | `data:<what>` | data that is no file's ([`Event::DATA`](crate::Event::DATA)): `data:heap`, …; see FORMAT.md |

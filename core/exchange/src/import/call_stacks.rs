@@ -48,7 +48,7 @@ impl ImportedStacks {
     /// [`FRAMES_MAX`] are left out.
     pub fn add(&mut self, mut root: Root, frames: &[Place], periods: u64, samples: u64) {
         if self.tree.nodes().len() > FRAMES_IN_ALL_MAX - FRAMES_MAX {
-            self.left_out += samples;
+            self.left_out = self.left_out.saturating_add(samples);
             return;
         }
         let kept = &frames[..frames.len().min(FRAMES_MAX)];

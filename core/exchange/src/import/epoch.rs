@@ -96,10 +96,10 @@ impl ImportedProfile {
                 unknown: 0,
                 running_share: None,
             });
-            record.samples += tally.samples;
-            record.lost += tally.lost;
-            record.throttled += tally.throttled;
-            record.unknown += tally.unknown;
+            record.samples = record.samples.saturating_add(tally.samples);
+            record.lost = record.lost.saturating_add(tally.lost);
+            record.throttled = record.throttled.saturating_add(tally.throttled);
+            record.unknown = record.unknown.saturating_add(tally.unknown);
         }
         let number = |i: usize| self.origin.cpu.get(i).and_then(|t| t.parse().ok()).unwrap_or(0);
         Epoch {

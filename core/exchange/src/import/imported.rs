@@ -72,7 +72,8 @@ pub(super) struct EventTally {
 impl EventTally {
     /// Returns the whole samples that a sum of periods stands for, rounded.
     pub fn whole_samples(&self, periods: u128) -> u128 {
-        (periods * u128::from(self.samples) + self.periods / 2) / self.periods.max(1)
+        periods.saturating_mul(u128::from(self.samples)).saturating_add(self.periods / 2)
+            / self.periods.max(1)
     }
 }
 
@@ -267,8 +268,8 @@ impl ImportedProfile {
         let (target, offset) = place.unwrap_or_else(|| self.unknown_place(pc));
         let tally = &mut self.events[event];
         let (period, first) = (periods / samples.max(1), tally.samples == 0);
-        tally.samples += samples;
-        tally.unknown += if unknown { samples } else { 0 };
+        tally.samples = tally.samples.saturating_add(samples);
+        tally.unknown = tally.unknown.saturating_add(if unknown { samples } else { 0 });
         tally.periods += u128::from(periods);
         tally.period_min = if first { period } else { tally.period_min.min(period) };
         tally.period_max = tally.period_max.max(period);

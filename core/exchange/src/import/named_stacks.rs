@@ -32,7 +32,9 @@ impl ImportedProfile {
             [inner @ .., outermost] if !inner.is_empty() && is_end(outermost) => (inner, StackEnd::Unknown),
             _ => (frames, StackEnd::Root),
         };
-        self.tallies.with_callers += if frames.len() > 1 { samples } else { 0 };
+        if frames.len() > 1 {
+            self.tallies.with_callers = self.tallies.with_callers.saturating_add(samples);
+        }
         self.call_stacks.add(Root { event: event as u16, execution, end }, frames, periods, samples);
     }
 

@@ -240,37 +240,54 @@ fn events_primary_first(profiles: &[EpochProfile], counted: &[Event]) -> Vec<Eve
     events.into_iter().map(|(e, _)| e.clone()).collect()
 }
 
+/// Most notes of recordings that a selection repeats; those of a thousand machines would hide the answer.
+const NOTES_MAX: usize = 20;
+
+/// Returns what is lost, merged or left out in recordings, and their own notes.
 fn notes(profiles: &[EpochProfile]) -> Vec<String> {
-    let mut notes = Vec::new();
-    for p in profiles {
-        notes.extend(p.epoch.notes.iter().cloned());
-        notes.extend(p.warnings.iter().map(ToString::to_string));
-        for (event, r) in &p.epoch.events {
-            if r.lost > 0 || r.throttled > 0 {
-                notes.push(format!(
-                    "{event}: {} samples lost, throttled {} times ({} stored)",
-                    r.lost, r.throttled, r.samples
-                ));
-            }
-            notes.extend(r.multiplexing_note(event));
-        }
-        if p.epoch.events.values().all(|r| r.samples == 0) {
-            notes.push(format!("epoch {} has no samples", p.epoch.id));
-        }
-        if p.epoch.end.is_none() {
+    let mut notes: Vec<String> = profiles.iter().flat_map(|p| &p.warnings).map(ToString::to_string).collect();
+    // Lost, throttled and stored samples, by event.
+    let mut lost: BTreeMap<&Event, (u64, u64, u64)> = BTreeMap::new();
+    for (event, record) in profiles.iter().flat_map(|p| &p.epoch.events) {
+        let sum = lost.entry(event).or_default();
+        sum.0 = sum.0.saturating_add(record.lost);
+        sum.1 = sum.1.saturating_add(record.throttled);
+        sum.2 = sum.2.saturating_add(record.samples);
+    }
+    for (event, (lost, throttled, samples)) in lost {
+        if lost > 0 || throttled > 0 {
             notes.push(format!(
-                "epoch {} has no end: it is being collected, or its collector died",
-                p.epoch.id
+                "{event}: {lost} samples lost, throttled {throttled} times ({samples} stored)"
             ));
         }
     }
-    let models: BTreeSet<String> = profiles.iter().map(|p| p.epoch.cpu.model_name.clone()).collect();
+    let models: BTreeSet<&str> = profiles.iter().map(|p| p.epoch.cpu.model_name.as_str()).collect();
     if models.len() > 1 {
         let list = models.into_iter().collect::<Vec<_>>().join("; ");
         notes.push(format!(
             "recordings of different processors are merged ({list}): the model of the newest one is used"
         ));
     }
-    notes.dedup();
+    let mut own: Vec<String> = Vec::new();
+    for p in profiles {
+        own.extend(p.epoch.notes.iter().cloned());
+        own.extend(p.epoch.events.iter().filter_map(|(event, record)| record.multiplexing_note(event)));
+        if p.epoch.events.values().all(|r| r.samples == 0) {
+            own.push(format!("epoch {} has no samples", p.epoch.id));
+        }
+        if p.epoch.end.is_none() {
+            own.push(format!(
+                "epoch {} has no end: it is being collected, or its collector died",
+                p.epoch.id
+            ));
+        }
+    }
+    own.dedup();
+    let others = own.len().saturating_sub(NOTES_MAX);
+    own.truncate(NOTES_MAX);
+    notes.extend(own);
+    if others > 0 {
+        notes.push(format!("{others} more notes of these recordings: ask for fewer of them to see all"));
+    }
     notes
 }

@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
             .strip_prefix("PERF_RECORD_LOST")
             .and_then(|t| t.split_once("lost ")?.1.split_whitespace().next());
         if let Some(lost) = lost.and_then(|n| n.parse::<u64>().ok()) {
-            self.lost += lost;
+            self.lost = self.lost.saturating_add(lost);
         }
     }
 
