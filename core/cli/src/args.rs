@@ -482,7 +482,7 @@ pub struct ExportArgs {
     /// Only binaries (images) whose path or id contains this text.
     #[arg(long, value_name = "PART", value_parser = spelled())]
     pub image: Option<String>,
-    /// In `folded`, also write the samples without a call stack, under `[no stack]`.
+    /// In `folded`, `pprof` and `otlp`, also write the samples without a call stack (in `folded` under `[no stack]`).
     #[arg(long)]
     pub all_samples: bool,
     /// Write to this file [default: standard output].

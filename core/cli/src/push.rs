@@ -59,7 +59,7 @@ fn to_receiver(
     args: &PushArgs,
 ) -> anyhow::Result<Pushed> {
     let write = |epoch: &Epoch| {
-        let message = crate::export::bytes(query, &[epoch.id.to_string()], None, false, format);
+        let message = crate::export::bytes(query, &[epoch.id.to_string()], None, true, format);
         message.map(|(_, bytes)| bytes).map_err(|error| crate::one_line(&error))
     };
     let state = args.state.clone().or_else(state_dir);

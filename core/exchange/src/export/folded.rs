@@ -5,9 +5,9 @@
 
 use std::{collections::BTreeMap, fmt::Write};
 
-use dwell_query::answer::{Places, StackNode, Stacks};
+use dwell_query::answer::{Places, Stacks};
 
-use super::{file_name, functions};
+use super::{file_name, functions, without_stacks::without_stacks};
 
 /// Name of the outermost frame of samples without a call stack, if they are requested.
 const NO_STACK: &str = "[no stack]";
@@ -25,12 +25,7 @@ pub fn write_stacks(places: &Places, stacks: &Stacks, all: bool) -> String {
         *lines.entry(frames.collect::<Vec<_>>().join(";")).or_default() += node.samples;
     }
     if all {
-        // A sample with a stack is also a sample of its place: it must not be counted twice.
-        let mut others = of_places(places);
-        for node in stacks.nodes.iter().filter(|node| node.samples > 0) {
-            take_off(&mut others, stacks, node);
-        }
-        for (line, samples) in others {
+        for (line, samples) in of_places(&without_stacks(places, stacks)) {
             *lines.entry(format!("{NO_STACK};{line}")).or_default() += samples;
         }
     }
@@ -48,34 +43,6 @@ fn of_places(places: &Places) -> BTreeMap<String, u64> {
         }
     }
     stacks
-}
-
-/// Takes the samples of a stack off the lines of their place, or of another place in the image if the names differ.
-fn take_off(lines: &mut BTreeMap<String, u64>, stacks: &Stacks, node: &StackNode) {
-    let mut names = Vec::new();
-    let mut at = Some(node);
-    while let Some(frame) = at {
-        names.push(&stacks.functions[frame.function as usize]);
-        at = frame.parent.filter(|_| frame.inlined).map(|parent| &stacks.nodes[parent as usize]);
-    }
-    let image = plain(&names[0].image);
-    let named = names.iter().rev().map(|function| plain(&function.name));
-    let line = std::iter::once(image).chain(named).collect::<Vec<_>>().join(";");
-    let mut left = node.samples;
-    let mut take = |samples: &mut u64| {
-        let taken = left.min(*samples);
-        (*samples, left) = (*samples - taken, left - taken);
-    };
-    // If inlined functions have other names there, the procedure counts; else the image; else anything.
-    let mut of = Some(&*line);
-    while let Some(part) = of {
-        let is_in = |known: &str| {
-            known.strip_prefix(part).is_some_and(|rest| rest.is_empty() || rest.starts_with(';'))
-        };
-        lines.iter_mut().filter(|(known, _)| is_in(known)).for_each(|(_, samples)| take(samples));
-        of = part.rsplit_once(';').map(|(outer, _)| outer);
-    }
-    lines.values_mut().for_each(take);
 }
 
 fn text(lines: &BTreeMap<String, u64>) -> String {

@@ -13,6 +13,7 @@ mod otlp;
 mod perf_script;
 mod pprof;
 mod speedscope;
+mod without_stacks;
 
 pub use flame::flame_graph;
 pub use flame_colors::{FlameColor, colored_flame_graph, flame_diff_graph};
@@ -47,7 +48,8 @@ pub use otlp::rejection as otlp_rejection;
 pub struct Stacked<'a> {
     /// The stacks.
     pub stacks: &'a Stacks,
-    /// Whether samples without a stack are exported too.
+    /// Whether samples without a stack are exported too, in the formats that can tell them apart: folded stacks, pprof and
+    /// OpenTelemetry's profiles.
     pub all_samples: bool,
 }
 
@@ -55,12 +57,12 @@ pub struct Stacked<'a> {
 pub fn export(places: &Places, stacked: Option<Stacked<'_>>, format: Format) -> Vec<u8> {
     if let Some(Stacked { stacks, all_samples }) = stacked {
         match format {
-            Format::Pprof => return pprof::write_stacks(places, stacks),
+            Format::Pprof => return pprof::write_stacks(places, stacks, all_samples),
             Format::Folded => return folded::write_stacks(places, stacks, all_samples).into_bytes(),
             Format::Speedscope => return speedscope::write_stacks(places, stacks).into_bytes(),
             Format::Firefox => return firefox::write_stacks(places, stacks).into_bytes(),
             Format::PerfScript => return perf_script::write_stacks(stacks).into_bytes(),
-            Format::Otlp => return otlp::write_stacks(places, stacks),
+            Format::Otlp => return otlp::write_stacks(places, stacks, all_samples),
             Format::Callgrind => {} // It has costs of calls, which must be counted, not sampled.
         }
     }

@@ -19,6 +19,8 @@ use opentelemetry_proto::tonic::{
 };
 use prost::Message;
 
+use super::without_stacks::without_stacks;
+
 /// Returns why a receiver rejected profiles, by its `ExportProfilesServiceResponse`; `None` if it took all of them.
 pub fn rejection(response: &[u8]) -> Option<String> {
     let rejected = match ExportProfilesServiceResponse::decode(response) {
@@ -31,32 +33,14 @@ pub fn rejection(response: &[u8]) -> Option<String> {
 
 pub fn write(places: &Places) -> Vec<u8> {
     let mut tables = Tables::new();
-    let stacks: Vec<(i32, &InstructionPlace)> = places
-        .procedures
-        .iter()
-        .flat_map(|p| p.instructions.iter().map(move |i| (p, i)))
-        .map(|(p, i)| (tables.stack(p, i), i))
-        .collect();
-    let mut profiles: Vec<Profile> = places
-        .events
-        .iter()
-        .enumerate()
-        .map(|(n, event)| {
-            tables.profile(places, event, stacks.iter().map(|(s, i)| (*s, i.samples[n] as i64)))
-        })
-        .collect();
-    if places.knows_executions() {
-        let instructions =
-            PlaceEvent { name: "instructions".to_owned(), period: 1, unit: "events".to_owned() };
-        let executed = |i: &InstructionPlace| i.executions.unwrap_or(0.0).round().clamp(0.0, 9e18) as i64;
-        let executions = stacks.iter().map(|(s, i)| (*s, executed(i)));
-        profiles.push(tables.profile(places, &instructions, executions));
-    }
+    let profiles = tables.profiles(places, Vec::new(), None);
     finished(tables, profiles)
 }
 
-/// Returns the samples that have a call stack, as one profile.
-pub fn write_stacks(places: &Places, stacks: &Stacks) -> Vec<u8> {
+/// Returns the samples that have a call stack. With `all`, the others are in the same profile, with one location each, and the profiles
+/// of other events and of executions follow.
+pub fn write_stacks(places: &Places, stacks: &Stacks, all: bool) -> Vec<u8> {
+    let rest = without_stacks(places, stacks);
     let mut tables = Tables::new();
     let samples: Vec<(i32, i64)> = stacks
         .sampled()
@@ -64,8 +48,11 @@ pub fn write_stacks(places: &Places, stacks: &Stacks) -> Vec<u8> {
             (tables.call_stack(stacks, &path), i64::try_from(node.samples).unwrap_or(i64::MAX))
         })
         .collect();
-    let profile = tables.profile(places, &stacks.event, samples.into_iter());
-    finished(tables, vec![profile])
+    let profiles = match rest.events.iter().position(|event| event.name == stacks.event.name) {
+        Some(event) if all => tables.profiles(&rest, samples, Some(event)),
+        _ => vec![tables.profile(places, &stacks.event, samples.into_iter())],
+    };
+    finished(tables, profiles)
 }
 
 fn finished(tables: Tables<'_>, profiles: Vec<Profile>) -> Vec<u8> {
@@ -109,6 +96,32 @@ impl<'a> Tables<'a> {
             functions: BTreeMap::new(),
             mappings: BTreeMap::new(),
         }
+    }
+
+    /// Returns a profile for each event, and one of the executed instructions if they are known. The profile of the event with number
+    /// `event` begins with `stacked`.
+    fn profiles(
+        &mut self,
+        places: &'a Places,
+        stacked: Vec<(i32, i64)>,
+        event: Option<usize>,
+    ) -> Vec<Profile> {
+        let instructions = places.procedures.iter().flat_map(|p| p.instructions.iter().map(move |i| (p, i)));
+        let stacks: Vec<(i32, &InstructionPlace)> =
+            instructions.map(|(p, i)| (self.stack(p, i), i)).collect();
+        let mut profiles = Vec::new();
+        for (number, of_event) in places.events.iter().enumerate() {
+            let first = stacked.iter().copied().filter(|_| event == Some(number));
+            let others = stacks.iter().map(|(stack, i)| (*stack, i.samples[number] as i64));
+            profiles.push(self.profile(places, of_event, first.chain(others)));
+        }
+        if places.knows_executions() {
+            let of_all = PlaceEvent { name: "instructions".to_owned(), period: 1, unit: "events".to_owned() };
+            let executed = |i: &InstructionPlace| i.executions.unwrap_or(0.0).round().clamp(0.0, 9e18) as i64;
+            let executions = stacks.iter().map(|(stack, i)| (*stack, executed(i)));
+            profiles.push(self.profile(places, &of_all, executions));
+        }
+        profiles
     }
 
     fn string(&mut self, text: &str) -> i32 {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use dwell_query::answer::{InstructionPlace, PlaceEvent, Places, ProcedurePlaces, StackNode, Stacks};
 use prost::Message;
 
+use super::without_stacks::without_stacks;
 use crate::pprof::{Function, Line, Location, Mapping, Profile, Sample, Strings, ValueType};
 
 /// A profile while it is built.
@@ -22,39 +23,23 @@ struct Builder<'a> {
 }
 
 pub fn write(places: &Places) -> Vec<u8> {
-    let mut builder = Builder {
-        places,
-        knows_executions: places.knows_executions(),
-        profile: Profile::default(),
-        strings: Strings::default(),
-        functions: BTreeMap::new(),
-        mappings: BTreeMap::new(),
-    };
-    builder.string(""); // The first string is the empty one.
-    builder.types();
-    for procedure in &places.procedures {
-        procedure.instructions.iter().for_each(|i| builder.sample(procedure, i));
-    }
+    let mut builder = Builder::new(places);
+    builder.places();
     builder.profile.encode_to_vec()
 }
 
 /// A frame and the functions inlined into it, outermost first: number of the function, address and line of each.
 type FrameKey = Vec<(u32, u64, Option<u32>)>;
 
-/// Returns the samples that have a call stack: a location for each frame, with the calls inlined there.
-pub fn write_stacks(places: &Places, stacks: &Stacks) -> Vec<u8> {
-    let event = PlaceEvent { name: stacks.event.name.clone(), ..stacks.event.clone() };
-    let bare = Places { events: vec![event], procedures: Vec::new(), ..places.clone() };
-    let mut builder = Builder {
-        places: &bare,
-        knows_executions: false,
-        profile: Profile::default(),
-        strings: Strings::default(),
-        functions: BTreeMap::new(),
-        mappings: BTreeMap::new(),
+/// Returns the samples that have a call stack: a location for each frame, with the calls inlined there. With `all`, the others follow,
+/// with one location each, and so do the samples of other events and the executions.
+pub fn write_stacks(places: &Places, stacks: &Stacks, all: bool) -> Vec<u8> {
+    let shown = match all {
+        true => without_stacks(places, stacks),
+        false => Places { events: vec![stacks.event.clone()], procedures: Vec::new(), ..places.clone() },
     };
-    builder.string("");
-    builder.types();
+    let mut builder = Builder::new(&shown);
+    let event = shown.events.iter().position(|event| event.name == stacks.event.name);
     let mut locations: BTreeMap<FrameKey, u64> = BTreeMap::new();
     for (node, path) in stacks.sampled() {
         let mut location_id = Vec::new();
@@ -62,13 +47,49 @@ pub fn write_stacks(places: &Places, stacks: &Stacks) -> Vec<u8> {
         for group in path.chunk_by(|_, next| stacks.nodes[*next as usize].inlined).rev() {
             location_id.push(builder.stack_location(stacks, group, &mut locations));
         }
-        let cost = node.samples.saturating_mul(stacks.event.period).min(i64::MAX as u64) as i64;
-        builder.profile.sample.push(Sample { location_id, value: vec![node.samples as i64, cost] });
+        let count = |at| if Some(at) == event { node.samples } else { 0 };
+        let value = builder.values((0..shown.events.len()).map(count).collect(), None);
+        builder.profile.sample.push(Sample { location_id, value });
     }
+    builder.places();
     builder.profile.encode_to_vec()
 }
 
 impl<'a> Builder<'a> {
+    /// Begins a profile with the events of the places, and without samples.
+    fn new(places: &'a Places) -> Self {
+        let mut builder = Builder {
+            places,
+            knows_executions: places.knows_executions(),
+            profile: Profile::default(),
+            strings: Strings::default(),
+            functions: BTreeMap::new(),
+            mappings: BTreeMap::new(),
+        };
+        builder.string(""); // The first string is the empty one.
+        builder.types();
+        builder
+    }
+
+    /// Adds the samples of all places that have any.
+    fn places(&mut self) {
+        for procedure in &self.places.procedures {
+            let has_any = |i: &&InstructionPlace| i.executions.is_some() || i.samples.iter().any(|n| *n > 0);
+            procedure.instructions.iter().filter(has_any).for_each(|i| self.sample(procedure, i));
+        }
+    }
+
+    /// Returns the values of a sample in the order of their types.
+    fn values(&self, samples: Vec<u64>, executions: Option<f64>) -> Vec<i64> {
+        let mut values: Vec<i64> = samples.iter().map(|n| *n as i64).collect();
+        if self.knows_executions {
+            values.push(executions.unwrap_or(0.0).round().clamp(0.0, 9e18) as i64);
+        }
+        let cost = |event: &PlaceEvent| samples[0].saturating_mul(event.period).min(i64::MAX as u64) as i64;
+        values.extend(self.places.events.first().map(cost));
+        values
+    }
+
     /// Returns the number of the location of a frame and the functions inlined into it, outermost first.
     fn stack_location(
         &mut self,
@@ -149,12 +170,7 @@ impl<'a> Builder<'a> {
             line: self.lines(procedure, i),
         };
         self.profile.location.push(location);
-        let mut value: Vec<i64> = i.samples.iter().map(|n| *n as i64).collect();
-        if self.knows_executions {
-            value.push(i.executions.unwrap_or(0.0).round().clamp(0.0, 9e18) as i64);
-        }
-        let cost = |event: &PlaceEvent| i.samples[0].saturating_mul(event.period).min(i64::MAX as u64) as i64;
-        value.extend(self.places.events.first().map(cost));
+        let value = self.values(i.samples.clone(), i.executions);
         self.profile.sample.push(Sample { location_id: vec![id], value });
     }
 

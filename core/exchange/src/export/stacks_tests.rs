@@ -62,23 +62,24 @@ fn stacks() -> Stacks {
 
 /// All samples of these places: 20, of which 12 have a stack.
 fn places() -> Places {
-    let procedure = |name: &str, image: &str, samples: u64| ProcedurePlaces {
+    let place = |address: u64, samples: u64| InstructionPlace {
+        address,
+        samples: vec![samples],
+        head_samples: samples as f64,
+        executions: None,
+        frames: Vec::new(),
+    };
+    let procedure = |name: &str, image: &str, instructions| ProcedurePlaces {
         procedure: name.into(),
         demangled: name.into(),
         image: format!("/usr/bin/{image}"),
-        build_id: "abcdef".into(),
+        build_id: if image == "kernel" { "kernel".into() } else { "abcdef".into() },
         address: 0x1000,
         image_base: 0,
         address_over_offset: 0,
         file: None,
         line: None,
-        instructions: vec![InstructionPlace {
-            address: 0x1000,
-            samples: vec![samples],
-            head_samples: samples as f64,
-            executions: None,
-            frames: Vec::new(),
-        }],
+        instructions,
     };
     Places {
         epochs: vec!["e1".into()],
@@ -86,11 +87,11 @@ fn places() -> Places {
         period_cycles: None,
         start_ns: 1,
         duration_ns: 1,
-        // The names of inlined functions differ from those of the stacks: debug information was added since.
+        // One sample with a stack in `next` is at an address that has no place, as if the binary was another one.
         procedures: vec![
-            procedure("main", "prog", 3),
-            procedure("parse", "prog", 12),
-            procedure("do_read", "kernel", 5),
+            procedure("main", "prog", vec![place(0x40_1000, 3)]),
+            procedure("parse", "prog", vec![place(0x40_1001, 9), place(0x40_1002, 3)]),
+            procedure("do_read", "kernel", vec![place(0x40_1003, 5)]),
         ],
         notes: Vec::new(),
     }
@@ -116,7 +117,20 @@ fn folded_stacks_are_whole_and_the_others_can_be_added() {
     let samples = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
     assert_eq!(all.lines().map(samples).sum::<u64>(), 20);
     let others: Vec<&str> = all.lines().filter(|line| line.starts_with("[no stack];")).collect();
-    assert_eq!(others, ["[no stack];kernel;do_read 2", "[no stack];prog;main 2", "[no stack];prog;parse 4"]);
+    assert_eq!(others, ["[no stack];kernel;do_read 2", "[no stack];prog;main 1", "[no stack];prog;parse 5"]);
+}
+
+#[test]
+fn pprof_and_otlp_can_have_every_sample_once() {
+    let profile = Profile::decode(&exported(Format::Pprof, true)[..]).unwrap();
+    assert_eq!(profile.sample.iter().map(|sample| sample.value[0]).sum::<i64>(), 20);
+    assert_eq!(profile.sample.iter().map(|sample| sample.value[1]).sum::<i64>(), 20_000_000);
+    let alone = profile.sample.iter().filter(|sample| sample.location_id.len() == 1);
+    assert_eq!(alone.map(|sample| sample.value[0]).sum::<i64>(), 8 + 1, "also that of `main` alone");
+
+    let data = ProfilesData::decode(&exported(Format::Otlp, true)[..]).unwrap();
+    let [profile] = &data.resource_profiles[0].scope_profiles[0].profiles[..] else { panic!("one event") };
+    assert_eq!(profile.samples.iter().map(|sample| sample.values[0]).sum::<i64>(), 20);
 }
 
 #[test]
