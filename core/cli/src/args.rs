@@ -7,6 +7,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dwell_profile::{Dimension, name_to_text};
 use dwell_query::Normalize;
+use jiff::{SignedDuration, Timestamp, civil::Date, tz::TimeZone};
 
 mod callpaths;
 mod daemon;
@@ -37,9 +38,12 @@ pub struct Cli {
     /// ?since=DATE or ?until=DATE for those of some days [default: $XDG_DATA_HOME/dwell].
     #[arg(long, global = true, env = "DWELL_DB", value_name = "DIR")]
     pub db: Option<PathBuf>,
-    /// With recordings in a bucket: only those of these machines.
+    /// With recordings in a bucket: only those of these machines, by their names.
     #[arg(long, global = true, value_name = "NAME", value_delimiter = ',')]
     pub host: Vec<String>,
+    /// With recordings in a bucket: only those that began on this day or later (2026-11-20, UTC, or 7d before now).
+    #[arg(long, global = true, value_name = "DATE", value_parser = since)]
+    pub since: Option<Since>,
     /// Folders to search for binaries and debug information by build ID, in addition to /usr/lib/debug. Separate
     /// several folders by `:` in the variable.
     #[arg(long, global = true, env = "DWELL_DEBUG_DIRS", value_name = "DIR", value_delimiter = ':')]
@@ -225,9 +229,20 @@ fn duration(text: &str) -> Result<Limit<Duration>, String> {
     Ok(Limit(Some(Duration::from_secs(seconds))))
 }
 
-/// Parses `30s`, `15m`, `12h` or `7d`.
-fn past(text: &str) -> Result<Duration, String> {
-    duration(text)?.0.ok_or_else(|| "expected a number followed by s, m, h or d".to_owned())
+/// A time in the past.
+#[derive(Clone, Copy, Debug)]
+pub struct Since(pub Timestamp);
+
+/// Parses a day, `2026-11-20` (UTC), or a time before now: `30s`, `15m`, `12h` or `7d`.
+fn since(text: &str) -> Result<Since, String> {
+    if let Ok(day) = text.parse::<Date>() {
+        let midnight = day.to_zoned(TimeZone::UTC).map_err(|error| error.to_string())?;
+        return Ok(Since(midnight.timestamp()));
+    }
+    let bad = || "expected a day, 2026-11-20, or a number followed by s, m, h or d".to_owned();
+    let past = duration(text).ok().and_then(|limit| limit.0).ok_or_else(bad)?;
+    let from = SignedDuration::try_from(past).ok().and_then(|past| Timestamp::now().checked_sub(past).ok());
+    from.map(Since).ok_or_else(bad)
 }
 
 /// Parses `100K`, `500M`, `2G` or `any`.

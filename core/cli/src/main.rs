@@ -47,6 +47,7 @@ use args::{
     StatsArgs, SummaryArgs, TopArgs, Verb,
 };
 use clap::{CommandFactory, Parser};
+use dwell_fleet::Location;
 use dwell_query::{
     CallersRequest, Cancel, Detail, DiffRequest, Direction, Options, Query, StatsRequest, SummaryRequest,
     TopBy, TopRequest,
@@ -118,7 +119,9 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Export(args) => export::run(&open(cli)?, args, cli.json),
         Verb::Feedback(args) => feedback::run(&open(cli)?, args, cli.json),
         Verb::Push(args) => push::run(&db()?, args, cli.json),
-        Verb::RollUp(args) => roll_up::run(&place::database(cli.db.as_deref(), &cli.host)?, args, cli.json),
+        Verb::RollUp(args) => {
+            roll_up::run(&place::database(cli.db.as_deref(), &cli.host, cli.since)?, args, cli.json)
+        }
         Verb::Import(args) => import::run(&db()?, args, debug_dirs(cli).collect(), cli.json),
         Verb::Doctor => doctor::run(db(), &debug_dirs(cli).collect::<Vec<_>>(), cli.json),
         Verb::Completions { shell } => {
@@ -138,7 +141,11 @@ fn open(cli: &Cli) -> anyhow::Result<Query> {
 }
 
 fn options(cli: &Cli) -> anyhow::Result<Options> {
-    let mut options = Options::on(dwell_fleet::open(&place::database(cli.db.as_deref(), &cli.host)?)?);
+    // `top` looks at the times in a folder itself.
+    let is_remote = cli.db.as_deref().is_some_and(Location::is_remote);
+    let since = cli.since.filter(|_| is_remote || !matches!(cli.verb, Verb::Top(_)));
+    let place = place::database(cli.db.as_deref(), &cli.host, since)?;
+    let mut options = Options::on(dwell_fleet::open(&place)?);
     options.debug_dirs.extend(debug_dirs(cli));
     Ok(options)
 }

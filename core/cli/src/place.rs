@@ -5,21 +5,27 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use dwell_fleet::Location;
 
+use crate::args::Since;
+
 /// Returns `given` (from `--db` or `DWELL_DB`), otherwise `$XDG_DATA_HOME/dwell`, otherwise `~/.local/share/dwell`. If it is in a
-/// bucket, only the recordings of `hosts` are wanted, if there are any.
-pub fn database(given: Option<&Path>, hosts: &[String]) -> anyhow::Result<PathBuf> {
+/// bucket, only the recordings of `hosts` are wanted, if there are any, and those since a day.
+pub fn database(given: Option<&Path>, hosts: &[String], since: Option<Since>) -> anyhow::Result<PathBuf> {
     let place = given.map_or_else(usual, |given| Ok(given.to_owned()))?;
-    anyhow::ensure!(
-        hosts.is_empty() || Location::is_remote(&place),
-        "{}: --host selects among the recordings in a bucket (--db s3://BUCKET/PREFIX); this is a folder",
-        place.display()
-    );
-    Ok(Location::with_hosts(place, hosts))
+    let wanted = [(!hosts.is_empty()).then_some("--host"), since.map(|_| "--since")];
+    let wanted = wanted.into_iter().flatten().next().filter(|_| !Location::is_remote(&place));
+    if let Some(wanted) = wanted {
+        anyhow::bail!(
+            "{}: {wanted} selects among the recordings in a bucket (--db s3://BUCKET/PREFIX); this is a folder",
+            place.display()
+        );
+    }
+    let day = since.map(|Since(time)| time.strftime("%Y-%m-%d").to_string());
+    Ok(Location::narrowed(place, hosts, day.as_deref()))
 }
 
 /// Returns the same as [`database`] for commands that change a database, which must be a folder.
 pub fn folder(given: Option<&Path>) -> anyhow::Result<PathBuf> {
-    let place = database(given, &[])?;
+    let place = database(given, &[], None)?;
     anyhow::ensure!(
         !Location::is_remote(&place),
         "{}: recordings in a bucket are only read; make them in a folder and send them by dwell push",

@@ -12,6 +12,7 @@ use crate::{args::PushArgs, complain, print, print_json};
 
 /// Sends the recordings of the database in this folder. Fails if any of them could not be sent.
 pub fn run(db: &Path, args: &PushArgs, json: bool) -> anyhow::Result<()> {
+    anyhow::ensure!(db.is_dir(), "push: {}: there is no such folder", db.display());
     let query = Query::open(Options::for_database(db))?;
     let otlp = |url| (url, Protocol::Otlp(&otlp_rejection), Format::Otlp);
     let pprof = |url| (url, Protocol::Pyroscope, Format::Pprof);
@@ -26,6 +27,10 @@ pub fn run(db: &Path, args: &PushArgs, json: bool) -> anyhow::Result<()> {
         }
     };
     tell(&to, &pushed, json)?;
+    if pushed.epochs.is_empty() && pushed.known == 0 && pushed.unended.is_empty() && pushed.failed.is_empty()
+    {
+        complain(&format!("push: {}: no recording is there yet", db.display()));
+    }
     pushed.failed.iter().for_each(|(id, why)| complain(&format!("push: recording {id}: {why}")));
     anyhow::ensure!(
         pushed.failed.is_empty(),
@@ -107,7 +112,7 @@ fn render(to: &str, pushed: &Pushed) -> String {
         );
     }
     if !unended.is_empty() {
-        text += &format!("{} have not ended and stay here for now\n", unended.len());
+        text += &format!("{} have not ended and stay here for now (--unended sends them)\n", unended.len());
     }
     text
 }

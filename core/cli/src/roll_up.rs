@@ -23,6 +23,9 @@ pub fn run(place: &Path, args: &RollUpArgs, json: bool) -> anyhow::Result<()> {
     };
     if args.plan {
         let groups = dwell_fleet::plan(&location, &options)?;
+        if groups.is_empty() {
+            complain("roll-up: no recordings can be summed up");
+        }
         return match json {
             true => print_json(&json!({ "schema": 1, "groups": groups })),
             false => print(&lines(&groups)),
@@ -38,6 +41,7 @@ pub fn run(place: &Path, args: &RollUpArgs, json: bool) -> anyhow::Result<()> {
     let warnings: Vec<String> = done.warnings.iter().map(ToString::to_string).collect();
     print_json(&json!({
         "schema": 1, "roll_ups": made, "objects": done.objects, "bytes": done.bytes, "warnings": warnings,
+        "alone": done.alone, "today": done.today,
     }))
 }
 
@@ -47,10 +51,19 @@ fn lines(groups: &[Vec<EpochId>]) -> String {
 
 fn render(done: &RolledUp) -> String {
     let recordings: usize = done.made.iter().map(|(_, recordings)| recordings).sum();
-    format!(
+    let mut text = format!(
         "summed up {recordings} recordings in {} roll-ups: {} objects, {} bytes\n",
         done.made.len(),
         done.objects,
         done.bytes
-    )
+    );
+    if done.today > 0 {
+        text += &format!("{} recordings of today are left for later (--today includes them)\n", done.today);
+    }
+    if !done.alone.is_empty() {
+        let all = done.alone.iter().map(|id| id.0.as_str()).collect::<Vec<_>>().join(", ");
+        text +=
+            &format!("in no roll-up, as nothing of their day and kind can be summed up with them: {all}\n");
+    }
+    text
 }

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Write,
-    time::Duration,
 };
 
 use dwell_profile::{Dimension, Event};
@@ -11,10 +10,10 @@ use dwell_query::{
     Query, SampleFilter, TopBy, TopRequest,
     answer::{EpochSummary, Top, TopRow},
 };
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use crate::{
-    args::By,
+    args::{By, Since},
     text::{
         BOLD, DIM, counted, cycles_each, cycles_interval, fit, grouped, heat, paint, seconds, si_or_dash,
     },
@@ -105,9 +104,8 @@ pub fn request(epochs: &[String], image: &Option<String>, filter: &SampleFilter)
     TopRequest { epochs, image, filter, ..TopRequest::default() }
 }
 
-/// Returns the ids of the epochs in which something was sampled within the last `time`.
-pub fn since(query: &Query, time: Duration) -> anyhow::Result<Vec<String>> {
-    let from = Timestamp::now() - SignedDuration::try_from(time)?;
+/// Returns the ids of the epochs in which something was sampled since a time.
+pub fn since(query: &Query, Since(from): Since) -> anyhow::Result<Vec<String>> {
     let is_within = |e: &&EpochSummary| {
         e.end.as_ref().is_none_or(|end| end.parse::<Timestamp>().is_ok_and(|end| end >= from))
     };

@@ -74,7 +74,7 @@ impl Client {
         }
     }
 
-    /// Returns whether there is an object with this key.
+    /// Returns whether there is an object with this key, as far as these credentials may know. To put it once settles the matter.
     pub(crate) fn exists(&self, key: &str) -> Result<bool, FleetError> {
         let answer = self.ask(key, &|credentials| {
             let url = HeadObject::new(&self.bucket, Some(credentials), key).sign(VALID);
@@ -82,7 +82,8 @@ impl Client {
         })?;
         match answer.status {
             200 => Ok(true),
-            404 => Ok(false),
+            // 403 is also the answer of AWS if the object is not there and these credentials may not list.
+            403 | 404 => Ok(false),
             _ => Err(self.refused(key, &answer)),
         }
     }
@@ -145,7 +146,7 @@ impl Client {
         request: &dyn Fn(&Credentials) -> Result<Answer, String>,
     ) -> Result<Answer, FleetError> {
         let mut renewed = false;
-        http::until_answered(&|| self.place(key), &mut || {
+        http::until_answered(&|| self.place_at(key), &mut || {
             let answer = request(&self.credentials()?);
             if !renewed && answer.as_ref().is_ok_and(has_expired) {
                 renewed = true;
@@ -171,11 +172,16 @@ impl Client {
         format!("s3://{}/{key}", self.bucket.name())
     }
 
+    /// Returns where an object is, with the store's address, for errors of the connection.
+    fn place_at(&self, key: &str) -> String {
+        format!("{} at {}", self.place(key), self.bucket.base_url().origin().ascii_serialization())
+    }
+
     fn refused(&self, key: &str, answer: &Answer) -> FleetError {
         let code = code_in(&String::from_utf8_lossy(&answer.body));
         let code = code.unwrap_or_else(|| format!("status {}", answer.status));
         let hint = match code.as_str() {
-            "AccessDenied" => ": these credentials may not do this here",
+            "AccessDenied" | "status 403" => ": these credentials may not do this here",
             "InvalidAccessKeyId" | "SignatureDoesNotMatch" => ": the credentials are not those of this store",
             "NoSuchBucket" => ": there is no such bucket",
             "RequestTimeTooSkewed" => ": the clocks of this host and of the store differ",

@@ -6,7 +6,7 @@ use std::{
     io,
     path::Path,
     sync::Arc,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
@@ -19,7 +19,9 @@ const ATTEMPTS: u32 = 6;
 const PAUSE: Duration = Duration::from_millis(200);
 const CONNECT: Duration = Duration::from_secs(10);
 /// How long a server may be silent.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_secs(30);
+/// Time after which a request is not tried again.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Size limit in bytes of a list or an error.
 pub(crate) const TEXT_BYTES_MAX: u64 = 16 << 20;
 
@@ -87,11 +89,12 @@ pub(crate) fn until_answered(
     place: &dyn Fn() -> String,
     request: &mut dyn FnMut() -> Result<Result<Answer, String>, FleetError>,
 ) -> Result<Answer, FleetError> {
-    let mut why = String::new();
-    for attempt in 0..ATTEMPTS {
-        if attempt > 0 {
-            std::thread::sleep(pause(attempt));
+    let (mut why, mut attempts, start) = (String::new(), 0, Instant::now());
+    while attempts < ATTEMPTS && start.elapsed() < PATIENCE {
+        if attempts > 0 {
+            std::thread::sleep(pause(attempts));
         }
+        attempts += 1;
         why = match request()? {
             // 409: another request for one key is under way.
             Ok(Answer { status: status @ (408 | 409 | 429 | 500 | 502 | 503 | 504), .. }) => {
@@ -101,12 +104,12 @@ pub(crate) fn until_answered(
             // That will not change by itself.
             Err(why) if why.contains("certificate") => {
                 let why = format!("{why}; {CA_BUNDLE} can name a file of certificates to trust");
-                return Err(FleetError::Unreachable { place: place(), why, attempts: attempt + 1 });
+                return Err(FleetError::Unreachable { place: place(), why, attempts });
             }
             Err(error) => error,
         }
     }
-    Err(FleetError::Unreachable { place: place(), why, attempts: ATTEMPTS })
+    Err(FleetError::Unreachable { place: place(), why, attempts })
 }
 
 /// Returns the pause before an attempt: doubled each time, and up to a half longer, so that many hosts do not come back at once.

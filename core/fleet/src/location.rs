@@ -29,12 +29,12 @@ impl Location {
         path.as_os_str().as_encoded_bytes().starts_with(b"s3:")
     }
 
-    /// Returns the place with these hosts as the wanted ones.
-    pub fn with_hosts(place: PathBuf, hosts: &[String]) -> PathBuf {
-        if hosts.is_empty() {
+    /// Returns the place with these hosts as the wanted ones, and this day as the first, if they are given.
+    pub fn narrowed(place: PathBuf, hosts: &[String], since: Option<&str>) -> PathBuf {
+        if hosts.is_empty() && since.is_none() {
             return place;
         }
-        let pairs = hosts.iter().map(|host| ("host", host));
+        let pairs = hosts.iter().map(|host| ("host", host.as_str())).chain(since.map(|day| ("since", day)));
         let query = url::form_urlencoded::Serializer::new(String::new()).extend_pairs(pairs).finish();
         let mut place = place.to_string_lossy().into_owned();
         place.push(if place.contains('?') { '&' } else { '?' });

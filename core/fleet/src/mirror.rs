@@ -17,6 +17,7 @@ use std::{
 };
 
 use dwell_profile::{Database, Disk, Entry, EpochId, LockOutcome, StoredRows, TOTALS_FILE, read_file};
+use rustix::fs::{XattrFlags, getxattr, setxattr};
 
 use crate::{
     FLEET_FORMAT, FleetError, Location,
@@ -25,7 +26,7 @@ use crate::{
     keys::{self, EPOCH_FILE, EPOCHS, FORMAT, IMAGES, MARK, RECORDINGS, RollUpFolder, SYMBOLS, TABLES},
 };
 
-/// Size limit of a fleet's cache, in bytes, unless `DWELL_FLEET_CACHE_MIB` says another.
+/// Size limit of a fleet's cache, in bytes, unless [`CACHE_MIB`] says another.
 const CACHE_BYTES_MAX: u64 = 4 << 30;
 /// Number of objects that are fetched at a time.
 const REQUESTS_AT_ONCE: usize = 16;
@@ -80,9 +81,14 @@ fn cache_dir() -> Result<PathBuf, FleetError> {
     Ok(cache.ok_or(FleetError::NoCache)?.join("dwell/fleet"))
 }
 
-fn cache_bytes_max() -> u64 {
-    let mib = std::env::var("DWELL_FLEET_CACHE_MIB").ok().and_then(|text| text.parse::<u64>().ok());
-    mib.map_or(CACHE_BYTES_MAX, |mib| mib.saturating_mul(1 << 20))
+/// The variable with the size limit of a fleet's cache, in MiB.
+const CACHE_MIB: &str = "DWELL_FLEET_CACHE_MIB";
+
+fn cache_bytes_max() -> Result<u64, FleetError> {
+    let Ok(text) = std::env::var(CACHE_MIB) else { return Ok(CACHE_BYTES_MAX) };
+    let why = "expected a number of MiB".to_owned();
+    let bad = |_| FleetError::Location { given: format!("{CACHE_MIB}={text}"), why };
+    Ok(text.parse::<u64>().map_err(bad)?.saturating_mul(1 << 20))
 }
 
 /// Time after which the objects are listed again, for editors that stay open.
@@ -228,7 +234,12 @@ impl Mirror {
         self.make_dir(folder)?;
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let temporary = folder.join(format!(".{}-{number}", std::process::id()));
-        let written = fs::write(&temporary, bytes).and_then(|()| fs::rename(&temporary, path));
+        let mut written = fs::write(&temporary, bytes);
+        if written.is_ok() {
+            // A file system without attributes keeps files that cannot be checked.
+            let _ = setxattr(&temporary, SUM_ATTRIBUTE, &sum(bytes), XattrFlags::empty());
+            written = fs::rename(&temporary, path);
+        }
         written.map_err(|source| {
             let _ = fs::remove_file(&temporary);
             FleetError::File { path: path.to_owned(), source }
@@ -246,7 +257,7 @@ impl Mirror {
 
     /// Removes the epochs and binaries that were used least recently until the cache is within its limit.
     pub(crate) fn evict(&self) -> Result<(), FleetError> {
-        let bytes_max = cache_bytes_max();
+        let bytes_max = cache_bytes_max()?;
         let list = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten();
         let mut all = Vec::new();
         for entry in
@@ -319,6 +330,22 @@ impl Mirror {
         Ok(path.to_owned())
     }
 
+    /// Returns the path in the cache of a file of the database, which is fetched if it is not there.
+    fn cached(&self, path: &Path) -> io::Result<PathBuf> {
+        let of_image = |folder: &'static str| {
+            let name = path.strip_prefix(self.root.join(folder)).ok().and_then(Path::to_str);
+            Some((folder, name?))
+        };
+        let image = of_image(IMAGES).or_else(|| of_image(SYMBOLS));
+        let cached = match (self.of_epoch(path), image) {
+            _ if path.starts_with(self.root.join(TABLES)) => self.read_stored(path)?,
+            (Some((id, Some(file))), _) => self.read_epoch_file(&id, file)?,
+            (None, Some((folder, name))) => self.read_image(folder, name)?,
+            _ => return Err(io::ErrorKind::NotFound.into()),
+        };
+        Ok(cached)
+    }
+
     /// Returns the epoch and the file of a path, if it is one of an epoch.
     fn of_epoch<'p>(&self, path: &'p Path) -> Option<(EpochId, Option<&'p str>)> {
         let mut parts = path.strip_prefix(self.root.join(EPOCHS)).ok()?.components();
@@ -358,6 +385,22 @@ impl Mirror {
         // The time of the folder tells when it was used last.
         let _ = fs::File::open(self.path(id, "")).and_then(|folder| folder.set_modified(SystemTime::now()));
         Ok(path)
+    }
+}
+
+/// The extended attribute of a file in the cache that holds the sum of its bytes.
+const SUM_ATTRIBUTE: &str = "user.dwell.blake3";
+
+fn sum(bytes: &[u8]) -> [u8; 32] {
+    *blake3::hash(bytes).as_bytes()
+}
+
+/// Returns whether a file of the cache has the bytes that were fetched, as far as its file system can say.
+fn is_as_fetched(path: &Path, bytes: &[u8]) -> bool {
+    let mut known = [0; 32];
+    match getxattr(path, SUM_ATTRIBUTE, &mut known[..]) {
+        Ok(32) => known == sum(bytes),
+        _ => true,
     }
 }
 
@@ -421,18 +464,14 @@ impl Disk for Mirror {
     }
 
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>> {
-        let of_image = |folder: &'static str| {
-            let name = path.strip_prefix(self.root.join(folder)).ok().and_then(Path::to_str);
-            Some((folder, name?))
-        };
-        let image = of_image(IMAGES).or_else(|| of_image(SYMBOLS));
-        let path = match (self.of_epoch(path), image) {
-            _ if path.starts_with(self.root.join(TABLES)) => self.read_stored(path)?,
-            (Some((id, Some(file))), _) => self.read_epoch_file(&id, file)?,
-            (None, Some((folder, name))) => self.read_image(folder, name)?,
-            _ => return Err(io::ErrorKind::NotFound.into()),
-        };
-        read_file(&path, limit_bytes)
+        let cached = self.cached(path)?;
+        let bytes = read_file(&cached, limit_bytes);
+        if bytes.as_ref().is_ok_and(|bytes| is_as_fetched(&cached, bytes)) {
+            return bytes;
+        }
+        // It was damaged in the cache.
+        fs::remove_file(&cached)?;
+        read_file(&self.cached(path)?, limit_bytes)
     }
 
     fn bytes(&self, path: &Path) -> io::Result<u64> {

@@ -174,6 +174,12 @@ impl Sender<'_> {
             self.pushed.known += 1;
             return self.sent.add(&epoch.id.0);
         }
+        let has_samples = epoch.events.values().any(|record| record.samples > 0);
+        if has_samples && database.segment_files(&epoch.id)?.files.is_empty() {
+            let why = "its samples are gone: no segment is there".to_owned();
+            self.pushed.failed.push((epoch.id.clone(), why));
+            return Ok(());
+        }
         let sent = self.send_files(database, epoch, &folder);
         match sent.and_then(|()| self.send_images(database, epoch, options)) {
             Err(FleetError::Database(error)) => {

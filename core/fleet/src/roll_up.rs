@@ -46,11 +46,15 @@ pub struct RolledUp {
     pub bytes: u64,
     /// What could not be read. The recordings that it belongs to are in no roll-up.
     pub warnings: Vec<Warning>,
+    /// Recordings that are in no roll-up, since none of their day and kind can be summed up with them.
+    pub alone: Vec<EpochId>,
+    /// Number of recordings of today, which were left for later.
+    pub today: usize,
 }
 
 /// Returns which recordings would be summed up together: those of a day and a kind that are in no roll-up yet.
 pub fn plan(location: &Location, options: &RollUpOptions) -> Result<Vec<Vec<EpochId>>, FleetError> {
-    let job = Job::open(location)?;
+    let mut job = Job::open(location)?;
     let groups = job.groups(options)?;
     Ok(groups.into_iter().map(|(_, epochs)| epochs.into_iter().map(|epoch| epoch.id).collect()).collect())
 }
@@ -86,18 +90,27 @@ impl<'l> Job<'l> {
 
     /// Returns the recordings that are in no roll-up, by the day on which they began and by kind, in groups of bounded size. A recording
     /// that has none of its like is in no group.
-    fn groups(&self, options: &RollUpOptions) -> Result<Vec<(String, Vec<Epoch>)>, FleetError> {
+    fn groups(&mut self, options: &RollUpOptions) -> Result<Vec<(String, Vec<Epoch>)>, FleetError> {
         let today = jiff::Timestamp::now().strftime("%Y-%m-%d").to_string();
         let dates: BTreeMap<EpochId, String> =
             self.mirror.index()?.apart().into_iter().map(|(date, id)| (id, date)).collect();
         let mut alike: BTreeMap<(String, EpochKind), Vec<Epoch>> = BTreeMap::new();
-        for epoch in self.database.epochs()?.epochs {
+        let epochs = self.database.epochs()?.epochs;
+        if let Some(id) = options.only.iter().find(|id| !epochs.iter().any(|epoch| epoch.id == **id)) {
+            let why = format!("no such recording is in {}", self.location);
+            return Err(FleetError::Location { given: id.to_string(), why });
+        }
+        for epoch in epochs {
             let is_chosen = |date: &&String| match &options.only[..] {
                 [] => options.today || **date < today,
                 only => only.contains(&epoch.id),
             };
-            if let Some(date) = dates.get(&epoch.id).filter(is_chosen) {
-                alike.entry((date.clone(), epoch.kind())).or_default().push(epoch);
+            match dates.get(&epoch.id) {
+                Some(date) if is_chosen(&date) => {
+                    alike.entry((date.clone(), epoch.kind())).or_default().push(epoch);
+                }
+                Some(_) if options.only.is_empty() => self.done.today += 1,
+                _ => {}
             }
         }
         let mut groups = Vec::new();
@@ -107,8 +120,12 @@ impl<'l> Job<'l> {
             let size_max = if options.only.is_empty() { options.recordings_max } else { epochs.len() };
             let number = epochs.len().div_ceil(size_max.max(2)).max(1);
             let size = epochs.len().div_ceil(number);
-            let parts = epochs.chunks(size.max(1)).filter(|part| part.len() > 1);
-            groups.extend(parts.map(|part| (date.clone(), part.to_vec())));
+            for part in epochs.chunks(size.max(1)) {
+                match part {
+                    [single] => self.done.alone.push(single.id.clone()),
+                    part => groups.push((date.clone(), part.to_vec())),
+                }
+            }
         }
         Ok(groups)
     }
@@ -147,6 +164,7 @@ impl<'l> Job<'l> {
             self.done.made.push((folder.id, epochs.len()));
             return Ok(());
         }
+        self.done.alone.extend(epochs.into_iter().map(|epoch| epoch.id));
         Ok(())
     }
 

@@ -198,7 +198,9 @@ impl<T> IoContext<T> for io::Result<T> {
 }
 fn empty(place: &Path) -> String {
     let shown = place.display();
-    if place.starts_with("s3:") {
+    if place.starts_with("s3:") && shown.to_string().contains('?') {
+        format!("{shown}: no recordings are there of these hosts (whole names) and days")
+    } else if place.starts_with("s3:") {
         format!("{shown}: no recordings are there; `dwell push` sends those of a machine")
     } else {
         format!("the profile database {shown} is empty; make a recording with `dwell record`")

@@ -11,7 +11,7 @@ use dwell_query::{Options, Query};
 
 use crate::{
     Format, SqlError,
-    duckdb::{ColumnType, Connection, Engine, Interrupter, Rows, Value},
+    duckdb::{ColumnType, Connection, Engine, Interrupter},
     lexer, output,
     segments::{Need, Segments, identifier, literal},
     selected::{self, Selected},
@@ -34,6 +34,9 @@ const NAMES: &str = "SELECT view_name FROM duckdb_views() WHERE NOT internal
     UNION SELECT column_name FROM duckdb_columns() WHERE NOT internal
     UNION SELECT function_name FROM duckdb_functions() WHERE starts_with(function_name, 'dwell_') AND function_name[7] <> '_'
     ORDER BY ALL";
+
+/// Largest number of notes on binaries.
+const NOTES_MAX: usize = 20;
 
 /// The limits of a session.
 #[derive(Clone, Debug)]
@@ -128,10 +131,11 @@ impl Session {
         let connection = engine.open(&settings(limits))?;
         let named = Named::of(&connection, text);
         let mut segments = Segments::of(database, &read.epochs, named.files())?;
-        let stored = Stored::of(database, &read.epochs, &named.tables(), &named.selected)?;
+        let mut stored = Stored::of(database, &read.epochs, &named.tables(), &named.selected)?;
         segments.add(database, stored.files().cloned());
         let mut warnings: Vec<String> =
             read.warnings.iter().chain(&segments.warnings).map(ToString::to_string).collect();
+        warnings.extend(stored.check(&connection, &|file| segments.list_of(std::iter::once(file))));
         if read.epochs.is_empty() {
             warnings.push(DatabaseError::Empty(database.place()).to_string());
         }
@@ -161,6 +165,17 @@ impl Session {
     /// Returns warnings about what was left out.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
+    }
+
+    /// Returns, once, why code of binaries that the statements selected could not be listed: [`NOTES_MAX`] reasons, and how many more.
+    pub fn take_notes(&self) -> Vec<String> {
+        let notes = self.context.take_notes();
+        let more = notes.len().saturating_sub(NOTES_MAX);
+        let mut shown: Vec<String> = notes.into_iter().take(NOTES_MAX).collect();
+        if more > 0 {
+            shown.push(format!("the code of {more} more binaries cannot be listed"));
+        }
+        shown
     }
 
     /// Returns whether the database is still as it was when the session was opened.
@@ -214,6 +229,8 @@ impl Session {
             return Err(SqlError::Usage("a query cannot have parameters: write the values"));
         }
         let columns = prepared.columns();
+        let columns =
+            if matches!(format, Format::Json | Format::Jsonl) { distinct(columns) } else { columns };
         let (rows, names) = match cast(statement, &columns, format) {
             Some(cast) => (self.connection.prepare(&cast)?.execute()?, columns),
             None => (prepared.execute()?, columns),
@@ -280,7 +297,7 @@ impl Session {
     /// Returns the names of tables, columns and macros, for completion.
     pub fn names(&self) -> Result<Vec<String>, SqlError> {
         let prepared = self.connection.prepare(NAMES)?;
-        texts(prepared.execute()?)
+        Ok(prepared.execute()?.texts()?)
     }
 
     #[cfg(test)]
@@ -299,13 +316,24 @@ impl Session {
     }
 }
 
+/// Returns the columns with a number behind names that occurred before: an object in JSON cannot have two keys of one name.
+fn distinct(columns: Vec<(String, ColumnType)>) -> Vec<(String, ColumnType)> {
+    let mut used = BTreeSet::new();
+    let rename = |(name, kind): (String, ColumnType)| {
+        let mut names = std::iter::once(name.clone()).chain((1..).map(|number| format!("{name}_{number}")));
+        let own = names.find(|own| used.insert(own.clone())).unwrap_or(name);
+        (own, kind)
+    };
+    columns.into_iter().map(rename).collect()
+}
+
 /// Returns DuckDB's tree of a statement, or the error in it.
 fn tree(connection: &Connection, statement: &str) -> Result<serde_json::Value, SqlError> {
     let prepared = connection.prepare(
         "SELECT json_serialize_sql(?::VARCHAR, skip_null := true, skip_empty := true, skip_default := true)::VARCHAR",
     )?;
     prepared.bind(1, lexer::explained(statement).unwrap_or(statement))?;
-    let text = texts(prepared.execute()?)?.concat();
+    let text = prepared.execute()?.texts()?.concat();
     serde_json::from_str(&text).map_err(|error| SqlError::Statement(error.to_string()))
 }
 
@@ -348,19 +376,6 @@ impl Named {
             _ => tables::STORED.map(str::to_owned).into(),
         }
     }
-}
-
-/// Returns the texts of the only column of a result.
-fn texts(mut rows: Rows) -> Result<Vec<String>, SqlError> {
-    let mut texts = Vec::new();
-    let mut keep = |values: &[Value<'_>]| {
-        if let [Value::Text(text)] = values {
-            texts.push((*text).to_owned());
-        }
-        Ok::<_, SqlError>(())
-    };
-    while rows.next_rows(&mut keep)? {}
-    Ok(texts)
 }
 
 /// Returns the statement with columns of rare types cast to text, or in JSON to JSON; `None` if there are none.

@@ -1,11 +1,9 @@
 //! Arguments of `dwell top`, and the queries that they stand for.
 
-use std::time::Duration;
-
 use clap::{Args, ValueEnum};
 use dwell_query::{Domain, SampleFilter};
 
-use super::past;
+use super::Since;
 
 #[derive(Debug, Args)]
 pub struct TopArgs {
@@ -25,9 +23,10 @@ pub struct TopArgs {
     /// Recordings (epochs) to merge: ids, names, `latest`, `latest~N`, a day (`2026-11-20`, UTC) or `all`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
-    /// Merge all recordings that sampled within this time before now, each as a whole: 30m, 12h, 7d.
-    #[arg(long, value_name = "TIME", conflicts_with = "epoch", value_parser = past)]
-    pub since: Option<Duration>,
+    /// Merge all recordings that sampled within this time before now (30m, 12h, 7d), or since this day (2026-11-20,
+    /// UTC), each as a whole.
+    #[arg(long, value_name = "TIME", conflicts_with = "epoch", value_parser = super::since)]
+    pub since: Option<Since>,
     /// Maximum number of rows (0: all).
     #[arg(short = 'n', long, value_name = "ROWS", default_value_t = 20)]
     pub limit: usize,

@@ -24,6 +24,7 @@ use anyhow::Context;
 use dwell_collect::Stop;
 use dwell_query::Options;
 use dwell_sql::{Engine, Format, Limits, Session, SqlError, Stopper, Style};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{
     args::{SqlArgs, SqlFormat},
@@ -70,6 +71,7 @@ pub fn run(options: Options, args: &SqlArgs, json: bool) -> anyhow::Result<ExitC
     let threads =
         args.threads.map_or_else(|| thread::available_parallelism().map_or(1, usize::from), usize::from);
     let limits = Limits { memory_bytes: args.memory, threads };
+    limit_memory(args.memory).context("sql: limit of memory")?;
     let setup = Setup { engine: engine()?, options, limits, format };
     if text.is_none() && args.export.is_none() {
         prompt::run(&setup)?;
@@ -87,6 +89,17 @@ pub fn run(options: Options, args: &SqlArgs, json: bool) -> anyhow::Result<ExitC
         }
         (done, _) => done.map_err(in_one_line).context("sql").map(|()| ExitCode::SUCCESS),
     }
+}
+
+/// Memory of the process beside that of DuckDB's engine, in bytes: what Dwell computes for a table.
+const OTHER_MEMORY_BYTES: u64 = 1 << 30;
+
+/// Limits the memory of the process, since DuckDB's limit does not count all texts that a query makes.
+fn limit_memory(engine_bytes: u64) -> io::Result<()> {
+    let now = getrlimit(Resource::Data);
+    let wanted = engine_bytes.saturating_add(OTHER_MEMORY_BYTES);
+    let current = now.current.map_or(wanted, |current| current.min(wanted));
+    Ok(setrlimit(Resource::Data, Rlimit { current: Some(current), ..now })?)
 }
 
 /// Leaves out the lines of a message of DuckDB that draw an arrow to the place in the statement.
@@ -142,6 +155,7 @@ fn answer(setup: &Setup, text: &str, watch: &Watch) -> Result<(), SqlError> {
         }
         watch.watch(session.stopper());
         let done = session.run(text, setup.format, style(), &mut out);
+        warn(&session.take_notes());
         let is_stale = matches!(done, Err(SqlError::Statement(_))) && out.bytes == 0 && !session.is_current();
         if !is_stale || attempt == ATTEMPTS {
             return done;

@@ -83,7 +83,9 @@ pub fn run(setup: &Setup) -> anyhow::Result<()> {
         }
         let watch = Watch::start()?;
         watch.watch(session.stopper());
-        match session.run(&line, setup.format, style(), &mut io::stdout().lock()) {
+        let done = session.run(&line, setup.format, style(), &mut io::stdout().lock());
+        warn(&session.take_notes());
+        match done {
             Ok(()) => {}
             Err(SqlError::Interrupted) => complain("sql: interrupted"),
             // The last lines of a message of DuckDB show the place in the statement.

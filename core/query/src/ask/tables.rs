@@ -96,6 +96,11 @@ impl Query {
         Some(self.store.find(record).image.as_ref().ok()?.arch().name())
     }
 
+    /// Returns why the code of an image cannot be listed; `None` if it can, or if it has none.
+    pub fn image_note(&self, record: &ImageRecord) -> Option<String> {
+        self.store.find(record).note.clone()
+    }
+
     /// Returns the procedures of an image by ascending offset, sampled or not. If the image is not on this machine,
     /// these are the procedures that the profile names.
     pub fn procedure_ranges(&self, record: &ImageRecord) -> Vec<ProcedureRange> {

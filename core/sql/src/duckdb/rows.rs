@@ -97,6 +97,19 @@ impl Rows {
         &self.columns
     }
 
+    /// Returns the texts of the only column.
+    pub fn texts(mut self) -> Result<Vec<String>, String> {
+        let mut texts = Vec::new();
+        let mut keep = |values: &[Value<'_>]| {
+            if let [Value::Text(text)] = values {
+                texts.push((*text).to_owned());
+            }
+            Ok::<_, String>(())
+        };
+        while self.next_rows(&mut keep)? {}
+        Ok(texts)
+    }
+
     /// Computes the next rows and passes each of them to `sink`. Returns whether there may be more.
     pub fn next_rows<E: From<String>>(
         &mut self,

@@ -3,8 +3,9 @@
 //!
 //! Cost: the analysis of each sampled procedure that the statement selects, a few at a time.
 
-use std::{sync::Arc, vec};
+use std::{cell::RefCell, collections::BTreeMap, sync::Arc, vec};
 
+use dwell_profile::{ImageId, ImageRecord};
 use dwell_query::{
     Cancel, SampledProcedure,
     answer::{Listing, ListingInstruction, ListingStall},
@@ -271,11 +272,20 @@ impl Listings {
         let is_latest = at + 1 == self.context.epochs.len();
         let own: Vec<&Selection> =
             self.selections.iter().filter(|s| s.takes_epoch(epoch, is_latest)).collect();
-        let takes = |record: &dwell_profile::ImageRecord, name: &str, demangled: &str| {
-            own.iter().any(|s| s.takes_procedure(name, demangled) && s.takes_image(record))
-                && !self.context.stored.has(self.table, &epoch.id, &record.id)
+        // The images without stored rows that any of the selections takes: without the code, no procedure may have the wanted name.
+        let images: RefCell<BTreeMap<ImageId, Option<ImageRecord>>> = RefCell::default();
+        let takes = |record: &ImageRecord, name: &str, demangled: &str| {
+            let mut images = images.borrow_mut();
+            let is_taken = || {
+                let is_wanted = own.iter().any(|s| s.takes_image(record));
+                (is_wanted && !self.context.stored.has(self.table, &epoch.id, &record.id))
+                    .then(|| record.clone())
+            };
+            let taken = images.entry(record.id.clone()).or_insert_with(is_taken);
+            taken.is_some() && own.iter().any(|s| s.takes_procedure(name, demangled) && s.takes_image(record))
         };
         let found = self.context.query.sampled_procedures(&epoch.id.0, &takes, &self.cancel);
+        images.into_inner().values().flatten().for_each(|record| self.context.note_on(record));
         found.map_err(|error| error.to_string())
     }
 }

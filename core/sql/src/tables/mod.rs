@@ -13,6 +13,7 @@ mod stored;
 mod sums;
 
 use std::{
+    collections::BTreeSet,
     ffi::OsStr,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -38,6 +39,8 @@ pub struct Context {
     /// Rows that are read from files, which need not be computed.
     pub stored: Stored,
     running: Mutex<Running>,
+    /// Why code of images that the statement selects cannot be listed.
+    notes: Mutex<BTreeSet<String>>,
 }
 
 /// The statement that runs now.
@@ -49,12 +52,24 @@ struct Running {
 
 impl Context {
     pub fn new(query: Query, epochs: Vec<Epoch>, images: Vec<ImageRecord>, stored: Stored) -> Self {
-        Context { query, epochs, images, stored, running: Mutex::default() }
+        Context { query, epochs, images, stored, running: Mutex::default(), notes: Mutex::default() }
     }
 
     /// Begins a statement.
     pub fn begin(&self, selected: Selected) {
         *self.running() = Running { selected, cancel: Cancel::new() };
+    }
+
+    /// Keeps why the code of an image cannot be listed, if it cannot.
+    fn note_on(&self, record: &ImageRecord) {
+        if let Some(note) = self.query.image_note(record) {
+            self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(note);
+        }
+    }
+
+    /// Returns, once, why code of images that statements selected could not be listed.
+    pub fn take_notes(&self) -> BTreeSet<String> {
+        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Cancels what is computed for the statement that runs now.
@@ -118,6 +133,12 @@ pub const COMPUTED: &[Table] = &[
     Table { name: "blocks", columns: analysed::BLOCKS, scan: analysed::blocks },
     Table { name: "edges", columns: analysed::EDGES, scan: analysed::edges },
 ];
+
+/// Returns the columns of a table that Dwell computes.
+fn columns_of(table: &str) -> Vec<&'static str> {
+    let columns = COMPUTED.iter().find(|known| known.name == table).map_or(&[][..], |known| known.columns);
+    columns.iter().map(|(name, _)| *name).collect()
+}
 
 /// A table together with what its rows are made from.
 struct Source {

@@ -7,7 +7,11 @@ use std::{collections::BTreeSet, path::PathBuf};
 
 use dwell_profile::{Database, DatabaseError, Epoch, EpochId, ImageId, StoredRows};
 
-use crate::selected::{Selected, Selection};
+use crate::{
+    duckdb::Connection,
+    segments::literal,
+    selected::{Selected, Selection},
+};
 
 /// The tables whose rows may be stored.
 pub const TABLES: [&str; 4] = ["instructions", "stalls", "blocks", "edges"];
@@ -35,6 +39,34 @@ impl Stored {
             found.push((table, database.stored_rows(table, &takes)?));
         }
         Ok(Stored(found))
+    }
+
+    /// Leaves out files whose rows are not those of the table, the epoch and the image that their place says, as anyone who may write
+    /// there can put them. `list_of` names files for DuckDB. Returns why each was left out.
+    pub fn check(&mut self, connection: &Connection, list_of: &dyn Fn(&PathBuf) -> String) -> Vec<String> {
+        let mut left_out = Vec::new();
+        for (table, all) in &mut self.0 {
+            let columns = super::columns_of(table).join(", ");
+            all.retain(|rows| {
+                let (epoch, image) = (literal(&rows.epoch.0), literal(rows.image.as_str()));
+                let sql = format!(
+                    "SELECT count(*)::VARCHAR FROM (SELECT {columns} FROM read_parquet({}))
+                     WHERE epoch IS DISTINCT FROM {epoch} OR image IS DISTINCT FROM {image}",
+                    list_of(&rows.path)
+                );
+                let counted = connection.prepare(&sql).and_then(|prepared| prepared.execute()?.texts());
+                let why = match counted {
+                    Ok(strange) if strange == ["0"] => return true,
+                    Ok(_) => "it holds rows of something else".to_owned(),
+                    Err(why) => why.lines().next().unwrap_or_default().to_owned(),
+                };
+                let place =
+                    format!("stored rows of {table}, recording {}, binary {}", rows.epoch, rows.image);
+                left_out.push(format!("{place}: {why}; left out, computed anew"));
+                false
+            });
+        }
+        left_out
     }
 
     /// Returns the files of a table, relative to the folder of the database.

@@ -8,24 +8,27 @@ SELECT epoch, app, instance, event, sum(count)::BIGINT AS count
 FROM samples
 GROUP BY ALL;
 
--- The id of an epoch that is named by its id, its name or 'latest'.
-CREATE MACRO dwell_epoch(selector) AS (
+-- The id of an epoch that is named by its id, its name or 'latest'; an error if there is none.
+CREATE MACRO dwell_epoch(selector) AS coalesce((
   SELECT e.epoch
   FROM epochs AS e
   WHERE e.epoch = selector OR e.name = selector OR selector = 'latest'
   ORDER BY e.epoch = selector DESC, e.name IS NOT DISTINCT FROM selector DESC, e.start DESC, e.epoch DESC
   LIMIT 1
-);
+), error(concat('no recording has the id or the name ', selector)));
 
--- What changed between two epochs, by procedure. z is the difference of the shares in standard deviations of sampling noise.
+-- What changed between two epochs, by procedure. Builds of one program are the same, by its path; `image` is then that of b if it has
+-- samples there. z is the difference of the shares in standard deviations of sampling noise.
 CREATE MACRO dwell_diff(a, b) AS TABLE
-WITH counted AS (
-  SELECT event, image, procedure,
-    coalesce(sum(count) FILTER (epoch = dwell_epoch(a)), 0)::BIGINT AS samples_a,
-    coalesce(sum(count) FILTER (epoch = dwell_epoch(b)), 0)::BIGINT AS samples_b
-  FROM procedure_samples
-  WHERE epoch = dwell_epoch(a) OR epoch = dwell_epoch(b)
-  GROUP BY ALL
+WITH named AS (SELECT dwell_epoch(a) AS id_a, dwell_epoch(b) AS id_b
+), counted AS (
+  SELECT p.event, arg_max(p.image, p.epoch = n.id_b) AS image, p.procedure,
+    coalesce(sum(p.count) FILTER (p.epoch = n.id_a), 0)::BIGINT AS samples_a,
+    coalesce(sum(p.count) FILTER (p.epoch = n.id_b), 0)::BIGINT AS samples_b
+  FROM procedure_samples AS p
+  JOIN named AS n ON p.epoch = n.id_a OR p.epoch = n.id_b
+  LEFT JOIN images AS i ON i.image = p.image
+  GROUP BY p.event, coalesce(i.path, p.image), p.procedure
 ), shares AS (
   SELECT *,
     sum(samples_a) OVER (PARTITION BY event)::DOUBLE AS all_a,
