@@ -68,8 +68,11 @@ test('hosts and dates choose', { skip }, async () => {
   assert.equal(await count(`s3://fleet/chosen?host=${host}&since=${today}&until=${today}`), 1);
   assert.equal(await count('s3://fleet/chosen?since=2999-01-01'), 0);
   assert.equal(await count('s3://fleet/chosen?until=2000-01-01'), 0);
+  assert.equal(await count('s3://fleet/chosen', '--since', '1d'), 1);
+  assert.equal(await count('s3://fleet/chosen', '--since', '2999-01-01'), 0);
+  await refused(['sql', '--db', folder, '--since', today, 'SELECT 1'], /--since selects among the recordings in a bucket/);
   await refused(['top', '--db', folder, '--host', 'a'], /--host selects among the recordings in a bucket/);
-  await refused(['top', '--db', 's3://fleet/chosen', '--host', 'other'], /host=other: no recordings are there; `dwell push`/);
+  await refused(['top', '--db', 's3://fleet/chosen', '--host', 'other'], /host=other: no recordings are there of these hosts/);
 });
 
 test('roll-ups give the answers of their recordings, and are read in place of them', { skip }, async () => {
@@ -260,6 +263,9 @@ test('what cannot be is one clear line', { skip }, async () => {
   await refused(push('gs://fleet/x'), /gs:\/\/fleet\/x: it does not begin with s3/);
   await refused(push('s3://fleet/../x'), /`\.\.`/);
   await refused(push('s3://fleet/x?host=a'), /choose what is read/);
+  await refused(['push', '--db', join(folder, 'nowhere'), '--to', 's3://fleet/x'], /nowhere: there is no such folder/);
+  await refused(['roll-up', '--db', 's3://fleet/plain', '--only', 'nix'], /nix: no such recording is in s3:\/\/fleet\/plain/);
+  await refused(['top', '--db', 's3://fleet/plain'], /DWELL_FLEET_CACHE_MIB=much: expected a number of MiB/, { env: { DWELL_FLEET_CACHE_MIB: 'much' } });
   await refused(push('s3://fleet/x'), /no credentials.*AWS_ACCESS_KEY_ID/, { env: { AWS_ACCESS_KEY_ID: '' } });
   for (const words of [['record', '--', 'true'], ['epoch', 'remove', 'latest'], ['import', 'x'], ['daemon']]) {
     await refused(['--db', 's3://fleet/x', ...words], /recordings in a bucket are only read/);
@@ -304,6 +310,25 @@ test('foreign, half-sent and damaged objects are left out, and said', { skip }, 
   assert.equal(status, 1);
   assert.equal(JSON.parse(stdout).epochs.length, 1);
   assert.match(stderr, /segment-000001.parquet cannot be read: not a readable Parquet file/);
+  // Nor is one whose samples are gone.
+  rmSync(file);
+  const gone = await run(['push', '--db', folder, '--to', 's3://fleet/gone']);
+  assert.match(gone.stderr, /its samples are gone: no segment is there/);
+  assert.equal(gone.status, 1);
+});
+
+test('what is damaged in the cache is fetched anew', { skip }, async () => {
+  const folder = await database('kept', 1);
+  await told(['push', '--db', folder, '--to', 's3://fleet/kept']);
+  const env = { XDG_CACHE_HOME: join(scratch, 'cache-kept') };
+  const local = await samples(folder);
+  assert.equal(await samples('s3://fleet/kept', { env }), local);
+  const cache = join(env.XDG_CACHE_HOME, 'dwell/fleet', readdirSync(join(env.XDG_CACHE_HOME, 'dwell/fleet'))[0], 'epochs');
+  const segment = join(cache, readdirSync(cache)[0], 'segment-000001.parquet');
+  const bytes = readFileSync(segment);
+  truncateSync(segment, 100);
+  assert.equal(await samples('s3://fleet/kept', { env }), local);
+  assert.deepEqual(readFileSync(segment), bytes);
 });
 
 test('the cache stays within its limit', { skip }, async () => {

@@ -175,7 +175,7 @@ impl Sender<'_> {
             return self.sent.add(&epoch.id.0);
         }
         let has_samples = epoch.events.values().any(|record| record.samples > 0);
-        if has_samples && database.segment_files(&epoch.id)?.files.is_empty() {
+        if has_samples && !database.epoch_files(&epoch.id)?.iter().any(|file| file.starts_with("segment-")) {
             let why = "its samples are gone: no segment is there".to_owned();
             self.pushed.failed.push((epoch.id.clone(), why));
             return Ok(());

@@ -1,6 +1,6 @@
 //! The table `procedure_samples`: samples by procedure, as `dwell top` counts them. Rows are made epoch by epoch.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use dwell_profile::ImageRecord;
 use dwell_query::{Cancel, KnownNames, ProcedureCount};
@@ -36,6 +36,13 @@ pub fn procedure_samples(
         let counts = context.query.procedure_counts(epoch, &takes, &known, &cancel);
         let counts = counts.map_err(|error| error.to_string());
         let (counts, error) = counts.map_or_else(|e| (Vec::new(), Some(Err(e))), |counts| (counts, None));
+        let unnamed: BTreeSet<_> =
+            counts.iter().filter(|c| c.procedure.is_none()).map(|c| &c.image).collect();
+        context
+            .images
+            .iter()
+            .filter(|record| unnamed.contains(&record.id))
+            .for_each(|record| context.note_on(record));
         let epoch = text(epoch);
         counts.into_iter().map(move |counted| Ok(row(epoch.clone(), counted, needs_demangled))).chain(error)
     });
