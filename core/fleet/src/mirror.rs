@@ -378,9 +378,11 @@ impl Mirror {
         let remote = index.remote(id).filter(|remote| remote.files.contains_key(file)).ok_or_else(missing)?;
         let path = self.path(id, file);
         if !path.exists() {
-            // Whoever reads one file of samples reads the others too.
-            let all = remote.files.keys().map(|name| (remote, name.as_str()));
-            self.fetch_all(all.collect()).map_err(io::Error::other)?;
+            // Whoever reads one file reads the others too, but for call stacks, which are large and which few need.
+            let is_of_stacks = |name: &str| name.starts_with("stacks");
+            let alike = remote.files.keys().filter(|name| is_of_stacks(name) == is_of_stacks(file));
+            let alike = alike.map(|name| (remote, name.as_str()));
+            self.fetch_all(alike.collect()).map_err(io::Error::other)?;
         }
         // The time of the folder tells when it was used last.
         let _ = fs::File::open(self.path(id, "")).and_then(|folder| folder.set_modified(SystemTime::now()));

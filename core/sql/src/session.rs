@@ -6,7 +6,7 @@
 
 use std::{collections::BTreeSet, io::Write, path::PathBuf, sync::Arc, time::Duration};
 
-use dwell_profile::{Database, DatabaseError};
+use dwell_profile::{Database, DatabaseError, Epoch};
 use dwell_query::{Options, Query};
 
 use crate::{
@@ -22,6 +22,8 @@ use crate::{
 pub const VIEWS: &str = include_str!("tables/views.sql");
 /// Tables that need the segments to be listed.
 const NEED_SEGMENTS: &[&str] = &["samples", "images", "procedures", "applications", "instances", "lines"];
+/// Those of them whose rows of one epoch are in the segments of that epoch alone.
+const BY_EPOCH: &[&str] = &["samples", "applications", "instances"];
 /// How the names of macros begin; they use any tables.
 const MACROS: &str = "dwell_";
 
@@ -130,7 +132,7 @@ impl Session {
         let read = database.epochs()?;
         let connection = engine.open(&settings(limits))?;
         let named = Named::of(&connection, text);
-        let mut segments = Segments::of(database, &read.epochs, named.files())?;
+        let mut segments = Segments::of(database, &named.epochs(&read.epochs), named.files())?;
         let mut stored = Stored::of(database, &read.epochs, &named.tables(), &named.selected)?;
         segments.add(database, stored.files().cloned());
         let mut warnings: Vec<String> =
@@ -367,6 +369,28 @@ impl Named {
             samples: any(&|name| NEED_SEGMENTS.contains(&name.as_str()) || name.starts_with(MACROS)),
             totals: any(&|name| name == "totals"),
         }
+    }
+
+    /// Returns the epochs whose files are needed, the oldest first as they are given.
+    fn epochs(&self, all: &[Epoch]) -> Vec<Epoch> {
+        let needs_all = |name: &String| {
+            let is_of_segments = name == "totals" || NEED_SEGMENTS.contains(&name.as_str());
+            is_of_segments && !BY_EPOCH.contains(&name.as_str()) || name.starts_with(MACROS)
+        };
+        let Some(names) = self.sources.as_ref().filter(|names| !names.iter().any(needs_all)) else {
+            return all.to_vec();
+        };
+        let read = BY_EPOCH.iter().filter(|table| names.contains(**table));
+        let selections: Vec<_> =
+            read.flat_map(|table| self.selected.iter().flat_map(|selected| selected.of(table))).collect();
+        let is_taken = |at: usize, epoch: &Epoch| {
+            selections.iter().any(|selection| selection.takes_epoch(epoch, at + 1 == all.len()))
+        };
+        all.iter()
+            .enumerate()
+            .filter(|(at, epoch)| is_taken(*at, epoch))
+            .map(|(_, epoch)| epoch.clone())
+            .collect()
     }
 
     /// Returns the analysed tables that may be named, by the statements or by macros in them.

@@ -428,6 +428,36 @@ fn only_what_a_statement_selects_is_computed() {
     }
 }
 
+#[test]
+fn what_a_macro_does_not_find_is_said() {
+    let Some(engine) = engine("what_a_macro_does_not_find_is_said") else { return };
+    let scratch = Scratch::new();
+    let gone = ImageId::named("abcdef0123");
+    let key = SampleKey {
+        image: gone.clone(),
+        event: Event::CYCLES,
+        offset: ImageOffset(20),
+        app: "prog".into(),
+        instance: 1,
+        dimensions: None,
+    };
+    let database = Database::open(scratch.database()).unwrap();
+    let mut epoch = database.writer().unwrap().begin(scratch.epoch("a")).unwrap();
+    let record = ImageRecord::new(gone, ImageKind::File, "/gone/prog");
+    epoch.append(&Counts::from_iter([(key, 3)]), &[record]).unwrap();
+    let session = scratch.open(&engine);
+    let error = run(&session, "FROM dwell_diff('nix', 'a')").unwrap_err().to_string();
+    assert!(error.contains("no recording has the id or the name nix"), "{error}");
+    assert!(rows(&session, "FROM dwell_annotate('prog', 'f')").is_empty());
+    let notes = session.take_notes();
+    assert!(notes.len() == 1 && notes[0].contains("/gone/prog"), "the binary is not here: {notes:?}");
+    assert!(session.take_notes().is_empty(), "once");
+    assert_eq!(
+        run(&session, "SELECT 1 AS a, 2 AS a, 3 AS a_1").unwrap().trim(),
+        r#"{"a":1,"a_1":2,"a_1_1":3}"#
+    );
+}
+
 /// A compaction may remove files that a session has listed. Then the statement fails, and the session says that it is
 /// not current: the caller opens another one. No count is ever wrong.
 #[test]

@@ -202,7 +202,7 @@ impl Selection {
 
     /// Returns whether rows of an epoch may be needed. A statement may name it by id; `dwell_epoch` accepts its name
     /// and `latest` too.
-    fn takes_epoch(&self, epoch: &Epoch, is_latest: bool) -> bool {
+    pub fn takes_epoch(&self, epoch: &Epoch, is_latest: bool) -> bool {
         let is_named = |wanted: &String| {
             epoch.id.0 == *wanted || epoch.name.as_ref() == Some(wanted) || (is_latest && wanted == "latest")
         };
