@@ -123,7 +123,7 @@ pub enum Verb {
     /// Query all recordings with SQL, by DuckDB.
     ///
     /// The tables are epochs, events, losses, samples, totals, applications, instances, images, procedures, procedure_samples,
-    /// lines, instructions, stalls, blocks and edges; docs/sql.md describes them and has recipes. Only what a query
+    /// stacks, frames, lines, instructions, stalls, blocks and edges; docs/sql.md describes them and has recipes. Only what a query
     /// names is computed. Nothing can be changed, and no file but those of the recordings is read.
     ///
     /// Without a query it is read from standard input, or typed at a prompt if that is a terminal.

@@ -25,6 +25,8 @@ use super::{LOOK_EVERY, SIGNALS, Setup, Watch, style, warn};
 use crate::complain;
 
 const PROMPT: &str = "dwell> ";
+const HELP: &str =
+    "Tables: SHOW TABLES; columns: DESCRIBE samples; statements end with a semicolon, `exit` or Ctrl-D ends.";
 /// Number of statements that are remembered.
 const REMEMBERED: usize = 1000;
 /// Words that are completed beside the names of tables and columns.
@@ -60,7 +62,7 @@ pub fn run(setup: &Setup) -> anyhow::Result<()> {
     if let Some(history) = &history {
         let _ = editor.load_history(history); // There is none before the first time.
     }
-    println!("Tables: SHOW TABLES; columns: DESCRIBE samples; statements end with a semicolon, Ctrl-D ends.");
+    println!("{HELP}");
     loop {
         let line = match editor.readline(PROMPT) {
             Ok(line) => line,
@@ -68,12 +70,16 @@ pub fn run(setup: &Setup) -> anyhow::Result<()> {
             Err(ReadlineError::Eof) => return Ok(()),
             Err(error) => return Err(error).context("sql: terminal"),
         };
-        if ["exit", "quit", "\\q", ".quit", ".exit"].contains(&line.trim().trim_end_matches(';')) {
-            return Ok(());
-        }
-        if line.trim().is_empty() {
-            continue;
-        }
+        let line = match line.trim().trim_end_matches(';') {
+            "exit" | "quit" | "\\q" | ".quit" | ".exit" => return Ok(()),
+            "" => continue,
+            "help" | ".help" | "\\?" | "?" => {
+                println!("{HELP}");
+                continue;
+            }
+            ".tables" | "\\d" | "\\dt" => "SHOW TABLES".to_owned(),
+            _ => line,
+        };
         let _ = editor.add_history_entry(line.as_str());
         if let Some(history) = &history {
             let _ = editor.save_history(history); // A history that cannot be kept is no reason to stop.
@@ -169,7 +175,8 @@ impl Completer for Typing {
 impl Validator for Typing {
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
         let line = context.input().trim();
-        let is_command = line.is_empty() || line.starts_with(['\\', '.']) || ["exit", "quit"].contains(&line);
+        let is_command =
+            line.is_empty() || line.starts_with(['\\', '.']) || ["exit", "quit", "help", "?"].contains(&line);
         Ok(if is_command || !dwell_sql::statements(line).is_open {
             ValidationResult::Valid(None)
         } else {
