@@ -44,6 +44,19 @@ export declare class Dwell {
     fileFunctions(epochs: Array<string>, path: string, cancel?: Cancel | undefined | null): Promise<FileFunctions>;
     /** Returns how much procedures vary over several epochs, and whether two groups of epochs differ. */
     stats(request: StatsRequest, cancel?: Cancel | undefined | null): Promise<Stats>;
+    /**
+     * Runs a query in SQL over all epochs (docs/sql.md) and returns its first rows. A value is a boolean, a number, a text or
+     * null; an integer beyond 2^53, a list or a structure is a text.
+     */
+    sql(request: SqlRequest, cancel?: Cancel | undefined | null): Promise<{
+        columns: Array<{
+            name: string;
+            type: string;
+        }>;
+        rows: Array<Array<boolean | number | string | null>>;
+        more: boolean;
+        notes: string[];
+    }>;
     /** Gives an epoch a name and returns its id. */
     renameEpoch(epoch: string, name: string): Promise<string>;
     /** Removes epochs permanently and returns their ids. The caller has asked the user. */
@@ -122,6 +135,17 @@ export interface OpenOptions {
         string,
         string
     ]>;
+}
+/** Request for the rows of a query in SQL. */
+export interface SqlRequest {
+    /** The text of one query. */
+    query: string;
+    /** Largest number of rows to return; 1,000 by default. */
+    limit?: number;
+    /** Time that the query may take, in seconds; 60 by default. */
+    seconds?: number;
+    /** File of the program that asks. DuckDB's library is looked for beside it and in `node_modules` above it. */
+    program: string;
 }
 /** Request for statistics over several sets of samples. */
 export interface StatsRequest {

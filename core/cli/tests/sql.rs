@@ -398,16 +398,20 @@ fn a_missing_or_wrong_library_is_named() {
     fails(&run(&old), &["old.so", "DuckDB v1.0.0 is the wrong version", "1.5"]);
     let odd = build("odd", "const char *duckdb_library_version(void) { return \"v1.5.9\"; }\n");
     fails(&run(&odd), &["odd.so", "it has no function duckdb_create_config"]);
-    // Neither the copy of the program nor the current folder has one above it.
+    // Neither the copy of the program nor the current folder has one above it, nor is one in the home folder.
     let program = scratch.path("dwell");
     fs::copy(env!("CARGO_BIN_EXE_dwell"), &program).unwrap();
     let mut alone = Command::new(&program);
     alone
         .args(["sql", "SELECT 1"])
         .current_dir(scratch.path(""))
+        .env("HOME", scratch.path(""))
         .env_remove("DWELL_DUCKDB")
         .stdin(Stdio::null());
-    fails(&Ended::from(alone.output().unwrap()), &["no usable DuckDB", "npm install @duckdb/node-bindings"]);
+    fails(
+        &Ended::from(alone.output().unwrap()),
+        &["no usable DuckDB", "npm install --prefix ~ @duckdb/node-bindings"],
+    );
 }
 
 #[test]

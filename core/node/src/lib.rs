@@ -6,19 +6,21 @@
 
 mod json;
 mod requests;
+mod sql;
 mod task;
 mod watch;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use dwell_query::{Query, QueryError, SampleFilter, text_to_path};
+use dwell_query::{Options, Query, QueryError, SampleFilter, text_to_path};
 use napi::bindgen_prelude::{AsyncTask, Result};
 use napi_derive::napi;
 use serde::Serialize;
 
 use crate::{
     requests::{
-        CallersRequest, DiffRequest, FlameRequest, OpenOptions, StatsRequest, SummaryRequest, TopRequest,
+        CallersRequest, DiffRequest, FlameRequest, OpenOptions, SqlRequest, StatsRequest, SummaryRequest,
+        TopRequest,
     },
     task::{Ask, Failure},
     watch::{OnChange, Watch},
@@ -48,6 +50,7 @@ impl Cancel {
 #[napi]
 pub struct Dwell {
     query: Arc<Query>,
+    options: Options,
     watch: Mutex<Option<Watch>>,
 }
 
@@ -57,8 +60,8 @@ impl Dwell {
     #[napi(factory, catch_unwind)]
     pub fn open(options: OpenOptions) -> Result<Dwell, String> {
         let options = requests::options(options).map_err(|e| Failure::from(e).into_sync_error())?;
-        let query = Query::open(options).map_err(|e| Failure::from(e).into_sync_error())?;
-        Ok(Dwell { query: Arc::new(query), watch: Mutex::new(None) })
+        let query = Query::open(options.clone()).map_err(|e| Failure::from(e).into_sync_error())?;
+        Ok(Dwell { query: Arc::new(query), options, watch: Mutex::new(None) })
     }
 
     /// Lists the epochs of the database.
@@ -183,6 +186,17 @@ impl Dwell {
     pub fn stats(&self, request: StatsRequest, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
         let request = requests::stats(request);
         self.ask(cancel, move |query, cancel| query.stats(&request, cancel))
+    }
+
+    /// Runs a query in SQL over all epochs (docs/sql.md) and returns its first rows. A value is a boolean, a number, a text or
+    /// null; an integer beyond 2^53, a list or a structure is a text.
+    #[napi(
+        ts_return_type = "Promise<{ columns: Array<{ name: string, type: string }>, rows: Array<Array<boolean | number | string | null>>, more: boolean, notes: string[] }>"
+    )]
+    pub fn sql(&self, request: SqlRequest, cancel: Option<&Cancel>) -> AsyncTask<Ask> {
+        let options = self.options.clone();
+        let cancel = cancel.map(|c| c.0.clone()).unwrap_or_default();
+        AsyncTask::new(Ask::new(&self.query, cancel, move |_, cancel| sql::answer(&options, request, cancel)))
     }
 
     /// Gives an epoch a name and returns its id.

@@ -3,10 +3,11 @@
 //! Enters: plain objects. Leaves: requests, where a value that was left out has the default of `dwell_query`. Never here: an
 //! answer.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use dwell_fleet::FleetError;
 use dwell_query::{Detail, Direction, Normalize, Options, SampleFilter, TopBy};
+use dwell_sql::Question;
 use napi::bindgen_prelude::{Error, Result};
 use napi_derive::napi;
 
@@ -132,6 +133,19 @@ pub struct StatsRequest {
     pub image: Option<String>,
 }
 
+/// Request for the rows of a query in SQL.
+#[napi(object)]
+pub struct SqlRequest {
+    /// The text of one query.
+    pub query: String,
+    /// Largest number of rows to return; 1,000 by default.
+    pub limit: Option<u32>,
+    /// Time that the query may take, in seconds; 60 by default.
+    pub seconds: Option<u32>,
+    /// File of the program that asks. DuckDB's library is looked for beside it and in `node_modules` above it.
+    pub program: String,
+}
+
 /// Converts the options of a database, which is opened.
 pub fn options(options: OpenOptions) -> std::result::Result<Options, FleetError> {
     let mut all = Options::on(dwell_fleet::open(options.database.as_ref())?);
@@ -222,6 +236,15 @@ pub fn stats(request: StatsRequest) -> dwell_query::StatsRequest {
         limit: request.limit.map(|n| n as usize),
         share_min: request.share_min.unwrap_or(0.0),
         image: request.image,
+    }
+}
+
+/// Converts a request for the rows of a query.
+pub fn sql(request: SqlRequest) -> Question {
+    Question {
+        text: request.query,
+        rows_max: request.limit.unwrap_or(1000) as usize,
+        time_max: Duration::from_secs(request.seconds.unwrap_or(60).into()),
     }
 }
 

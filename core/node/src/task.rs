@@ -11,6 +11,7 @@ use std::{
 
 use dwell_fleet::FleetError;
 use dwell_query::{Cancel, Query, QueryError};
+use dwell_sql::SqlError;
 use napi::{
     Env, Error, JsError, ScopedTask,
     bindgen_prelude::{Function, JsObjectValue, Object, Unknown},
@@ -31,12 +32,14 @@ pub struct Ask {
 
 impl Ask {
     /// Asks `question` of `query` until `cancel` is raised.
-    pub fn new<A: Serialize>(
+    pub fn new<A: Serialize, E: Into<Failure>>(
         query: &Arc<Query>,
         cancel: Cancel,
-        question: impl FnOnce(&Query, &Cancel) -> Result<A, QueryError> + Send + 'static,
+        question: impl FnOnce(&Query, &Cancel) -> Result<A, E> + Send + 'static,
     ) -> Self {
-        let question = |query: &Query, cancel: &Cancel| Ok(json::to_string(&question(query, cancel)?));
+        let question = |query: &Query, cancel: &Cancel| {
+            question(query, cancel).map(|answer| json::to_string(&answer)).map_err(Into::into)
+        };
         Ask { query: query.clone(), cancel, question: Some(Box::new(question)) }
     }
 }
@@ -81,6 +84,12 @@ impl From<FleetError> for Failure {
             FleetError::Database(error) => QueryError::from(error).into(),
             error => Failure { code: "database", message: error.to_string() },
         }
+    }
+}
+
+impl From<SqlError> for Failure {
+    fn from(error: SqlError) -> Self {
+        Failure { code: error.code(), message: error.without_place().to_string() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Errors of the SQL interface. Each message is one line that says what failed and why.
 
-use std::{io, path::PathBuf};
+use std::{io, path::PathBuf, time::Duration};
 
 use dwell_query::QueryError;
 
@@ -15,7 +15,7 @@ pub enum SqlError {
     /// The libduckdb that was found cannot be used.
     #[error("{0}; {advice}", advice = locate::how_to_get())]
     Library(#[from] LoadError),
-    /// A file in the current folder's node_modules could have been replaced by another user.
+    /// A file in the node_modules of the current folder or of the home folder could have been replaced by another user.
     #[error("{}: not loaded, since another user could have changed it: name it by DWELL_DUCKDB to load it all the same", .0.display())]
     UntrustedLibrary(PathBuf),
     /// DuckDB refused or failed to run a statement.
@@ -23,12 +23,15 @@ pub enum SqlError {
     Statement(String),
     /// The statement needs more memory than it may use.
     #[error(
-        "the query needs more memory than it may use: group or select less, or give it more with --memory"
+        "the query needs more memory than it may use: group or select less, or give it more with `dwell sql --memory`"
     )]
     Memory,
     /// The process has capabilities that it cannot give up.
     #[error("the capabilities of this process cannot be given up before DuckDB is loaded: {0}")]
     Privileges(io::Error),
+    /// The statement took longer than it may.
+    #[error("the query took more than {seconds} s: select fewer recordings, images or procedures, or run it with `dwell sql`", seconds = .0.as_secs())]
+    TooLong(Duration),
     /// The statement was interrupted.
     #[error("interrupted")]
     Interrupted,
@@ -76,5 +79,25 @@ impl SqlError {
     /// Returns the error of an output.
     pub(crate) fn output(source: io::Error) -> Self {
         SqlError::Io { what: "output".to_owned(), source }
+    }
+
+    /// Returns the error without the lines of DuckDB's message that draw an arrow to the place in the statement.
+    pub fn without_place(self) -> Self {
+        match self {
+            SqlError::Statement(message) => {
+                SqlError::Statement(message.split("\n\nLINE ").next().unwrap_or_default().to_owned())
+            }
+            error => error,
+        }
+    }
+
+    /// Returns a stable code for programs, in addition to those of `QueryError`.
+    pub fn code(&self) -> &'static str {
+        match self {
+            SqlError::Query(error) => error.code(),
+            SqlError::NoLibrary | SqlError::Library(_) | SqlError::UntrustedLibrary(_) => "no-duckdb",
+            SqlError::NotAQuery | SqlError::Forbidden(_) => "not-a-query",
+            _ => "sql",
+        }
     }
 }

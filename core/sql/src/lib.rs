@@ -5,9 +5,11 @@
 //! else comes from `dwell-query`.
 //!
 //! Data flow in one direction: `locate` finds the library, `duckdb` wraps it, `segments` and `tables` give it tables,
-//! `selected` reads off a statement what must be computed, `session` runs it and `output` writes its rows.
+//! `selected` reads off a statement what must be computed, `session` runs it and `output` writes its rows, or `answer`
+//! collects the first ones.
 //! `docs/sql.md` is the contract for users.
 
+mod answer;
 mod duckdb;
 mod error;
 mod export;
@@ -22,11 +24,12 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
+pub use answer::{Answer, Column, Question, answer};
 pub use duckdb::{Engine, LoadError, VERSIONS};
 pub use error::SqlError;
 pub use export::export;
 pub use lexer::{Statements, statements};
-pub use locate::{VARIABLE, library};
+pub use locate::{VARIABLE, engine, library};
 pub use output::{Format, Style};
 pub use privileges::give_up_capabilities;
 pub use session::{Limits, Session, Stopper};

@@ -1,7 +1,7 @@
 //! Finds libduckdb.
 //!
-//! Enters: an environment variable, the path of the program, the current folder. Leaves: the path of a library. The
-//! file is not opened.
+//! Enters: environment variables, the path of the program, the current folder. Leaves: the path of a library, or the
+//! loaded library.
 //!
 //! | place | why it is trusted |
 //! | --- | --- |
@@ -9,15 +9,16 @@
 //! | beside the program | who can write there can replace the program |
 //! | `node_modules` above the program | likewise, for a checkout and for an editor's extension |
 //! | `node_modules` above the current folder | only if nobody but the user and root can replace the file |
+//! | `node_modules` of the home folder | likewise |
 
 use std::{
-    env::consts::ARCH,
+    env::{self, consts::ARCH},
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
-use crate::SqlError;
+use crate::{Engine, SqlError};
 
 /// The environment variable that names the library.
 pub const VARIABLE: &str = "DWELL_DUCKDB";
@@ -29,15 +30,25 @@ const FILE: &str = "libduckdb.so";
 /// Returns what to do if there is no usable library.
 pub fn how_to_get() -> String {
     format!(
-        "no usable DuckDB: run `npm install {PACKAGE}` in this folder, or set {VARIABLE} to the path of {FILE} (version 1.5)"
+        "no usable DuckDB: run `npm install --prefix ~ {PACKAGE}`, or set {VARIABLE} to the path of {FILE} (version 1.5)"
     )
 }
 
-/// Returns the path of the library. `named` is the value of [`VARIABLE`].
+/// Finds and loads the library. `program` is the file that asks for it; `current` is a folder whose `node_modules` the
+/// user means to use, besides that of the home folder.
+pub fn engine(program: Option<&Path>, current: Option<PathBuf>) -> Result<Engine, SqlError> {
+    let named = env::var_os(VARIABLE).map(PathBuf::from);
+    let home = env::var_os("HOME").map(PathBuf::from);
+    let folders: Vec<PathBuf> = current.into_iter().chain(home).collect();
+    Ok(Engine::load(&library(named.as_deref(), program, &folders)?)?)
+}
+
+/// Returns the path of the library. `named` is the value of [`VARIABLE`]; `folders` are those that need not be the
+/// user's own.
 pub fn library(
     named: Option<&Path>,
     program: Option<&Path>,
-    current: Option<&Path>,
+    folders: &[PathBuf],
 ) -> Result<PathBuf, SqlError> {
     if let Some(named) = named.filter(|named| !named.as_os_str().is_empty()) {
         return Ok(if named.is_dir() { named.join(FILE) } else { named.to_owned() });
@@ -49,8 +60,8 @@ pub fn library(
     if let Some(found) = beside.or_else(|| folder.and_then(above)) {
         return Ok(found);
     }
-    let current = current.and_then(|current| fs::canonicalize(current).ok());
-    match current.as_deref().and_then(above) {
+    let mut folders = folders.iter().filter_map(|folder| fs::canonicalize(folder).ok());
+    match folders.find_map(|folder| above(&folder)) {
         Some(found) if is_ours(&found) => Ok(found),
         Some(found) => Err(SqlError::UntrustedLibrary(found)),
         None => Err(SqlError::NoLibrary),
@@ -98,13 +109,17 @@ mod tests {
         };
         let program = make("a/target/release/dwell");
         let current = make("b/c/file").parent().unwrap().to_owned();
-        let find = |named: Option<&Path>| library(named, Some(&program), Some(&current));
+        let home = make("home/file").parent().unwrap().to_owned();
+        let folders = [current, home];
+        let find = |named: Option<&Path>| library(named, Some(&program), &folders);
         assert!(matches!(find(None), Err(SqlError::NoLibrary)));
         let package = format!(
             "node_modules/@duckdb/node-bindings-linux-{}{}/libduckdb.so",
             if ARCH == "aarch64" { "arm64" } else { "x64" },
             if cfg!(target_env = "musl") { "-musl" } else { "" },
         );
+        let at_home = make(&format!("home/{package}"));
+        assert_eq!(find(None).unwrap(), at_home);
         let here = make(&format!("b/{package}"));
         assert_eq!(find(None).unwrap(), here);
         fs::set_permissions(&here, fs::Permissions::from_mode(0o666)).unwrap();

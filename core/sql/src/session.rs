@@ -11,7 +11,7 @@ use dwell_query::{Options, Query};
 
 use crate::{
     Format, SqlError,
-    duckdb::{ColumnType, Connection, Engine, Interrupter},
+    duckdb::{ColumnType, Connection, Engine, Interrupter, Rows},
     lexer, output,
     segments::{Need, Segments, identifier, literal},
     selected::{self, Selected},
@@ -199,15 +199,8 @@ impl Session {
         out: &mut dyn Write,
     ) -> Result<(), SqlError> {
         let statements = lexer::statements(text).texts;
-        match statements.len() {
-            0 => return Err(SqlError::Usage("there is no statement to run")),
-            1 => {}
-            _ if format == Format::Table => {}
-            _ => {
-                return Err(SqlError::Usage(
-                    "this format holds the rows of one statement: there are several",
-                ));
-            }
+        if statements.is_empty() || format != Format::Table {
+            only(&statements)?;
         }
         for statement in statements {
             self.run_one(statement, format, style, out).map_err(|error| self.explained(error))?;
@@ -222,10 +215,24 @@ impl Session {
         style: output::Style,
         out: &mut dyn Write,
     ) -> Result<(), SqlError> {
-        self.context.begin(self.check(statement)?);
         if format == Format::Parquet {
             return self.copy(statement, out);
         }
+        let (rows, columns) = self.start(statement, format)?;
+        match lexer::explained(statement) {
+            Some(_) if format == Format::Table => output::write_plan(rows, out),
+            _ => output::write(rows, &columns, format, style, out),
+        }
+    }
+
+    /// Starts a query. Returns its rows and its columns. Columns of rare types arrive as texts, in JSON if the format is
+    /// JSON.
+    pub(crate) fn start(
+        &self,
+        statement: &str,
+        format: Format,
+    ) -> Result<(Rows, Vec<(String, ColumnType)>), SqlError> {
+        self.context.begin(self.check(statement)?);
         let prepared = self.connection.prepare(statement)?;
         if prepared.parameters() > 0 {
             return Err(SqlError::Usage("a query cannot have parameters: write the values"));
@@ -233,14 +240,17 @@ impl Session {
         let columns = prepared.columns();
         let columns =
             if matches!(format, Format::Json | Format::Jsonl) { distinct(columns) } else { columns };
-        let (rows, names) = match cast(statement, &columns, format) {
-            Some(cast) => (self.connection.prepare(&cast)?.execute()?, columns),
-            None => (prepared.execute()?, columns),
+        let rows = match cast(statement, &columns, format) {
+            Some(cast) => self.connection.prepare(&cast)?.execute()?,
+            None => prepared.execute()?,
         };
-        match lexer::explained(statement) {
-            Some(_) if format == Format::Table => output::write_plan(rows, out),
-            _ => output::write(rows, &names, format, style, out),
-        }
+        Ok((rows, columns))
+    }
+
+    /// Returns DuckDB's names of the types of a query's columns.
+    pub(crate) fn types(&self, query: &str) -> Result<Vec<String>, SqlError> {
+        let names = format!("SELECT column_type FROM (DESCRIBE SELECT * FROM (\n{query}\n))");
+        Ok(self.connection.prepare(&names)?.execute()?.texts()?)
     }
 
     /// Checks that a statement is a query. Returns what it selects.
@@ -266,6 +276,7 @@ impl Session {
         if lexer::explained(statement).is_some() {
             return Err(SqlError::Usage("the format parquet holds the rows of a query, not its plan"));
         }
+        self.context.begin(self.check(statement)?);
         let scratch =
             self.scratch.as_ref().ok_or(SqlError::Usage("the session was not opened for parquet"))?;
         let path = scratch.path().join(RESULT_FILE);
@@ -287,7 +298,7 @@ impl Session {
     }
 
     /// Replaces the names that files have for DuckDB by those that users know.
-    fn explained(&self, error: SqlError) -> SqlError {
+    pub(crate) fn explained(&self, error: SqlError) -> SqlError {
         match (error, &self.folder) {
             (SqlError::Statement(message), (folder, Some(prefix))) => {
                 SqlError::Statement(message.replace(prefix, &folder.display().to_string()))
@@ -327,6 +338,15 @@ fn distinct(columns: Vec<(String, ColumnType)>) -> Vec<(String, ColumnType)> {
         (own, kind)
     };
     columns.into_iter().map(rename).collect()
+}
+
+/// Returns the only statement of a text.
+pub(crate) fn only<'a>(statements: &[&'a str]) -> Result<&'a str, SqlError> {
+    match statements {
+        [] => Err(SqlError::Usage("there is no statement to run")),
+        [statement] => Ok(statement),
+        _ => Err(SqlError::Usage("this format holds the rows of one statement: there are several")),
+    }
 }
 
 /// Returns DuckDB's tree of a statement, or the error in it.

@@ -1,15 +1,15 @@
 //! Tests of whole sessions on databases that are made here, with hostile names. Skipped by name where there is no
 //! libduckdb.
 
-use std::{fs, path::PathBuf};
+use std::{fs, path::PathBuf, time::Duration};
 
 use dwell_profile::{
     Counts, Database, Epoch, EpochId, Event, ImageId, ImageKind, ImageOffset, ImageRecord, ImageSymbol,
     SampleKey,
 };
-use dwell_query::Options;
+use dwell_query::{Cancel, Options};
 
-use crate::{Engine, Format, Limits, Session, SqlError, Style};
+use crate::{Answer, Engine, Format, Limits, Question, Session, SqlError, Style};
 
 /// Names that end a literal, an identifier or a line, or that a terminal would obey.
 const HOSTILE: &[&str] = &[
@@ -27,7 +27,7 @@ const HOSTILE: &[&str] = &[
 fn engine(test: &str) -> Option<Engine> {
     let named = std::env::var_os(crate::VARIABLE).map(PathBuf::from);
     let program = std::env::current_exe().unwrap();
-    match crate::library(named.as_deref(), Some(&program), None) {
+    match crate::library(named.as_deref(), Some(&program), &[]) {
         Ok(path) => Some(Engine::load(&path).unwrap()),
         Err(error) => {
             println!("SKIPPED {test}: {error}");
@@ -364,7 +364,7 @@ fn rows_arrive_while_they_are_computed_and_errors_do_too() {
     let stopper = session.stopper();
     let stopping = std::thread::spawn(move || {
         for _ in 0..100 {
-            std::thread::sleep(std::time::Duration::from_millis(20));
+            std::thread::sleep(Duration::from_millis(20));
             stopper.stop();
         }
     });
@@ -497,4 +497,100 @@ fn sessions_beside_a_compaction_count_right_or_fail() {
     writing.join().unwrap();
     assert!(read > 0, "{failed} failed");
     assert_eq!(rows(&scratch.open(&engine), "SELECT sum(count)::BIGINT AS n FROM samples")[0]["n"], 450);
+}
+
+/// Answers a question that may take a minute.
+fn asked(engine: &Engine, scratch: &Scratch, text: &str, rows_max: usize) -> Result<Answer, SqlError> {
+    let question = Question { text: text.to_owned(), rows_max, time_max: Duration::from_secs(60) };
+    crate::answer(engine, &Options::for_database(scratch.database()), &LIMITS, &question, &Cancel::new())
+}
+
+#[test]
+fn an_answer_has_the_first_rows_as_exact_values() {
+    let Some(engine) = engine("an_answer_has_the_first_rows_as_exact_values") else { return };
+    let scratch = Scratch::new();
+    scratch.record(0, "a");
+    let all = "SELECT true AS b, 9007199254740991 AS safe, -9007199254740992 AS large, 18446744073709551615::UBIGINT AS u, 0.1::DOUBLE AS d, \
+               1.50 AS dec, 'a\"b' AS v, NULL AS n, [1, NULL] AS l, DATE '2026-11-26' AS day, 'inf'::DOUBLE AS inf, 1e300::DOUBLE AS wide -- end";
+    let answer = asked(&engine, &scratch, all, 1).unwrap();
+    let types: Vec<&str> = answer.columns.iter().map(|column| column.type_name.as_str()).collect();
+    assert_eq!(
+        types,
+        [
+            "BOOLEAN",
+            "BIGINT",
+            "BIGINT",
+            "UBIGINT",
+            "DOUBLE",
+            "DECIMAL(3,2)",
+            "VARCHAR",
+            "INTEGER",
+            "INTEGER[]",
+            "DATE",
+            "DOUBLE",
+            "DOUBLE"
+        ]
+    );
+    let row = r#"[[true,9007199254740991,"-9007199254740992","18446744073709551615",0.1,1.5,"a\"b",null,"[1,null]","2026-11-26",null,1e300]]"#;
+    assert_eq!(serde_json::to_string(&answer.rows).unwrap(), row);
+    assert!(!answer.more && answer.notes.is_empty(), "{answer:?}");
+    for (text, rows_max, rows, more) in [
+        ("FROM range(10)", 10, 10, false),
+        ("FROM range(10)", 9, 9, true),
+        ("FROM range(1000000000000)", 3000, 3000, true),
+        ("FROM range(10) WHERE range < 0", 5, 0, false),
+        ("SELECT 1", 0, 0, true),
+        ("SELECT repeat('x', 1000000) FROM range(100)", 100, 17, true),
+        ("DESCRIBE samples", 100, 10, false),
+        ("SHOW TABLES", 100, 17, false),
+        ("EXPLAIN SELECT 1", 100, 1, false),
+        ("SUMMARIZE epochs", 100, 8, false),
+        ("FROM samples", 100, 2, false),
+        ("SELECT 1 AS x, 2 AS x;", 100, 1, false),
+    ] {
+        let answer =
+            asked(&engine, &scratch, text, rows_max).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert_eq!((answer.rows.len(), answer.more), (rows, more), "{text}");
+        assert!(answer.rows.iter().all(|row| row.len() == answer.columns.len()), "{text}");
+    }
+}
+
+#[test]
+fn an_answer_is_refused_cancelled_or_given_up() {
+    let Some(engine) = engine("an_answer_is_refused_cancelled_or_given_up") else { return };
+    let scratch = Scratch::new();
+    scratch.record(0, "a");
+    for (text, code, part) in [
+        ("SELECT * FROM read_text('/etc/passwd')", "sql", "disabled"),
+        ("SELECT * FROM '/etc/passwd.csv'", "sql", "disabled"),
+        ("COPY samples TO '/tmp/x'", "not-a-query", "only queries"),
+        ("ATTACH '/tmp/x'", "not-a-query", "only queries"),
+        ("INSTALL httpfs", "not-a-query", "only queries"),
+        ("LOAD httpfs", "not-a-query", "only queries"),
+        ("SELECT 1); COPY samples TO '/tmp/x'; SELECT (1", "sql", "syntax error"),
+        ("SELECT 1; SELECT 2", "sql", "several"),
+        ("SELECT $1", "sql", "parameters"),
+        ("", "sql", "no statement"),
+        ("FROM query('SELECT 1')", "not-a-query", "query"),
+    ] {
+        let error = asked(&engine, &scratch, text, 10).unwrap_err();
+        assert!(error.code() == code && error.to_string().contains(part), "{text}: {} {error}", error.code());
+    }
+    let endless =
+        "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = -1";
+    let run = |time_max, cancel: &Cancel| {
+        let question = Question { text: endless.to_owned(), rows_max: 1, time_max };
+        let options = Options::for_database(scratch.database());
+        crate::answer(&engine, &options, &LIMITS, &question, cancel).unwrap_err()
+    };
+    assert!(matches!(run(Duration::from_secs(1), &Cancel::new()), SqlError::TooLong(_)));
+    let cancel = Cancel::new();
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(300));
+            cancel.cancel();
+        });
+        run(Duration::from_secs(60), &cancel)
+    });
+    assert_eq!(error.code(), "cancelled", "{error}");
 }

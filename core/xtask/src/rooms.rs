@@ -2,7 +2,7 @@
 //! allowed. Never here: reading of files.
 
 /// Each room with the rooms that it may depend on. `analysis` never depends on `collect`; `node` depends only on
-/// `query` and `fleet`.
+/// `query`, `sql` and `fleet`.
 const ROOMS: &[(&str, &[&str])] = &[
     ("dwell-profile", &[]),
     ("dwell-image", &["dwell-profile"]),
@@ -27,7 +27,7 @@ const ROOMS: &[(&str, &[&str])] = &[
             "dwell-fleet",
         ],
     ),
-    ("dwell-node", &["dwell-query", "dwell-fleet"]),
+    ("dwell-node", &["dwell-query", "dwell-sql", "dwell-fleet"]),
     ("dwell-accuracy", &["dwell-profile", "dwell-image", "dwell-analysis", "dwell-collect"]),
     ("dwell-xtask", &[]),
 ];

@@ -10,7 +10,7 @@ mod prompt;
 
 use std::{
     io::{self, IsTerminal, Read, Write},
-    path::{Path, PathBuf},
+    path::Path,
     process::ExitCode,
     sync::{
         Arc, Mutex, PoisonError,
@@ -87,7 +87,7 @@ pub fn run(options: Options, args: &SqlArgs, json: bool) -> anyhow::Result<ExitC
             complain("sql: interrupted");
             Ok(ExitCode::from(status))
         }
-        (done, _) => done.map_err(in_one_line).context("sql").map(|()| ExitCode::SUCCESS),
+        (done, _) => done.map_err(SqlError::without_place).context("sql").map(|()| ExitCode::SUCCESS),
     }
 }
 
@@ -102,22 +102,10 @@ fn limit_memory(engine_bytes: u64) -> io::Result<()> {
     Ok(setrlimit(Resource::Data, Rlimit { current: Some(current), ..now })?)
 }
 
-/// Leaves out the lines of a message of DuckDB that draw an arrow to the place in the statement.
-fn in_one_line(error: SqlError) -> SqlError {
-    match error {
-        SqlError::Statement(message) => {
-            SqlError::Statement(message.split("\n\nLINE ").next().unwrap_or_default().to_owned())
-        }
-        error => error,
-    }
-}
-
 /// Finds and loads the library.
 pub fn engine() -> anyhow::Result<Engine> {
-    let named = std::env::var_os(dwell_sql::VARIABLE).map(PathBuf::from);
     let (program, current) = (std::env::current_exe().ok(), std::env::current_dir().ok());
-    let path = dwell_sql::library(named.as_deref(), program.as_deref(), current.as_deref()).context("sql")?;
-    Engine::load(&path).map_err(SqlError::from).context("sql")
+    dwell_sql::engine(program.as_deref(), current).context("sql")
 }
 
 /// Returns the text of the query; `None` if it is to be typed.
