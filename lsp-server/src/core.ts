@@ -5,11 +5,13 @@ import type * as core from '@dwell/core';
 
 export type {
   Diff, DiffFactors, DiffRequest, EpochList, FileChanges, LineDetail, Stats, StatsRequest, Summary, SummaryRequest,
-  Callers, CallersRequest, CallersRow, FileFunction, FileFunctions, HottestPaths, DiffChange, FileCosts, Flame, FlameAnalysis, FlameFunction, FlameNode, FlameRequest, Inclusive, LineCost, Listing, OpenOptions, ListingInstruction, ListingStall, ProcedureCost, Top, TopRequest, TopRow,
+  Callers, CallersRequest, CallersRow, FileFunction, FileFunctions, HottestPaths, DiffChange, FileCosts, Flame, FlameAnalysis, FlameFunction, FlameNode, FlameRequest, Inclusive, LineCost, Listing, OpenOptions, SqlRequest, ListingInstruction, ListingStall, ProcedureCost, Top, TopRequest, TopRow,
 } from '@dwell/core';
 
 /** How an item of both profiles changed. */
 export type CoreChange = core.DiffChange & core.DiffFactors;
+
+export type SqlAnswer = Awaited<ReturnType<core.Dwell['sql']>>;
 
 /** Cancels the calls that it was passed to: they reject with the code `cancelled`. */
 export interface Cancel {
@@ -33,6 +35,7 @@ export interface Core {
   hottestPaths(epochs: string[], limit: number, depth: number, cancel: Cancel): Promise<core.HottestPaths>;
   fileFunctions(epochs: string[], path: string, cancel: Cancel): Promise<core.FileFunctions>;
   stats(request: core.StatsRequest, cancel: Cancel): Promise<core.Stats>;
+  sql(request: core.SqlRequest, cancel: Cancel): Promise<SqlAnswer>;
   renameEpoch(epoch: string, name: string): Promise<string>;
   removeEpochs(epochs: string[]): Promise<string[]>;
   watch(callback: () => void): void;

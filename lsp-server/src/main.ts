@@ -92,6 +92,6 @@ else if (asked.serve === 'lsp') {
 } else {
   const { database } = readSettings({ database: asked.database });
   start((binding) => {
-    loadMcp().serveMcp({ binding, version: DWELL_VERSION, database });
+    loadMcp().serveMcp({ binding, version: DWELL_VERSION, database, folder: __dirname });
   });
 }

@@ -6,12 +6,13 @@ import { readFile, stat } from 'node:fs/promises';
 import type { CancellationToken } from 'vscode-languageserver';
 import {
   errorCode, errorMessage, type Binding, type Callers, type Cancel, type Core, type Diff, type DiffRequest, type EpochList, type FileChanges, type FileCosts,
-  type FileFunctions, type Flame, type LineDetail, type Listing, type OpenOptions, type Stats, type StatsRequest, type Summary, type SummaryRequest, type Top,
+  type FileFunctions, type Flame, type LineDetail, type Listing, type OpenOptions, type SqlAnswer, type SqlRequest, type Stats, type StatsRequest, type Summary, type SummaryRequest, type Top,
 } from './core';
 import type { CallersParams, FlameParams, HotProceduresParams } from './protocol';
 import type { ValidSettings } from './settings';
 import { Cancelled, SharedAnswers } from './shared';
 import { filesHere } from './sourceMap';
+import { inTurn } from './sql';
 
 /** A file's costs, and its text as it was when they were asked for (null: it cannot be read). */
 export interface FileAnswer {
@@ -191,6 +192,11 @@ export class Profile {
   flame(params: FlameParams, token?: CancellationToken): Promise<Flame> {
     const request = { epochs: [...this.epochs], ...params };
     return this.ask(token, (core) => this.flames.get(JSON.stringify(request), token, (cancel) => core.flame(request, cancel)));
+  }
+
+  /** The first rows of a query over all epochs; not kept. Rejects with DuckDB's message. */
+  sql(folder: string, request: Omit<SqlRequest, 'program'>, token?: CancellationToken): Promise<SqlAnswer> {
+    return this.ask(token, (core, cancel) => inTurn(core, folder, request, cancel));
   }
 
   lineDetail(path: string, line: number, token?: CancellationToken): Promise<LineDetail> {

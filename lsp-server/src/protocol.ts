@@ -21,6 +21,7 @@ export const methods = {
   callers: 'dwell/callers',
   cfg: 'dwell/cfg',
   flame: 'dwell/flame',
+  sql: 'dwell/sql',
   legend: 'dwell/legend',
   processes: 'dwell/processes',
   profileDidChange: 'dwell/profileDidChange',

@@ -66,6 +66,13 @@ export const FlameParams = parameters({
   bare: lenient(z.boolean()),
 });
 export type FlameParams = Read<typeof FlameParams>;
+export const SqlParams = parameters({
+  /** One query in SQL over all epochs (docs/sql.md). */
+  query: needed('must be a query'),
+  /** Rows to return; 1,000 unless said. */
+  limit: lenient(positive),
+});
+export type SqlParams = Read<typeof SqlParams>;
 export const FileCostsParams = parameters({ textDocument });
 export type FileCostsParams = Read<typeof FileCostsParams>;
 export const FileChangesParams = parameters({ textDocument });

@@ -354,6 +354,18 @@ export const FlameResult = z.object({
 });
 export type FlameResult = z.infer<typeof FlameResult>;
 
+export const SqlColumn = z.object({ name: text, type: text.describe("DuckDB's name: `BIGINT`, `VARCHAR`, …") });
+export type SqlColumn = z.infer<typeof SqlColumn>;
+export const SqlResult = z.object({
+  columns: z.array(SqlColumn),
+  rows: z
+    .array(z.array(z.union([z.boolean(), count, text, z.null()])))
+    .describe('a value for each column; integers beyond 2^53, lists and structures are texts, infinite numbers null'),
+  more: z.boolean().describe('whether there are further rows'),
+  notes: texts.describe('what could not be read'),
+});
+export type SqlResult = z.infer<typeof SqlResult>;
+
 export const LegendResult = z.object({ markdown: text, text: text.describe('the same for clients that render no Markdown'), headings: z.array(z.object({ start: count, end: count })).describe('where they are in `text`, in UTF-16') });
 export type LegendResult = z.infer<typeof LegendResult>;
 

@@ -46,6 +46,7 @@ import { importPerf, newEpoch, record } from './record';
 import * as requests from './requests';
 import { isRecord, readSettings, type ValidSettings } from './settings';
 import { Cancelled } from './shared';
+import { sql } from './sql';
 import { summary } from './summary';
 import { announced, Watch } from './watch';
 
@@ -173,6 +174,7 @@ class Server {
     });
     this.answerOwn(methods.cfg, requests.CfgParams, ({ procedure }, token) => cfg(profile, procedure, token));
     this.answerOwn(methods.flame, requests.FlameParams, (params, token) => flame(profile, params, token));
+    this.answerOwn(methods.sql, requests.SqlParams, (params, token) => sql(profile, this.options.folder, params, token));
     this.answerOwn(methods.legend, requests.Nothing, () => Promise.resolve(legend()));
     this.answerOwn(methods.processes, requests.Nothing, () => processes());
   }

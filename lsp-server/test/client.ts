@@ -46,7 +46,7 @@ export async function startProgram(
   server: string,
   initializationOptions: object,
   capabilities: object = everything,
-  as: { uid?: number; gid?: number } = {},
+  as: { uid?: number; gid?: number; env?: NodeJS.ProcessEnv } = {},
 ): Promise<Started & { child: ChildProcess }> {
   const child = spawn(process.execPath, [server, '--stdio'], { stdio: ['pipe', 'pipe', 'inherit'], ...as });
   children.add(child);

@@ -64,6 +64,13 @@ export function fakeBinding(costs: Partial<FileCosts>, fails?: CoreError): { bin
     hottestPaths: () => Promise.resolve(hottestPaths()),
     fileFunctions: () => Promise.reject(new CoreError('no-stacks', 'no call stacks were recorded')),
     stats: ({ epochs }) => Promise.resolve(stats(epochs)),
+    sql: async ({ query, program }) => {
+      core.done.push(`begins ${query} ${program}`);
+      await core.gate;
+      core.done.push(`ends ${query}`);
+      if (query === 'wrong') throw new CoreError('sql', 'Parser Error: syntax error at or near "wrong"');
+      return { columns: [{ name: 'n', type: 'BIGINT' }], rows: [[1]], more: false, notes: [] };
+    },
     renameEpoch: (epoch, name) => {
       core.done.push(`rename ${epoch} ${name}`);
       return epoch === 'absent' ? Promise.reject(new CoreError('no-epoch', "epoch 'absent': not found")) : Promise.resolve(epoch);

@@ -6,7 +6,8 @@ import { test } from 'node:test';
 import { Client, type CallToolResult } from '@modelcontextprotocol/client';
 import { StdioClientTransport } from '@modelcontextprotocol/client/stdio';
 import type { DiffAnswer, EpochsAnswer, HotAnswer, LinesAnswer, ListingAnswer, SummaryAnswer } from '../src/mcp/answers';
-import { fixtureOf, server } from './fixture';
+import type { SqlAnswer } from '../src/core';
+import { fixtureOf, server, top } from './fixture';
 
 const clients: Client[] = [];
 const { skip, given } = fixtureOf('MCP over stdio', () => Promise.all(clients.map((client) => client.close())));
@@ -50,11 +51,11 @@ test('the tools exist, are read-only, and explain their numbers', { skip }, asyn
   const { client } = await connect(given().database);
   assert.match(client.getInstructions() ?? '', /low confidence/);
   const { tools } = await client.listTools();
-  assert.deepEqual(tools.map(({ name }) => name), ['epochs', 'hot_procedures', 'lines', 'listing', 'summary', 'callers', 'callees', 'hottest_paths', 'inclusive', 'diff']);
+  assert.deepEqual(tools.map(({ name }) => name), ['epochs', 'hot_procedures', 'lines', 'listing', 'summary', 'callers', 'callees', 'hottest_paths', 'inclusive', 'diff', 'sql']);
   for (const { name, annotations, outputSchema } of tools) {
     assert.equal(annotations?.readOnlyHint, true, name);
     assert.ok(outputSchema, name);
-    if (!['epochs', 'callers', 'callees', 'hottest_paths', 'inclusive'].includes(name)) assert.match(JSON.stringify(outputSchema), /processor cycles|cycles per execution|null: no estimate|does not tell count from cost/, name);
+    if (!['epochs', 'callers', 'callees', 'hottest_paths', 'inclusive', 'sql'].includes(name)) assert.match(JSON.stringify(outputSchema), /processor cycles|cycles per execution|null: no estimate|does not tell count from cost/, name);
   }
 });
 
@@ -123,6 +124,34 @@ test('changes between two epochs are separated from chance', { skip }, async () 
   const one = await call<DiffAnswer>(client, 'diff', { before: ['first'], after: ['again'], procedure: 'chase', all: true });
   assert.ok(one.answer.instructions.length > 0);
   assert.ok(one.answer.instructions.every(({ kind }) => kind === 'same'));
+});
+
+test('a query in SQL has rows of text and data, and the tool names the tables of the document', { skip }, async (t) => {
+  const { client } = await connect(given().database);
+  const { tools } = await client.listTools();
+  const described = tools.find(({ name }) => name === 'sql')?.description ?? '';
+  const tables = [...readFileSync(join(top, 'docs/sql.md'), 'utf8').matchAll(/^### `(\w+)`$([^#]*)/gm)];
+  assert.ok(tables.length > 15);
+  for (const [, table = '', text = ''] of tables) {
+    const columns = [...text.matchAll(/^\| `(\w+)` \|/gm)].map(([, column]) => column);
+    const inTool = new RegExp(`\\b${table}\\(([^)]*)\\)`).exec(described)?.[1]?.replace(/: [^,)]*(, (kernel|module|vdso|jit|unknown))*/g, '').split(', ');
+    assert.deepEqual(inTool, columns, table);
+  }
+  const refused = await failure(client, 'sql', { query: "SELECT * FROM read_text('/etc/passwd')" });
+  if (refused.includes('no usable DuckDB')) {
+    console.log(`SKIPPED MCP sql: ${refused}`);
+    t.skip();
+    return;
+  }
+  assert.match(refused, /Permission Error[^\n]*disabled/);
+  for (const query of ["COPY samples TO 'x'", "ATTACH 'x'", 'INSTALL httpfs', 'LOAD httpfs']) assert.match(await failure(client, 'sql', { query }), /^only queries can be run/, query);
+  const query = "SELECT demangled, sum(count) AS n FROM procedure_samples WHERE epoch = dwell_epoch('first') GROUP BY ALL ORDER BY n DESC";
+  const { text, answer } = await call<SqlAnswer>(client, 'sql', { query });
+  assert.deepEqual(answer.columns, [{ name: 'demangled', type: 'VARCHAR' }, { name: 'n', type: 'HUGEINT' }]);
+  assert.equal(answer.rows[0]?.[0], 'chase');
+  assert.equal(text, `demangled | n\n${answer.rows.map((row) => row.join(' | ')).join('\n')}`);
+  const few = await call<SqlAnswer>(client, 'sql', { query: 'FROM range(3)', limit: 2 });
+  assert.equal(few.text, 'range\n0\n1\nThese are the first 2 rows: there are more.');
 });
 
 test('a failed request is an error of one line, and the server continues', { skip }, async () => {

@@ -6,7 +6,7 @@
 import * as z from 'zod/v4';
 import {
   DiffChange, DiffPlace, DiffSide, EpochSummary, FileCostsResult, HotRow, LineCost, LineCulprit, LineInstruction, LineStall, ProcedureCost,
-  ScaleKind, SummaryResult,
+  ScaleKind, SqlResult, SummaryResult,
 } from '../results';
 
 const file = z.string().nullable().describe('path of the source file; null: unknown');
@@ -240,3 +240,14 @@ export const diffOut = z.object({
   omittedRows: z.number(),
   notes,
 });
+
+/** docs/sql.md in short: a test compares the names. */
+export const sqlTables = `Runs one query in DuckDB's SQL over all epochs, read only, for what no other tool answers: many recordings, hosts, containers, threads, joins.
+Tables: epochs(epoch, name, host, start, end, cpu, backend, scope); events(epoch, event, period, unit, samples, seconds_per_sample); losses(epoch, event, kind, cause, count); samples(epoch, image, event, offset, count, app, instance, thread, cpu, cgroup); totals(epoch, host, image, path, event, app, cgroup, count); applications(epoch, app, event, count); instances(epoch, app, instance, event, count); images(image, path, arch, kind: file, kernel, module, vdso, jit, unknown); procedures(image, start, end, name, demangled); procedure_samples(epoch, event, image, procedure, demangled, count); stacks(epoch, stack, event, app, instance, count, depth, end); frames(epoch, stack, depth: 0 innermost, image, offset, demangled, inlined, file, line); lines(image, offset, file, line); instructions(epoch, image, procedure, address, text, samples, executions, executions_min, executions_max, cpi, cpi_min, cpi_max, executions_relative, head_samples, issue_cycles_min, confidence, scale, demangled, file, line); stalls(epoch, image, procedure, address, kind, cause, cycles_min, cycles_max, share_min, share_max, culprit); blocks(epoch, image, procedure, address, executions, executions_min, executions_max, executions_relative, cpi, cpi_min, cpi_max, best_case_cpi, confidence); edges(epoch, image, procedure, from_address, to_address, executions, executions_relative).
+Macros: dwell_epoch('latest' or a name) is an epoch's id; tables: dwell_diff(a, b), dwell_annotate(image, procedure), dwell_source(file).
+image joins tables; count is samples: times events.seconds_per_sample it is CPU time. Rows of samples repeat: sum(count). Restrict instructions, stalls, blocks and edges by epoch = and procedure = constants, since each procedure is analysed. Quote "end", "offset", "start". Example: SELECT path, demangled, sum(count) AS n FROM procedure_samples JOIN images USING (image) WHERE epoch = dwell_epoch('latest') GROUP BY ALL ORDER BY n DESC LIMIT 20`;
+export const sqlIn = z.object({
+  query: z.string().min(1).describe('one SELECT, WITH, FROM, VALUES, DESCRIBE, SHOW, SUMMARIZE or EXPLAIN'),
+  limit: limit(1000, 100).describe('rows at most'),
+});
+export const sqlOut = SqlResult;

@@ -6,6 +6,7 @@ import { McpServer, type CallToolResult, type ServerContext } from '@modelcontex
 import { serveStdio } from '@modelcontextprotocol/server/stdio';
 import type * as z from 'zod/v4';
 import { errorMessage, type Binding, type Cancel, type Core } from '../core';
+import { inTurn } from '../sql';
 import * as answers from './answers';
 import * as schemas from './schemas';
 import * as texts from './texts';
@@ -15,10 +16,12 @@ export interface McpOptions {
   version: string;
   /** The profile database's folder. */
   database: string;
+  /** The server's folder. */
+  folder: string;
 }
 
 const instructions = `Dwell is a sampling profiler that explains stalls: it measures where the time went, works out what was waited for and, where there is evidence, how often each instruction ran.
-Begin with hot_procedures (or epochs, to see what was recorded), then lines for a source file, listing for a procedure's instructions, summary for where cycles go by cause, callers for who calls a function, callees for what it calls, hottest_paths and inclusive for whole call trees, diff for what changed between two epochs.
+Begin with hot_procedures (or epochs, to see what was recorded), then lines for a source file, listing for a procedure's instructions, summary for where cycles go by cause, callers for who calls a function, callees for what it calls, hottest_paths and inclusive for whole call trees, diff for what changed between two epochs, sql for any other question over one or all epochs.
 Shares and seconds are measured. CPI is cycles per instruction; its best case is what it would be without waiting. Executions and CPI are numbers only where the scale is absolute; else use the bounds (cpiMin, cpiMax) and ratios (perEntry, executionsRelative), and do not guess the number. A stall's culprit is the instruction that was waited for. Causes that are tied cannot be told apart: name all of them. Causes come as ranges and may overlap: never add up their maxima. Estimates of low confidence are guesses; say so when you use them. Notes and losses tell what is missing.`;
 
 /** Serves one client on standard input and output until it closes them. */
@@ -115,6 +118,11 @@ export function mcpServer(options: McpOptions): McpServer {
     },
     (asked, context) => ask(context, async (core, cancel) => tell(schemas.diffOut, await answers.diff(core, asked, cancel), texts.diffText)),
   );
+  server.registerTool(
+    'sql',
+    { title: 'SQL', description: schemas.sqlTables, inputSchema: schemas.sqlIn, outputSchema: schemas.sqlOut, annotations },
+    (asked, context) => ask(context, async (core, cancel) => tell(schemas.sqlOut, await inTurn(core, options.folder, asked, cancel), texts.sqlText)),
+  );
   return server;
 }
 
@@ -138,7 +146,7 @@ function asker({ binding, database }: McpOptions): (context: ServerContext, ques
       opened ??= binding.Dwell.open({ database });
       return await question(opened, cancel);
     } catch (error) {
-      return { isError: true, content: [{ type: 'text', text: errorMessage(error).split('\n')[0] ?? '' }] };
+      return { isError: true, content: [{ type: 'text', text: errorMessage(error).trim().replace(/\s*\n\s*/g, ' ') }] };
     } finally {
       signal.removeEventListener('abort', stop);
     }

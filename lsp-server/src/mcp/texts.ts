@@ -3,7 +3,7 @@
  * values are marked, and losses are reported.
  */
 import { hex } from '../address';
-import type { Listing } from '../core';
+import type { Listing, SqlAnswer } from '../core';
 import { listingText } from '../listingText';
 import { underText } from '../summary';
 import { count, cpi, cyclesEach, cyclesRange, duration, entriesText, fileName, percent, quantity, shortCycles } from '../text';
@@ -200,4 +200,16 @@ function instructionText({ kind, before, after, ...change }: DiffAnswer['instruc
   const side = (at: typeof before): string => (at === null ? '-' : `${hex(at.address)} ${at.text}${at.file === null ? '' : ` (${fileName(at.file)}:${at.line ?? '?'})`}`);
   const what = change.significant ? ` · ${changeText(change)}` : '';
   return `  ${kind === 'same' ? '' : `${kind}: `}${side(before)} | ${side(after)}${what}`;
+}
+
+/** A row is a line. */
+export function sqlText({ columns, rows, more, notes }: SqlAnswer): string {
+  const cell = (value: SqlAnswer['rows'][number][number]): string => (value === null ? '' : String(value).replace(/\s+/g, ' '));
+  return [
+    columns.map(({ name }) => cell(name)).join(' | '),
+    ...rows.map((row) => row.map(cell).join(' | ')),
+    ...(rows.length === 0 ? ['No rows.'] : []),
+    ...(more ? [`These are the first ${count(rows.length)} rows: there are more.`] : []),
+    ...notes,
+  ].join('\n');
 }
