@@ -30,7 +30,7 @@ function bundlePage(entry, outfile) {
 
 /** The scripts of all pages. */
 export async function bundlePages(folder) {
-  for (const name of ['hotList', 'flame']) await bundlePage(join(here, 'src', name, 'script.ts'), join(folder, `${name}.js`));
+  for (const name of ['hotList', 'flame', 'sql']) await bundlePage(join(here, 'src', name, 'script.ts'), join(folder, `${name}.js`));
 }
 
 /** Builds dist/ and packs it, with what the manifest names, into `vsix`. */

@@ -4,7 +4,7 @@ import * as vscode from 'vscode';
 import {
   commands, methods, type CallersParams, type CallersResult, type CfgResult, type CompareParams, type DiffParams, type DiffResult, type EpochsResult, type FileChangesResult,
   type FileCostsResult, type FlameParams, type FlameResult, type HotProceduresParams, type HotProceduresResult, type ImportPerfParams, type LegendResult, type ListingResult, type NewEpochParams, type ProcessesResult,
-  type RecordParams, type RecordResult, type RenameEpochParams,
+  type RecordParams, type RecordResult, type RenameEpochParams, type SqlParams, type SqlResult,
 } from '@dwell/lsp-server/protocol';
 import { Connection, type Report, type ServerState } from './connection';
 import { grouped } from './folders';
@@ -128,6 +128,10 @@ export class Client implements vscode.Disposable {
 
   flame(params: FlameParams, token?: vscode.CancellationToken): Promise<FlameResult> {
     return this.ask<FlameResult>(methods.flame, params, token);
+  }
+
+  sql(params: SqlParams, token: vscode.CancellationToken): Promise<SqlResult> {
+    return this.ask<SqlResult>(methods.sql, params, token);
   }
 
   processes(): Promise<ProcessesResult> {

@@ -57,7 +57,7 @@ test('in the extension host, packaged, from recording to source lines', { skip, 
     if (!await offline()) t.diagnostic('SKIPPED without a network: unshare cannot take it away here');
     const [installed] = (await readdir(real.extensions)).filter((name) => name.startsWith('dwell.dwell-'));
     const dist = join(real.extensions, installed, 'dist');
-    const files = ['bin', 'dwell-core.node', 'extension.js', 'flame.js', 'hotList.js', 'mcp.js', 'server.js'];
+    const files = ['bin', 'dwell-core.node', 'extension.js', 'flame.js', 'hotList.js', 'mcp.js', 'server.js', 'sql.js'];
     assert.deepEqual((await readdir(dist)).filter((name) => !name.includes('LEGAL')).sort(), files);
     assert.match((await run(join(dist, 'bin', 'dwell'), ['--version'])).stdout, /^dwell /);
     const hello = { jsonrpc: '2.0', id: 1, method: 'initialize', params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'test', version: '1' } } };
@@ -322,6 +322,31 @@ test('in the workbench, over the fake server', { skip, timeout: 600_000 }, async
       await workbench.tab('Flame Graph').click();
       await workbench.command('View: Close Editor');
       await workbench.tab('Flame Graph').waitFor({ state: 'detached' });
+    });
+    await step('a query has a table below, says what is wrong with it, and is cancelled', async () => {
+      await workbench.command('Dwell: Query Recordings (SQL)…');
+      const sql = await workbench.webviewTitled('SQL');
+      assert.match(await sql.locator('meta[http-equiv]').getAttribute('content'), /^default-src 'none'; style-src 'nonce-/);
+      assert.match(await sql.locator('#query').inputValue(), /^SELECT path, demangled, count\n/);
+      await sql.getByRole('button', { name: 'Run' }).click();
+      await sql.getByText('The first 3 rows: there are more').waitFor();
+      const texts = (selector) => sql.locator(selector).evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.textContent).join('|')));
+      assert.deepEqual(await texts('thead tr'), ['path|n']);
+      assert.deepEqual(await texts('tbody tr'), ['/work/<b>chase</b>|3440', 'kernel|8', '|1']);
+      assert.deepEqual(await sql.locator('#notes li').allTextContents(), ['a segment is damaged']);
+      await sql.locator('#query').fill('COPY samples');
+      await page.keyboard.press('Control+Enter');
+      await sql.getByText('Binder Error: no such column <b>').waitFor();
+      assert.equal(await sql.locator('tbody tr').count(), 0);
+      await sql.locator('#query').fill('SELECT wait');
+      await page.keyboard.press('Control+Enter');
+      await sql.getByRole('button', { name: 'Cancel' }).click();
+      await sql.getByText('Cancelled.').waitFor();
+      await workbench.command('View: Close Editor');
+      await workbench.tab('SQL').waitFor({ state: 'detached' });
+      await workbench.command('Dwell: Query Recordings (SQL)…');
+      assert.equal(await (await workbench.webviewTitled('SQL')).locator('#query').inputValue(), 'SELECT wait');
+      await workbench.command('View: Close Editor');
     });
     await step('an epoch gets a name, and is removed once one has said so', async () => {
       await workbench.command('Dwell: Rename Epoch…');

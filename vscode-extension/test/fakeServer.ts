@@ -12,7 +12,7 @@ import {
   type HotProceduresResult, type LegendResult,
   type ImportPerfParams, type ProcessesResult, type RenameEpochParams, type HotRow, type ListingLine, type ListingParams,
   type ListingResult,
-  type RecordParams, type RecordResult, type Settings,
+  type RecordParams, type RecordResult, type Settings, type SqlParams, type SqlResult,
 } from '@dwell/lsp-server/protocol';
 
 const connection = createConnection(ProposedFeatures.all);
@@ -162,6 +162,13 @@ connection.onRequest(methods.flame, ({ bare = false }: FlameParams): FlameResult
     epochs: shown(), events: [{ name: 'cpu-clock', period: 1_000_000, unit: 'ns', samples: 2000, allSamples: 4000 }], unit: 'samples', seconds: 0.001, total: 2000, functions,
     parents: [-1, 0, 0, 2], codes: [0, 3, 4, 6], own: [0, 1720, 279, 1], merged: 0, analysedShare: bare ? 0 : 0.86, notes: [],
   };
+});
+
+connection.onRequest(methods.sql, ({ query }: SqlParams, token: CancellationToken): Promise<SqlResult> => {
+  if (query.includes('wait')) return new Promise((_, reject) => { token.onCancellationRequested(() => { reject(new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled')); }); });
+  if (!query.startsWith('SELECT')) throw new ResponseError(LSPErrorCodes.RequestFailed, 'Binder Error: no such column <b>');
+  const columns = [{ name: 'path', type: 'VARCHAR' }, { name: 'n', type: 'BIGINT' }];
+  return Promise.resolve({ columns, rows: [['/work/<b>chase</b>', 3440], ['kernel', 8], [null, 1]], more: true, notes: ['a segment is damaged'] });
 });
 
 connection.onRequest(methods.legend, (): LegendResult => ({ markdown: '# What do these numbers mean?\n\nThe share of all sampled time.\n', text: '', headings: [] }));

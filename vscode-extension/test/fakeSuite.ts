@@ -52,6 +52,13 @@ export function run(): Promise<void> {
       await until('the page', tabs, (labels) => labels.some((label) => label.includes('What do these numbers mean')));
     },
 
+    'opens a tab for queries, and runs the one that a keybinding gives': async () => {
+      await vscode.commands.executeCommand('dwell.querySql', 'SELECT 1');
+      await vscode.commands.executeCommand('dwell.querySql', 'SELECT 2');
+      const tabs = () => vscode.window.tabGroups.all.flatMap(({ tabs }) => tabs.map(({ label }) => label)).filter((label) => label === 'SQL');
+      await until('one tab', tabs, (labels) => labels.length === 1);
+    },
+
     'lists severe stalls as information with their culprit, once that is wanted': async () => {
       const document = await source();
       const line = lineWith(document, 'HOT');
