@@ -125,6 +125,11 @@
 ;; the edges beside them (`t' switches).  `n' and `p' move from block to block, `j' to where control
 ;; goes most often, `h' to the hottest; RET shows the block in the listing.
 ;;
+;; SQL
+;;
+;; `M-x dwell-sql' runs a query in SQL over all recordings, that of the region or one to type, and lists
+;; its rows.  `e' changes the query, `g' runs it again, `k' cancels it.  `SHOW TABLES' lists the tables.
+;;
 ;; Trouble
 ;;
 ;; `M-x dwell-restart' starts the server again, `M-x dwell-server-log' shows what it wrote on
@@ -145,6 +150,7 @@
 (require 'dwell-summary)
 (require 'dwell-callers)
 (require 'dwell-graph)
+(require 'dwell-sql)
 (require 'dwell-flymake)
 (require 'easymenu)
 
@@ -153,7 +159,7 @@
     (pcase-dolist (`(,key . ,command)
                    '(("h" . dwell-hot-procedures) ("l" . dwell-listing) ("e" . dwell-select-epoch)
                      ("r" . dwell-record) ("k" . dwell-record-cancel) ("N" . dwell-new-epoch)
-                     ("E" . dwell-epochs) ("=" . dwell-diff) ("s" . dwell-summary) ("u" . dwell-callers) ("U" . dwell-callees) ("G" . dwell-graph) ("c" . dwell-compare)
+                     ("E" . dwell-epochs) ("=" . dwell-diff) ("s" . dwell-summary) ("u" . dwell-callers) ("U" . dwell-callees) ("G" . dwell-graph) ("q" . dwell-sql) ("c" . dwell-compare)
                      ("C" . dwell-compare-end) ("P" . dwell-record-process) ("i" . dwell-set-hints) ("d" . dwell-describe-line) ("?" . dwell-legend) ("." . dwell-goto-culprit)
                      ("n" . dwell-next-line) ("p" . dwell-previous-line) ("t" . dwell-hottest-line)
                      ("g" . dwell-refresh)))
@@ -173,6 +179,7 @@
     ["Callers" dwell-callers]
     ["Callees" dwell-callees]
     ["Control-flow graph…" dwell-graph]
+    ["Query in SQL…" dwell-sql]
     "--"
     ["Epochs" dwell-epochs]
     ["Select epochs…" dwell-select-epoch]

@@ -466,5 +466,26 @@
                    '("Dwell: no procedure named nix")))
     (should-not (seq-find (lambda (buffer) (string-prefix-p "*Dwell graph" (buffer-name buffer))) (buffer-list)))))
 
+;;;; SQL
+
+(ert-deftest dwell-sql-lists-the-rows-of-a-query ()
+  (dwell-test-with-costs
+    (dwell-sql "SELECT 1")
+    (dwell-test-in "*Dwell SQL"
+      (dwell-test-until "rows" (string-match-p "the first 3 rows" mode-line-process))
+      (should (equal (dwell-test-lines) '("/bin/a b 3440 true" "kernel 9223372036854775807 false" "8")))
+      (should (equal (mapcar #'car tabulated-list-format) '("path" "n" "hot")))
+      (should (equal (dwell-test-messages (dwell-table-notes))
+                     '("there are more rows (`dwell-sql-limit')\na segment is damaged")))
+      (tabulated-list-sort 1)
+      (should (equal (dwell-test-lines) '("8" "/bin/a b 3440 true" "kernel 9223372036854775807 false")))
+      (should (member "Dwell: Binder Error: no such column"
+                      (dwell-test-messages
+                        (cl-letf (((symbol-function 'read-string)
+                                   (lambda (_prompt initial &rest _) (should (equal initial "SELECT 1")) "COPY")))
+                          (dwell-sql-edit))
+                        (dwell-test-settle))))
+      (should (string-match-p "failed" mode-line-process)))))
+
 (provide 'dwell-views-test)
 ;;; dwell-views-test.el ends here

@@ -235,6 +235,11 @@ const requests = {
     epochs: state.epochs.map((each) => ({ ...each, shown: state.selected.some((selector) => names(selector, each)), pinned: state.baseline?.some((selector) => names(selector, each)) ?? false })),
   }),
   'dwell/summary': summary,
+  'dwell/sql': ({ query }) => {
+    if (!query.startsWith('SELECT')) throw { code: -32803, message: 'Binder Error: no such column' };
+    const columns = [['path', 'VARCHAR'], ['n', 'BIGINT'], ['hot', 'BOOLEAN']].map(([name, type]) => ({ name, type }));
+    return { columns, rows: [['/bin/a\nb', 3440, true], ['kernel', '9223372036854775807', false], [null, 8, null]], more: true, notes: ['a segment is damaged'] };
+  },
   'dwell/callers': callers,
   'dwell/diff': diff,
   'dwell/fileChanges': fileChanges,
