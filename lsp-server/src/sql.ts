@@ -18,7 +18,18 @@ let before: Promise<unknown> = Promise.resolve();
  * memory and all processors. `folder` is the server's, where DuckDB's library is looked for.
  */
 export function inTurn(core: Core, folder: string, request: Omit<SqlRequest, 'program'>, cancel: Cancel): Promise<SqlAnswer> {
-  const run = (): Promise<SqlAnswer> => core.sql({ ...request, program: join(folder, 'dwell-core.node') }, cancel);
+  const stop = (): void => {
+    cancel.cancel();
+  };
+  const run = async (): Promise<SqlAnswer> => {
+    // Node does not exit while a thread of its pool works.
+    process.once('exit', stop);
+    try {
+      return await core.sql({ ...request, program: join(folder, 'dwell-core.node') }, cancel);
+    } finally {
+      process.off('exit', stop);
+    }
+  };
   const answer = before.then(run, run);
   before = answer;
   return answer;

@@ -1,5 +1,6 @@
 /** `dwell/sql`: whose turn it is, over a fake core; and what a query can do, in the built server over the real core. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { copyFileSync, mkdirSync } from 'node:fs';
 import { dirname, join } from 'node:path';
 import { test } from 'node:test';
@@ -9,6 +10,7 @@ import { startInProcess, startProgram, stop, until } from './client';
 import { fakeBinding } from './fake';
 import { fixtureOf, server } from './fixture';
 
+const endless = 'SELECT sum(hash(range) % 7) FROM range(100000000000000)';
 const { skip, given } = fixtureOf('SQL over stdio');
 
 function ask(client: MessageConnection, query: string, limit?: number): Promise<SqlResult> {
@@ -54,7 +56,7 @@ test('a query reads the tables and nothing else, and is cancelled', { skip, time
   for (const query of refused) await assert.rejects(ask(client, query), { code: -32803, message: /only queries can be run|disabled/ }, query);
   await assert.rejects(ask(client, 'SELECT nothing FROM samples'), { message: /^Binder Error: Referenced column "nothing" not found[^^]*$/ });
   const source = new CancellationTokenSource();
-  const long = client.sendRequest('dwell/sql', { query: 'SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = -1' }, source.token);
+  const long = client.sendRequest('dwell/sql', { query: endless }, source.token);
   // The event loop and other questions are free meanwhile.
   assert.ok((await client.sendRequest<{ epochs: unknown[] }>('dwell/epochs', {})).epochs.length > 0);
   setTimeout(() => {
@@ -62,7 +64,12 @@ test('a query reads the tables and nothing else, and is cancelled', { skip, time
   }, 500);
   await assert.rejects(long, { code: -32800 });
   assert.deepEqual((await ask(client, 'SELECT 2')).rows, [[2]]);
+  // A query that nobody waits for any more does not keep the server.
+  ask(client, endless).catch(() => undefined);
+  await new Promise((resolve) => setTimeout(resolve, 500));
+  const ended = once(started.child, 'exit');
   await stop(started);
+  assert.deepEqual((await ended).slice(0, 1), [0]);
 });
 
 test('without the library the error is one line that says what to do', { skip }, async () => {

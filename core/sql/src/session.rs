@@ -345,7 +345,7 @@ pub(crate) fn only<'a>(statements: &[&'a str]) -> Result<&'a str, SqlError> {
     match statements {
         [] => Err(SqlError::Usage("there is no statement to run")),
         [statement] => Ok(statement),
-        _ => Err(SqlError::Usage("this format holds the rows of one statement: there are several")),
+        _ => Err(SqlError::Usage("one statement was expected: there are several")),
     }
 }
 

@@ -531,7 +531,7 @@ fn an_answer_has_the_first_rows_as_exact_values() {
             "DOUBLE"
         ]
     );
-    let row = r#"[[true,9007199254740991,"-9007199254740992","18446744073709551615",0.1,1.5,"a\"b",null,"[1,null]","2026-11-26",null,1e300]]"#;
+    let row = r#"[[true,9007199254740991,"-9007199254740992","18446744073709551615",0.1,1.5,"a\"b",null,"[1,null]","2026-11-26",null,1e+300]]"#;
     assert_eq!(serde_json::to_string(&answer.rows).unwrap(), row);
     assert!(!answer.more && answer.notes.is_empty(), "{answer:?}");
     for (text, rows_max, rows, more) in [
@@ -567,7 +567,8 @@ fn an_answer_is_refused_cancelled_or_given_up() {
         ("ATTACH '/tmp/x'", "not-a-query", "only queries"),
         ("INSTALL httpfs", "not-a-query", "only queries"),
         ("LOAD httpfs", "not-a-query", "only queries"),
-        ("SELECT 1); COPY samples TO '/tmp/x'; SELECT (1", "sql", "syntax error"),
+        ("SELECT 1); COPY samples TO '/tmp/x'; SELECT (1", "sql", "several"),
+        ("SELECT 1) UNION (SELECT 2", "sql", "syntax error"),
         ("SELECT 1; SELECT 2", "sql", "several"),
         ("SELECT $1", "sql", "parameters"),
         ("", "sql", "no statement"),
@@ -576,8 +577,7 @@ fn an_answer_is_refused_cancelled_or_given_up() {
         let error = asked(&engine, &scratch, text, 10).unwrap_err();
         assert!(error.code() == code && error.to_string().contains(part), "{text}: {} {error}", error.code());
     }
-    let endless =
-        "SELECT count(*) FROM range(1000000000) a, range(1000000000) b WHERE a.range + b.range = -1";
+    let endless = "SELECT sum(hash(range) % 7) FROM range(100000000000000)";
     let run = |time_max, cancel: &Cancel| {
         let question = Question { text: endless.to_owned(), rows_max: 1, time_max };
         let options = Options::for_database(scratch.database());
