@@ -94,6 +94,20 @@
         (dwell-test-until by (string-match-p (concat "by " by ":") (format "%s" mode-line-process)))
         (should (> (buffer-size) 0))))))
 
+(ert-deftest dwell-e2e-sql ()
+  (dwell-e2e-with-file
+    (dwell-sql "SELECT demangled, count FROM procedure_samples WHERE epoch = dwell_epoch('latest') ORDER BY count DESC")
+    (with-current-buffer (window-buffer)
+      (let* ((said (dwell-test-messages
+                     (dwell-test-until "an answer" (not (string-match-p "running" mode-line-process)))))
+             (missing (seq-find (lambda (text) (string-match-p "no usable DuckDB" text)) said)))
+        (when missing
+          (message "SKIPPED emacs-e2e-sql: %s" missing)
+          (ert-skip missing)))
+      (message "SQL:\n%s" (buffer-substring-no-properties (point-min) (min (point-max) 400)))
+      (should (string-match-p "rows" mode-line-process))
+      (should (string-match-p "^ *chase +[0-9]+$" (buffer-string))))))
+
 (ert-deftest dwell-e2e-epochs ()
   (dwell-e2e-with-file
     (dwell-test-until "the epochs" (dwell--selected (dwell--connection)))

@@ -21,7 +21,7 @@ use crate::{
 
 /// Largest integer that a double, and therefore JavaScript, stores exactly together with all smaller ones.
 const EXACT_MAX: u128 = (1 << 53) - 1;
-/// Number of bytes of the values of an answer after which no further row is added.
+/// Largest size of the values of an answer, in bytes.
 const BYTES_MAX: usize = 16 << 20;
 /// Number of times a query is run again because a compaction replaced the files that it was reading.
 const ATTEMPTS: u32 = 5;
@@ -142,13 +142,13 @@ struct Taken {
 
 impl Taken {
     fn take(&mut self, values: &[Value<'_>], is_json: &[bool]) -> Result<(), SqlError> {
+        let bytes_of = |value: &Value<'_>| if let Value::Text(text) = value { text.len() } else { 8 };
+        self.bytes += values.iter().map(bytes_of).sum::<usize>();
         self.more |= self.rows.len() >= self.rows_max || self.bytes > BYTES_MAX;
-        if self.more {
-            return Ok(());
+        if !self.more {
+            let cells = values.iter().zip(is_json).map(|(value, is_json)| cell(*value, *is_json));
+            self.rows.push(cells.collect());
         }
-        let text_bytes = |value: &Value<'_>| if let Value::Text(text) = value { text.len() } else { 8 };
-        self.bytes += values.iter().map(text_bytes).sum::<usize>();
-        self.rows.push(values.iter().zip(is_json).map(|(value, is_json)| cell(*value, *is_json)).collect());
         Ok(())
     }
 }

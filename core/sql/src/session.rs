@@ -273,10 +273,10 @@ impl Session {
 
     /// Writes the rows of a query as Parquet.
     fn copy(&self, statement: &str, out: &mut dyn Write) -> Result<(), SqlError> {
+        self.context.begin(self.check(statement)?);
         if lexer::explained(statement).is_some() {
             return Err(SqlError::Usage("the format parquet holds the rows of a query, not its plan"));
         }
-        self.context.begin(self.check(statement)?);
         let scratch =
             self.scratch.as_ref().ok_or(SqlError::Usage("the session was not opened for parquet"))?;
         let path = scratch.path().join(RESULT_FILE);
