@@ -128,7 +128,8 @@ impl Session {
             type_name: type_name.unwrap_or_else(|| "VARCHAR".to_owned()),
         };
         let columns = columns.into_iter().zip(types).map(column).collect();
-        Ok(Answer { columns, rows: taken.rows, more: taken.more, notes: self.warnings().to_vec() })
+        let notes = self.warnings().iter().cloned().chain(self.take_notes()).collect();
+        Ok(Answer { columns, rows: taken.rows, more: taken.more, notes })
     }
 }
 
