@@ -57,6 +57,8 @@ impl InstanceLimits {
 const APPS_MAX: usize = 1 << 12;
 /// Name under which applications beyond the limit are counted.
 const OTHERS: &str = "[others]";
+/// Most bytes of a thread name; the kernel cuts longer ones.
+const COMM_BYTES_MAX: usize = 15;
 
 /// The executions to which live processes or stored counts refer.
 #[derive(Debug)]
@@ -83,12 +85,14 @@ struct Numbers {
     apart: InstanceLimits,
     by_app: FxHashMap<Arc<str>, u32>,
     kept_apart: u32,
+    /// The applications that are kept; empty: all.
+    kept: Vec<String>,
 }
 
 impl Applications {
     /// Returns an empty registry with these limits on executions that are kept apart.
     pub fn new(apart: InstanceLimits) -> Self {
-        let numbers = Numbers { apart, by_app: FxHashMap::default(), kept_apart: 0 };
+        let numbers = Numbers { apart, by_app: FxHashMap::default(), kept_apart: 0, kept: Vec::new() };
         let (executions, together) = Default::default();
         Applications { executions, next: 0, numbers, together }
     }
@@ -96,6 +100,31 @@ impl Applications {
     /// Returns the limits on executions that are kept apart.
     pub fn apart(&self) -> &InstanceLimits {
         &self.numbers.apart
+    }
+
+    /// Selects the applications whose executions are kept. Without any, all are.
+    pub fn keep_only(&mut self, apps: Vec<String>) {
+        self.numbers.kept = apps;
+    }
+
+    /// Returns the applications whose executions are kept; empty: all.
+    pub fn kept(&self) -> &[String] {
+        &self.numbers.kept
+    }
+
+    /// Returns whether an execution is of an application that is kept. Until its executable is known, its thread name
+    /// decides, which is the beginning of that name.
+    pub fn is_kept(&self, id: ExecutionId) -> bool {
+        let kept = self.kept();
+        if kept.is_empty() {
+            return true;
+        }
+        let Some(Execution { comm, named, .. }) = self.executions.get(&id) else { return false };
+        match named {
+            Some(AppInstance { app, .. }) => self.numbers.is_kept(app),
+            None if comm.len() < COMM_BYTES_MAX => self.numbers.is_kept(comm),
+            None => kept.iter().any(|app| app.starts_with(&**comm)),
+        }
     }
 
     /// Begins an execution for a forked child if the application's processes are kept apart; returns `None` otherwise.
@@ -193,18 +222,24 @@ impl Applications {
 }
 
 impl Numbers {
+    fn is_kept(&self, app: &str) -> bool {
+        self.kept.iter().any(|kept| kept == app)
+    }
+
     /// Assigns the number of an application's next execution; it is 0 beyond the limits.
     fn next(&mut self, app: &str) -> AppInstance {
         let known = self.by_app.get_key_value(app).map(|(name, last)| (name.clone(), *last));
         let (name, last) = match known {
             Some(known) => known,
-            None if self.by_app.len() < APPS_MAX => (app.into(), 0),
+            None if self.by_app.len() < APPS_MAX || self.is_kept(app) => (app.into(), 0),
             None => return AppInstance { app: OTHERS.into(), instance: 0 },
         };
         let number = last.saturating_add(1);
         self.by_app.insert(name.clone(), number);
         let apart = number <= self.apart.of_app_max || self.apart.is_by_process(app);
         let apart = apart && self.kept_apart < self.apart.in_all_max;
+        // Executions that are not kept do not use up the limit.
+        let apart = apart && (self.kept.is_empty() || self.is_kept(app));
         self.kept_apart += u32::from(apart);
         AppInstance { app: name, instance: if apart { number } else { 0 } }
     }
@@ -253,6 +288,28 @@ mod tests {
         assert_eq!(told_next("one more"), "[others]#0");
         apps.renumber();
         assert_eq!(told(&mut apps, ExecutionId(2)), "cc1#0", "the third of those that go on");
+    }
+
+    #[test]
+    fn only_chosen_applications_are_kept() {
+        let mut apps = Applications::new(InstanceLimits::for_good(Vec::new()));
+        let (db, other, kernel) = (apps.begin("db"), apps.begin("sh"), apps.uncounted("kworker"));
+        let long = apps.begin("a-name-of-sixte");
+        let kept = |apps: &Applications| [db, other, kernel, long].map(|id| apps.is_kept(id));
+        assert_eq!(kept(&apps), [true; 4]);
+        apps.keep_only(vec!["db".to_owned(), "a-name-of-sixteen".to_owned()]);
+        assert_eq!(kept(&apps), [true, false, false, true], "by their thread names");
+        apps.name(other, "db");
+        apps.name(db, "db-helper");
+        assert_eq!(kept(&apps), [false, true, false, true], "by their executables");
+        (0..APPS_MAX).for_each(|at| {
+            let id = apps.begin("comm");
+            apps.name(id, &format!("a{at}"));
+        });
+        apps.name(long, "a-name-of-sixteen");
+        assert_eq!(told(&mut apps, long), "a-name-of-sixteen#1", "never one of [others]");
+        apps.keep_only(Vec::new());
+        assert_eq!(kept(&apps), [true; 4]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod sql;
 mod stacks;
 mod top;
 pub use callpaths::{CallpathsArgs, Metric};
-pub use daemon::{DaemonArgs, StatusArgs};
+pub use daemon::{DaemonArgs, ResumeArgs, StatusArgs};
 pub use push::PushArgs;
 pub use record::{CountArg, RecordArgs};
 pub use roll_up::RollUpArgs;
@@ -83,6 +83,12 @@ pub enum Verb {
     /// Make the running daemon store the samples that it holds in memory.
     #[command(after_help = examples::FLUSH)]
     Flush,
+    /// Make the running daemon stop sampling and store what it has. It keeps its recording (epoch) and all that it knows.
+    #[command(after_help = examples::PAUSE)]
+    Pause,
+    /// Make the running daemon sample again after `dwell pause`, all applications or a subset.
+    #[command(after_help = examples::RESUME)]
+    Resume(ResumeArgs),
     /// List, start, rename and remove recordings (epochs).
     #[command(subcommand)]
     #[command(after_help = examples::EPOCH)]

@@ -1,5 +1,5 @@
-//! Runs `dwell daemon`, `status` and `flush`, and begins new epochs: converts arguments for dwell-collect and shows its
-//! answers.
+//! Runs `dwell daemon`, `status`, `flush`, `pause` and `resume`, and begins new epochs: converts arguments for
+//! dwell-collect and shows its answers.
 
 use std::{
     io::IsTerminal,
@@ -9,12 +9,13 @@ use std::{
     time::Duration,
 };
 
+use anyhow::Context;
 use dwell_collect::{CollectError, DAEMON_ODOMETERS_PERCENT, DaemonOptions, Progress, Renew, Status, Stop};
 use dwell_profile::{CollectorRecord, CountsRecord, Database, Epoch, EpochId, Event, EventRecord};
 use serde_json::json;
 
 use crate::{
-    args::{DaemonArgs, StatusArgs},
+    args::{DaemonArgs, ResumeArgs, StatusArgs},
     collect::{self, Reporter, backend, by_process, event_line, events, keep_sources, rate, tallies},
     complain, print, print_json,
     text::{bytes, grouped},
@@ -28,6 +29,7 @@ pub fn daemon(db: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
         rate: rate(&args.sampling),
         name: args.sampling.name.clone(),
         by_process: by_process(&args.sampling),
+        apps: args.app.clone(),
         dimensions: args.sampling.dimensions.iter().copied().collect(),
         flush_every: Duration::from_secs(args.flush_interval.into()),
         odometers_percent: if args.odometers { DAEMON_ODOMETERS_PERCENT } else { 0.0 },
@@ -193,9 +195,12 @@ fn show_stored(epoch: &Epoch, json: bool) -> anyhow::Result<()> {
 
 fn what(db: &Path, status: &Status) -> Vec<String> {
     let hz = status.clock_hz.map_or(String::new(), |hz| format!("; core clock {:.2} GHz", hz / 1e9));
-    vec![
+    let paused = status
+        .paused_since
+        .map(|since| format!("sampling is paused since {since:.0}; `dwell resume` continues it"));
+    let lines = [
         format!(
-            "daemon {} ({}), collecting for {:.0} s into {}",
+            "daemon {} ({}), running for {:.0} s, collects into {}",
             status.pid,
             status.backend,
             status.elapsed_s,
@@ -210,7 +215,8 @@ fn what(db: &Path, status: &Status) -> Vec<String> {
             grouped(status.processes as u64),
             grouped(status.images as u64)
         ),
-    ]
+    ];
+    lines.into_iter().chain(paused).collect()
 }
 
 fn by_cpu(collector: &CollectorRecord) -> Vec<String> {
@@ -314,6 +320,38 @@ pub fn flush(db: &Path, json: bool) -> anyhow::Result<()> {
         true => print_json(&json!({ "schema": 1, "samples": samples })),
         false => print(&format!("{} samples stored\n", grouped(samples))),
     }
+}
+
+/// Makes the daemon stop sampling and store its counts.
+pub fn pause(db: &Path, json: bool) -> anyhow::Result<()> {
+    let database = Database::open(db)?;
+    dwell_collect::pause(&database)?;
+    let samples =
+        dwell_collect::flush(&database).context("sampling is paused, but samples were not stored")?;
+    let Status { epoch, paused_since, .. } = dwell_collect::status(&database)?;
+    if json {
+        return print_json(
+            &json!({ "schema": 1, "epoch": epoch, "paused_since": paused_since, "samples": samples }),
+        );
+    }
+    let samples = grouped(samples);
+    print(&format!(
+        "sampling is paused until `dwell resume`; {samples} samples of recording {epoch} are stored\n"
+    ))
+}
+
+/// Makes the daemon sample again. If other applications are to be kept, that begins a new epoch.
+pub fn resume(db: &Path, args: &ResumeArgs, json: bool) -> anyhow::Result<()> {
+    let database = Database::open(db)?;
+    let apps = (args.all || !args.app.is_empty()).then(|| args.app.clone());
+    dwell_collect::resume(&database, apps)?;
+    let Status { epoch, collector: CollectorRecord { apps, paused_ns, .. }, .. } =
+        dwell_collect::status(&database)?;
+    if json {
+        return print_json(&json!({ "schema": 1, "epoch": epoch, "apps": apps, "paused_ns": paused_ns }));
+    }
+    let kept = if apps.is_empty() { "all applications".to_owned() } else { apps.join(", ") };
+    print(&format!("sampling continues; samples of {kept} go into recording {epoch}\n"))
 }
 
 /// Makes the daemon begin a new epoch, and stores the sources of the one that ended.

@@ -102,6 +102,8 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Callpaths(args) => return callpaths::run(args, cli.json),
         Verb::Status(args) => daemon::status(&db()?, args, cli.json),
         Verb::Flush => daemon::flush(&db()?, cli.json),
+        Verb::Pause => daemon::pause(&db()?, cli.json),
+        Verb::Resume(args) => daemon::resume(&db()?, args, cli.json),
         Verb::Epoch(EpochVerb::List) => epochs::list(&open(cli)?, cli.json),
         Verb::Epoch(verb) => epochs::run(&db()?, verb, cli.json),
         Verb::Top(args) => run_top(open(cli)?, db().ok().as_deref(), args, cli.json),

@@ -449,8 +449,8 @@ fn statuses() {
         assert!(ended.stdout.is_empty() && !ended.stderr.is_empty(), "dwell {wrong:?}: {ended:?}");
     }
     for verb in [
-        "record", "daemon", "status", "flush", "epoch", "top", "annotate", "summary", "stats", "diff",
-        "import",
+        "record", "daemon", "status", "flush", "pause", "resume", "epoch", "top", "annotate", "summary",
+        "stats", "diff", "import",
     ] {
         assert!(scratch.text(&[verb, "--help"]).contains("Usage: dwell"), "{verb}");
     }

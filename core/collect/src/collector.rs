@@ -303,6 +303,9 @@ impl<H: Host> Collector<H> {
     ) {
         let Sample { pid, tid, pc, .. } = *sample;
         let context = self.attribution.context((pid, tid, sample.cpu), interval);
+        if !self.attribution.keeps(&mut self.counts, context.execution, event.into(), 1) {
+            return;
+        }
         let place = match sample.mode {
             Mode::User => self.user_place(sample, &context),
             Mode::Kernel => self.attribution.kernel_place(pc, interval),
@@ -326,8 +329,10 @@ impl<H: Host> Collector<H> {
     /// Uses the registers of a sample that is counted elsewhere.
     fn registers(&mut self, event: EventIndex, sample: &Sample, interval: Interval) {
         let context = self.attribution.context((sample.pid, sample.tid, sample.cpu), interval);
-        let place = self.user_place(sample, &context);
-        self.observe(event, sample, place.ok(), &context);
+        if self.attribution.apps.is_kept(context.execution) {
+            let place = self.user_place(sample, &context);
+            self.observe(event, sample, place.ok(), &context);
+        }
     }
 
     fn user_place(&mut self, sample: &Sample, context: &SampleContext) -> Result<Spot, unknown::Cause> {

@@ -37,7 +37,7 @@ pub use evidence::{
 };
 pub use registers::REGISTER_COUNT;
 pub use run::{
-    control::{Status, flush, new_epoch, set_sampling, status},
+    control::{Status, flush, new_epoch, pause, resume, status},
     daemon::daemon,
     options::{
         COUNTING_PERCENT, DAEMON_ODOMETERS_PERCENT, DEFAULT_BRANCH_STACKS_HZ, DEFAULT_RATE_HZ,

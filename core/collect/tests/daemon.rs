@@ -2,13 +2,15 @@
 //! test says so.
 
 use std::{
+    collections::BTreeMap,
     sync::Arc,
     thread::JoinHandle,
     time::{Duration, Instant},
 };
 
 use dwell_collect::{
-    CollectError, DaemonOptions, Rate, Renew, Status, Stop, daemon, flush, new_epoch, status,
+    BackendChoice, CollectError, DaemonOptions, Rate, Renew, Status, Stop, daemon, flush, new_epoch, pause,
+    resume, status,
 };
 use dwell_profile::{Database, Epoch};
 
@@ -137,6 +139,157 @@ fn epochs_begin_on_request_and_old_ones_are_removed() {
     assert_eq!(account.began, "start");
     assert!(account.samples_by_cpu.values().flatten().sum::<u64>() > 0);
     running.end();
+}
+
+#[test]
+fn paused_time_is_not_sampled_time() {
+    let name = "paused_time_is_not_sampled_time";
+    let Some(running) = Running::start(name, DaemonOptions::default()) else { return };
+    running.until("samples", |r| flush(&r.database).unwrap() > 0);
+    let first = running.status();
+    assert_eq!((first.paused_since, first.collector.paused_ns), (None, 0));
+    pause(&running.database).unwrap();
+    let before = running.status();
+    std::thread::sleep(Duration::from_millis(300));
+    pause(&running.database).unwrap(); // It is paused already, and goes on to be.
+    let after = running.status();
+    assert!(after.paused_since.is_some() && after.paused_since == before.paused_since);
+    assert_eq!(after.collector.elapsed_ns, before.collector.elapsed_ns);
+    assert!(after.collector.paused_ns >= before.collector.paused_ns + 300_000_000);
+    assert_eq!(after.epoch, first.epoch, "the epoch goes on");
+    assert!(after.processes > 1, "and what is known of processes remains");
+
+    let second = new_epoch(&running.database, None).unwrap();
+    let status = running.status();
+    assert_eq!((status.epoch, status.paused_since), (second.clone(), before.paused_since));
+    resume(&running.database, None).unwrap();
+    assert_eq!(running.status().paused_since, None);
+    running.until("samples again", |r| flush(&r.database).unwrap() > 0);
+    let (database, _folder) = running.end();
+    let epochs = database.epochs().unwrap().epochs;
+    assert_eq!(epochs.len(), 2);
+    for epoch in &epochs {
+        let paused_ns = epoch.collector.as_ref().unwrap().paused_ns;
+        let lasted_ns = epoch.end.unwrap().duration_since(epoch.start).as_nanos() as u64;
+        assert!(paused_ns > 0 && epoch.sampled_ns() + paused_ns == lasted_ns, "{epoch:#?}");
+        let note = format!("sampling was paused for {:.1} s", paused_ns as f64 / 1e9);
+        assert!(epoch.notes.contains(&note), "{note}: {:?}", epoch.notes);
+        let tallied: u64 = epoch.events.values().map(|r| r.samples).sum();
+        assert_eq!(stored(&database, epoch), tallied);
+    }
+}
+
+/// A program that keeps a CPU busy until this is dropped.
+struct Busy(std::process::Child);
+
+impl Busy {
+    fn start() -> Busy {
+        Busy(std::process::Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap())
+    }
+
+    /// Returns the name of its executable.
+    fn app(&self) -> String {
+        let path = std::fs::read_link(format!("/proc/{}/exe", self.0.id())).unwrap();
+        path.file_name().unwrap().to_str().unwrap().to_owned()
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a daemon that keeps samples of this program only, whose name is returned too.
+fn start_for_us(name: &str, backend: BackendChoice) -> Option<(Running, String)> {
+    let own = std::env::current_exe().unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    let options = DaemonOptions {
+        backend,
+        apps: vec![own.clone()],
+        rate: Some(Rate::Frequency(500)),
+        budget_percent: 0.0,
+        ..DaemonOptions::default()
+    };
+    Some((Running::start(&format!("{name} with {backend:?}"), options)?, own))
+}
+
+fn check_that_others_are_counted(backend: BackendChoice) {
+    let busy = Busy::start();
+    let name = "samples_of_other_applications_are_counted";
+    let Some((running, own)) = start_for_us(name, backend) else { return };
+    running.until("samples of others", |r| {
+        let samples = flush(&r.database).unwrap();
+        samples > 10 && r.status().collector.other_apps > Some(10)
+    });
+    let (database, _folder) = running.end();
+    drop(busy);
+    let epoch = &database.resolve("latest").unwrap();
+    let account = epoch.collector.as_ref().unwrap();
+    let samples = stored(&database, epoch);
+    assert_eq!(apps(&database, epoch), BTreeMap::from([(own, samples)]));
+    let taken: u64 = account.samples_by_cpu.values().flatten().sum();
+    assert_eq!(samples + account.other_apps.unwrap(), taken, "none is missing: {epoch:#?}");
+}
+
+#[test]
+fn samples_of_other_applications_are_counted() {
+    check_that_others_are_counted(BackendChoice::Perf);
+    check_that_others_are_counted(BackendChoice::Bpf);
+}
+
+fn check_applications(backend: BackendChoice) {
+    let busy = Busy::start();
+    let name = "only_samples_of_chosen_applications_are_kept";
+    let Some((running, own)) = start_for_us(name, backend) else { return };
+    let other_app = busy.app();
+    let enough = |r: &Running| {
+        flush(&r.database).unwrap();
+        let apps = apps(&r.database, &r.database.resolve("latest").unwrap());
+        let named = |app: &str| apps.get(app).is_some_and(|n| *n > 10);
+        let kept = r.status().collector.apps;
+        if kept.is_empty() { named(&own) && named(&other_app) } else { named(&kept[0]) }
+    };
+    running.until("samples of the first", enough);
+    resume(&running.database, Some(vec![other_app.clone()])).unwrap();
+    running.until("samples of the second", enough);
+    let status = running.status();
+    resume(&running.database, Some(vec![other_app.clone()])).unwrap();
+    assert_eq!(running.status().epoch, status.epoch, "the same applications need no new epoch");
+    resume(&running.database, Some(Vec::new())).unwrap();
+    running.until("samples of both", enough);
+    let (database, _folder) = running.end();
+    let epochs = database.epochs().unwrap().epochs;
+    let began: Vec<_> = epochs.iter().map(|e| e.collector.clone().unwrap().began).collect();
+    assert_eq!(began, ["start", &format!("applications: {other_app}"), "applications: all"]);
+    for (epoch, kept) in epochs.iter().zip([Some(&own), Some(&other_app), None]) {
+        let account = epoch.collector.as_ref().unwrap();
+        let samples: u64 = epoch.events.values().map(|r| r.samples).sum();
+        assert_eq!(stored(&database, epoch), samples);
+        assert_eq!(account.apps, kept.into_iter().cloned().collect::<Vec<_>>());
+        let Some(kept) = kept else { continue };
+        let others = account.other_apps.unwrap();
+        let note =
+            format!("only samples of {kept} are kept: {others} samples of other applications were not");
+        assert!(others > 0 && epoch.notes.contains(&note), "{note}: {:?}", epoch.notes);
+        assert!(apps(&database, epoch).into_keys().eq([kept.clone()]));
+    }
+}
+
+/// Returns the stored samples of an epoch by application.
+fn apps(database: &Database, epoch: &Epoch) -> BTreeMap<String, u64> {
+    let mut apps = BTreeMap::new();
+    let counts = database.read(&epoch.id).unwrap().counts;
+    for (key, count) in counts.into_iter().filter(|(key, _)| !key.event.is_derived()) {
+        *apps.entry(key.app.to_string()).or_default() += count;
+    }
+    apps
+}
+
+#[test]
+fn only_samples_of_chosen_applications_are_kept() {
+    check_applications(BackendChoice::Perf);
+    check_applications(BackendChoice::Bpf);
 }
 
 #[test]

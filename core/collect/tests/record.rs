@@ -14,7 +14,7 @@ use std::{
 
 use dwell_collect::{
     CollectError, DaemonOptions, Progress, Rate, RecordOptions, Recorded, Renew, Stop, Target, daemon, flush,
-    new_epoch, record, set_sampling, status,
+    new_epoch, pause, record, resume, status,
 };
 use dwell_profile::{Database, DatabaseError, Epoch, Event, Pid, Scope, Writer};
 
@@ -329,14 +329,14 @@ fn a_daemon_answers_flushes_and_changes_epochs() {
     let samples = flush(&bench.database).unwrap();
     let stored = by_app_and_image(&bench.database, &bench.database.resolve("latest").unwrap());
     assert_eq!(stored.values().sum::<u64>(), samples, "what flush promises is on disk");
-    set_sampling(&bench.database, false).unwrap();
+    pause(&bench.database).unwrap();
     let settled = || {
         std::thread::sleep(Duration::from_millis(300)); // No record takes longer to arrive.
         flush(&bench.database).unwrap()
     };
     let paused = settled();
     assert_eq!(settled(), paused, "nothing is sampled while paused");
-    set_sampling(&bench.database, true).unwrap();
+    resume(&bench.database, None).unwrap();
     assert!((0..100).any(|_| settled() > paused), "it goes on");
     let second = new_epoch(&bench.database, Some("second")).unwrap();
     assert_eq!(bench.database.resolve("second").unwrap().id, second);

@@ -12,11 +12,13 @@ use crate::Event;
 #[serde(default)]
 pub struct CollectorRecord {
     /// The reason why the epoch began: `start`, `asked`, `schedule`, `size`, `rebuilt: …`, `rate: …`, `clock: …`,
-    /// `events: …`.
+    /// `events: …`, `applications: …`.
     pub began: String,
     /// Time during which samples were taken, in ns. Time when the machine was suspended or the collection was paused is
     /// not included.
     pub elapsed_ns: u64,
+    /// Time during which no samples were taken because sampling was paused or the events were closed, in ns.
+    pub paused_ns: u64,
     /// Time during which the machine was suspended in this epoch, in ns.
     pub suspended_ns: u64,
     /// Number of times the wall clock was set by more than a second.
@@ -55,6 +57,12 @@ pub struct CollectorRecord {
     pub lost: BTreeMap<String, u64>,
     /// Samples in the image `unknown` by cause; the sum over all events of `unknown`.
     pub unknown: BTreeMap<String, u64>,
+    /// Applications whose samples are kept. Empty: those of all applications.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub apps: Vec<String>,
+    /// Samples of other (or unknown) applications, which were taken and not kept; `None` if those of all are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub other_apps: Option<u64>,
     /// Samples by event; element n belongs to CPU n.
     pub samples_by_cpu: BTreeMap<Event, Vec<u64>>,
     /// How well the kernel part aggregated samples; `None` if it did not aggregate.

@@ -23,6 +23,8 @@ pub struct EpochKind {
     events: Vec<(Event, u64, &'static str)>,
     /// Samples per second that should have a call stack.
     stacks_hz: Option<u32>,
+    /// Applications whose samples were kept; empty: those of all.
+    apps: Vec<String>,
 }
 
 impl Epoch {
@@ -37,6 +39,7 @@ impl Epoch {
             backend: self.backend.clone(),
             events: self.events.iter().map(|(e, r)| (e.clone(), r.period, r.unit.name())).collect(),
             stacks_hz: self.call_stacks.as_ref().map(|stacks| stacks.hz),
+            apps: self.collector.as_ref().map_or_else(Vec::new, |collector| collector.apps.clone()),
         }
     }
 
@@ -86,14 +89,15 @@ impl Epoch {
         }
     }
 
-    /// Returns the duration of sampling in ns, of a sum that of all its recordings. Without an end it is zero.
+    /// Returns the duration of sampling in ns, without pauses; of a sum, that of all its recordings. Without an end it is
+    /// zero.
     pub fn sampled_ns(&self) -> u64 {
-        match self.scope {
-            Scope::Sum { sampled_ns, .. } => sampled_ns,
-            _ => self
-                .end
-                .map_or(0, |end| u64::try_from(end.duration_since(self.start).as_nanos()).unwrap_or(0)),
+        if let Scope::Sum { sampled_ns, .. } = self.scope {
+            return sampled_ns;
         }
+        let lasted_ns = self.end.map_or(0, |end| end.duration_since(self.start).as_nanos());
+        let paused_ns = self.collector.as_ref().map_or(0, |collector| collector.paused_ns);
+        u64::try_from(lasted_ns).unwrap_or(0).saturating_sub(paused_ns)
     }
 }
 
@@ -157,14 +161,17 @@ fn call_stacks(epochs: &[Epoch]) -> Option<CallStacksRecord> {
     Some(sum)
 }
 
-/// Returns the causes of losses and of unknown samples; `None` if none was recorded.
+/// Returns the causes of losses and of unknown samples, and those of other applications; `None` if none was recorded.
 fn collector(epochs: &[Epoch]) -> Option<CollectorRecord> {
     let mut sum = CollectorRecord { began: "sum".to_owned(), ..CollectorRecord::default() };
     for record in epochs.iter().filter_map(|epoch| epoch.collector.as_ref()) {
         add_causes(&mut sum.lost, &record.lost);
         add_causes(&mut sum.unknown, &record.unknown);
+        sum.apps.clone_from(&record.apps); // Epochs of one kind have the same.
+        sum.other_apps = record.other_apps.map(|others| sum.other_apps.unwrap_or(0).saturating_add(others));
     }
-    (!sum.lost.is_empty() || !sum.unknown.is_empty()).then_some(sum)
+    let shows = !sum.lost.is_empty() || !sum.unknown.is_empty() || sum.other_apps.is_some();
+    shows.then_some(sum)
 }
 
 fn add_causes(sums: &mut BTreeMap<String, u64>, causes: &BTreeMap<String, u64>) {

@@ -1,4 +1,4 @@
-//! The arguments of `dwell daemon` and `dwell status`.
+//! The arguments of `dwell daemon`, `dwell resume` and `dwell status`.
 
 use std::time::Duration;
 
@@ -10,6 +10,10 @@ use super::{Limit, SamplingArgs, budget, duration, size};
 pub struct DaemonArgs {
     #[command(flatten)]
     pub sampling: SamplingArgs,
+    /// Keep samples of these applications only (the names of their executables). Those of others are taken and counted, but
+    /// not kept, so this does not lower the cost of sampling.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = super::spelled())]
+    pub app: Vec<String>,
     /// Seconds between two stores of the samples in memory. At most this much is lost by kill -9. `dwell flush` stores
     /// at once.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u32).range(1..=86_400))]
@@ -44,6 +48,17 @@ pub struct DaemonArgs {
     /// 2G.
     #[arg(long, value_name = "SIZE", num_args = 0..=1, default_missing_value = "1G", value_parser = size)]
     pub keep_images: Option<Limit<u64>>,
+}
+
+#[derive(Debug, Args)]
+pub struct ResumeArgs {
+    /// From now on, keep samples of these applications only (the names of their executables). This begins a new recording
+    /// (epoch) if they are others than before.
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = super::spelled())]
+    pub app: Vec<String>,
+    /// From now on, keep samples of all applications.
+    #[arg(long, conflicts_with = "app")]
+    pub all: bool,
 }
 
 #[derive(Debug, Args)]

@@ -11,7 +11,8 @@ Examples:
 pub const DAEMON: &str = "\
 Examples:
   dwell daemon                                 sample the machine for at most 1 % of each CPU
-  dwell daemon --rotate 1h --keep-for 7d       a recording for each hour, for a week";
+  dwell daemon --rotate 1h --keep-for 7d       a recording for each hour, for a week
+  dwell daemon --app nginx,postgres            only samples of these two are kept";
 
 pub const CALLPATHS: &str = "\
 Examples:
@@ -27,6 +28,16 @@ Examples:
 pub const FLUSH: &str = "\
 Example:
   dwell flush                                  before reading what the daemon sampled just now";
+
+pub const PAUSE: &str = "\
+Example:
+  dwell pause                                  no samples, and no cost of sampling, until dwell resume";
+
+pub const RESUME: &str = "\
+Examples:
+  dwell resume                                 go on in the same recording
+  dwell resume --app nginx,postgres            keep samples of these two only, in a new recording
+  dwell resume --all                           keep samples of all applications again";
 
 pub const EPOCH: &str = "\
 Examples:

@@ -335,8 +335,10 @@ impl<H: Host> EntryCounter<'_, H> {
         // Entries of a table carry neither thread nor control group; backends with tables do not offer these dimensions.
         let dimensions = self.attribution.dimensions_of(pid, pid.first_thread(), entry.cpu, interval);
         let Some((place, pc, execution)) = self.resolve(entry, now_or_never) else { return false };
-        let context = SampleContext { interval, execution, dimensions };
-        self.attribution.count(self.counts, &context, entry.event, (place, pc), entry.count);
+        if self.attribution.keeps(self.counts, execution, entry.event, entry.count) {
+            let context = SampleContext { interval, execution, dimensions };
+            self.attribution.count(self.counts, &context, entry.event, (place, pc), entry.count);
+        }
         true
     }
 

@@ -180,6 +180,21 @@ impl<H: Host> Attribution<H> {
         }
     }
 
+    /// Returns whether samples of an execution are kept. Otherwise counts them as left out.
+    pub(super) fn keeps(
+        &self,
+        counts: &mut SampleCounts,
+        execution: ExecutionId,
+        event: CountedEvent,
+        count: u64,
+    ) -> bool {
+        let is_kept = self.apps.is_kept(execution);
+        if !is_kept {
+            counts.leave_out(event, count);
+        }
+        is_kept
+    }
+
     /// Adds to the counts at a place in an image. The totals of the events do not change.
     pub(super) fn add(
         &mut self,

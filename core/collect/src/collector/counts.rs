@@ -1,7 +1,7 @@
 //! Counts of samples, and the totals of the events in an epoch.
 //!
-//! Enters: resolved samples, losses. Leaves: counts by slot, totals. Samples in = samples counted + losses by cause. Never
-//! here: what an address means.
+//! Enters: resolved samples, losses. Leaves: counts by slot, totals. Samples in = samples counted + losses by cause +
+//! samples of applications that are not kept. Never here: what an address means.
 
 use std::collections::BTreeMap;
 
@@ -39,6 +39,8 @@ pub struct SampleCounts {
     counts: SampleAccumulator<Slot>,
     tallies: Vec<Tally>,
     lost: BTreeMap<LossCause, u64>,
+    /// Samples of applications that are not kept.
+    other_apps: u64,
     pub(super) unknown: UnknownCauses,
 }
 
@@ -50,6 +52,7 @@ impl SampleCounts {
             events,
             counts: SampleAccumulator::default(),
             lost: BTreeMap::new(),
+            other_apps: 0,
             unknown: UnknownCauses::default(),
         }
     }
@@ -59,6 +62,7 @@ impl SampleCounts {
         self.tallies.fill(Tally::default());
         self.unknown = UnknownCauses::default();
         self.lost.clear();
+        self.other_apps = 0;
     }
 
     /// Adds to the count of a slot at an offset. The totals of the events do not change.
@@ -72,6 +76,13 @@ impl SampleCounts {
     pub(super) fn tally(&mut self, event: EventIndex, change: impl FnOnce(&mut Tally)) {
         if let Some(tally) = self.tallies.get_mut(event.index()) {
             change(tally);
+        }
+    }
+
+    /// Counts samples of an application that is not kept.
+    pub(super) fn leave_out(&mut self, event: CountedEvent, count: u64) {
+        if let CountedEvent::Sampled(_) = event {
+            self.other_apps += count;
         }
     }
 
@@ -127,6 +138,11 @@ impl SampleCounts {
     /// Returns the samples lost in the epoch, by cause.
     pub fn lost(&self) -> &BTreeMap<LossCause, u64> {
         &self.lost
+    }
+
+    /// Returns the samples of the epoch that are left out because their applications are not kept.
+    pub fn other_apps(&self) -> u64 {
+        self.other_apps
     }
 
     /// Returns why samples of the epoch are under `unknown`.

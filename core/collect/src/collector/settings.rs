@@ -13,6 +13,16 @@ impl<H: Host> Collector<H> {
         self.attribution.call_hidden_processes();
     }
 
+    /// Keeps samples of these applications only; those of others are just counted. Without any, all are kept.
+    pub fn keep_only(&mut self, apps: Vec<String>) {
+        self.attribution.apps.keep_only(apps);
+    }
+
+    /// Returns the applications whose samples are kept; empty: all.
+    pub fn kept_apps(&self) -> &[String] {
+        self.attribution.apps.kept()
+    }
+
     /// Selects the dimensions (thread, CPU, container) that are stored with each sample.
     pub fn keep_dimensions(&mut self, dimensions: DimensionSet) {
         self.attribution.keep_dimensions(dimensions);

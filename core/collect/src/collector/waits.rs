@@ -203,6 +203,9 @@ impl<H: Host> WaitSums<'_, H> {
         if attribution.processes.get(wait.pid).is_some_and(|process| process.kernel_thread) {
             return;
         }
+        if !attribution.keeps(counts, context.execution, event.into(), periods) {
+            return;
+        }
         wait.unwind(attribution, call_stacks);
         let (pc, place) = match &wait.place {
             WaitPlace::Unwound(pc, _) => (*pc, attribution.user_place(wait.pid, *pc, context.execution)),

@@ -52,9 +52,12 @@ pub struct Status {
     pub epoch: EpochId,
     /// When that epoch started.
     pub epoch_start: Timestamp,
-    /// How long it has been collecting, in seconds, over all epochs.
+    /// How long it has been running, in seconds, over all epochs, including the time that sampling was paused.
     pub elapsed_s: f64,
-    /// Samples per second in this epoch, over all CPUs.
+    /// When sampling was paused; `None` if it goes on.
+    #[serde(default)]
+    pub paused_since: Option<Timestamp>,
+    /// Samples per second of the time that this epoch was sampled, over all CPUs.
     pub samples_per_second: f64,
     /// Periods and tallies of this epoch, including what is not stored yet.
     pub events: BTreeMap<Event, EventRecord>,
@@ -104,7 +107,11 @@ pub enum Request {
     /// and on while another program runs (`npm run bench:collect`).
     Pause,
     /// Resume sampling.
-    Resume,
+    Resume {
+        /// The applications whose samples are kept from now on, in a new epoch; empty: all. `None`: as before.
+        #[serde(default)]
+        apps: Option<Vec<String>>,
+    },
 }
 
 /// An answer of the daemon.
@@ -156,9 +163,19 @@ pub fn new_epoch(database: &Database, name: Option<&str>) -> Result<EpochId, Col
     }
 }
 
-/// Makes the daemon stop sampling, or resume it. Its epoch continues.
-pub fn set_sampling(database: &Database, on: bool) -> Result<(), CollectError> {
-    match ask(database, if on { &Request::Resume } else { &Request::Pause })? {
+/// Makes the daemon stop sampling until [`resume`]. Its epoch continues.
+pub fn pause(database: &Database) -> Result<(), CollectError> {
+    ask_done(database, &Request::Pause)
+}
+
+/// Makes the daemon sample again after [`pause`]. If `apps` are given, it keeps samples of these only (of all, if there are
+/// none), in a new epoch.
+pub fn resume(database: &Database, apps: Option<Vec<String>>) -> Result<(), CollectError> {
+    ask_done(database, &Request::Resume { apps })
+}
+
+fn ask_done(database: &Database, request: &Request) -> Result<(), CollectError> {
+    match ask(database, request)? {
         Answer::Done => Ok(()),
         other => Err(unexpected(database, &other)),
     }
@@ -352,7 +369,7 @@ mod tests {
             Request::Flush => Answer::Flushed { samples: 7 },
             Request::NewEpoch { name } => Answer::Failed { why: format!("the name {name:?} is taken") },
             Request::Status => Answer::Flushed { samples: 0 },
-            Request::Pause | Request::Resume => Answer::Done,
+            Request::Pause | Request::Resume { .. } => Answer::Done,
         };
         with_server(answer, |database| {
             assert_eq!(flush(database).unwrap(), 7);

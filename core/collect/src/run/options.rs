@@ -148,6 +148,8 @@ pub struct DaemonOptions {
     pub branches: bool,
     /// Applications whose processes are recorded as separate instances.
     pub by_process: Vec<String>,
+    /// The applications whose samples are kept; empty: all. The others are sampled too, and their samples counted.
+    pub apps: Vec<String>,
     /// The dimensions that are kept of each sample beside its place.
     pub dimensions: DimensionSet,
     /// Percent of the CPU time that counting executions by words in memory may cost, and 0.6 times that by registers of
@@ -186,6 +188,7 @@ impl Default for DaemonOptions {
             flush_every: Duration::from_secs(300), // As in DCPI's daemon. The longer, the more the kernel aggregates.
             branches: true,
             by_process: Vec::new(),
+            apps: Vec::new(),
             dimensions: DimensionSet::NONE,
             odometers_percent: 0.0,
             stacks_hz: DEFAULT_STACKS_HZ_OF_MACHINES,

@@ -43,6 +43,7 @@ pub fn record(
 ) -> Result<Recorded, CollectError> {
     let counting = Counting::start(&mut options)?;
     let setup = Setup {
+        apps: Vec::new(),
         scope: options.target.scope(),
         backend: options.backend,
         events: options.events.clone(),

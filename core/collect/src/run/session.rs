@@ -83,6 +83,8 @@ pub struct Setup {
     pub branches: bool,
     /// Which executions are kept apart.
     pub apart: InstanceLimits,
+    /// The applications whose samples are kept; empty: all.
+    pub apps: Vec<String>,
     /// The dimensions that are kept of each sample beside its place.
     pub dimensions: DimensionSet,
     /// Whether to count which data the sampled instructions refer to.
@@ -177,6 +179,7 @@ impl Session {
         if !sees_all_processes() {
             collector.call_hidden_processes();
         }
+        collector.keep_only(setup.apps);
         collector.keep_dimensions(setup.dimensions);
         collector.set_stacks_rate(setup.stacks_hz);
         if setup.data {

@@ -39,13 +39,13 @@ impl Query {
             Some(self.procedure_places(&view, p, &sampled))
         });
         cancel.check()?;
-        let ends = selection.epochs.iter().filter_map(|e| Some(e.end?.duration_since(e.start).as_nanos()));
+        let sampled_ns: u64 = selection.epochs.iter().map(|e| e.sampled_ns()).sum();
         Ok(Places {
             epochs: selection.epochs.iter().map(|e| e.id.to_string()).collect(),
             events: sampled.iter().map(|&e| event(selection, e)).collect(),
             period_cycles: selection.period_cycles(),
             start_ns: i64::try_from(selection.epochs[0].start.as_nanosecond()).unwrap_or(0),
-            duration_ns: i64::try_from(ends.sum::<i128>()).unwrap_or(0),
+            duration_ns: i64::try_from(sampled_ns).unwrap_or(0),
             procedures,
             notes: selection.notes.clone(),
         })

@@ -142,9 +142,12 @@ impl Account {
     pub fn record_of_a_run(&self, session: &Session) -> CollectorRecord {
         let (user, kernel) = usage::cpu_time();
         let (memory_bytes, memory_bytes_max) = resident_bytes();
-        let awake_ns = Clocks::now().awake_since(&self.epoch_start).as_nanos() as u64;
+        let now = Clocks::now();
+        let awake_ns = now.awake_since(&self.epoch_start).as_nanos() as u64;
         let (late_records, skew_ns_max) = session.late();
-        let elapsed_ns = awake_ns.saturating_sub(self.paused_ns);
+        let this_pause = self.paused_since.map(|since| now.awake_since(&since).as_nanos() as u64);
+        let paused_ns = self.paused_ns + this_pause.unwrap_or(0);
+        let elapsed_ns = awake_ns.saturating_sub(paused_ns);
         let cpu_user_ns = user.saturating_sub(self.cpu_at_start.0).as_nanos() as u64;
         let cpu_kernel_ns = kernel.saturating_sub(self.cpu_at_start.1).as_nanos() as u64;
         let cost = (cpu_user_ns + cpu_kernel_ns) as f64 / (elapsed_ns.max(1) as f64 * self.cpus as f64);
@@ -153,6 +156,7 @@ impl Account {
         CollectorRecord {
             began: self.began.clone(),
             elapsed_ns,
+            paused_ns,
             suspended_ns: self.slept_ns,
             clock_steps: self.steps,
             clock_step_ns: self.step_ns,
@@ -171,6 +175,8 @@ impl Account {
             events_reopened: self.reopened,
             lost: session.lost_by_cause(),
             unknown: session.unknown_by_cause(),
+            apps: session.kept_apps().to_vec(),
+            other_apps: session.other_apps(),
             samples_by_cpu: session.samples_by_cpu(),
             table,
             idle,

@@ -21,6 +21,7 @@ use budget::{Budget, Load};
 use compacting::Compacting;
 use dwell_attribution::InstanceLimits;
 use dwell_profile::{Epoch, Pid, Scope, Writer};
+use jiff::Timestamp;
 use notify::Supervisor;
 use retain::{Limits, retain};
 use rotate::{Rotation, Schedule};
@@ -121,7 +122,8 @@ struct Daemon<'w> {
     silence: Silence,
     /// The next attempt to open the events, while they are closed.
     reopening: Option<Reopening>,
-    paused: bool,
+    /// When sampling was paused on request.
+    paused_since: Option<Timestamp>,
     timers: Timers,
     window: Window,
     too_large: bool,
@@ -156,10 +158,11 @@ struct Window {
 
 impl<'w> Daemon<'w> {
     fn start(
-        options: DaemonOptions,
+        mut options: DaemonOptions,
         writer: &'w Writer,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, CollectError> {
+        options.apps = in_order(options.apps);
         let interrupt = measure_interrupt().unwrap_or(INTERRUPT_ASSUMED);
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let mut budget = Budget::new(options.budget_percent / 100.0, cpus, interrupt);
@@ -192,7 +195,7 @@ impl<'w> Daemon<'w> {
             clocks: ClockWatch::new(clocks),
             silence: Silence::default(),
             reopening: None,
-            paused: false,
+            paused_since: None,
             timers: Timers {
                 clocks: Timer::new(Duration::ZERO, LOOK_EVERY),
                 memory: Timer::new(2 * RETAIN_FIRST, GIVE_BACK_EVERY), // The first time is after the start is complete.
@@ -246,7 +249,7 @@ impl<'w> Daemon<'w> {
     }
 
     fn is_sampling(&self) -> bool {
-        !self.paused && self.reopening.is_none()
+        self.paused_since.is_none() && self.reopening.is_none()
     }
 
     /// Records in the account that sampling has just stopped or begun, and begins a new window of the budget.
@@ -371,20 +374,44 @@ impl<'w> Daemon<'w> {
                 }
             }
             Request::NewEpoch { name } => {
-                match self.begin_epoch(ON_REQUEST, Next { name, periods: None }, progress) {
+                match self.begin_epoch(ON_REQUEST, Next { name, ..Next::default() }, progress) {
                     Ok(()) => Answer::Epoch { id: self.session.epoch().id.clone() },
                     Err(error) => failed(&error),
                 }
             }
-            Request::Pause => self.pause(true).map_or_else(|error| failed(&error), |()| Answer::Done),
-            Request::Resume => self.pause(false).map_or_else(|error| failed(&error), |()| Answer::Done),
+            Request::Pause => self.pause().map_or_else(|error| failed(&error), |()| Answer::Done),
+            Request::Resume { apps } => {
+                self.resume(apps, progress).map_or_else(|error| failed(&error), |()| Answer::Done)
+            }
         }
     }
 
-    fn pause(&mut self, paused: bool) -> Result<(), CollectError> {
-        if paused { self.session.pause() } else { self.session.resume() }?;
-        self.paused = paused;
-        self.restart_window();
+    fn pause(&mut self) -> Result<(), CollectError> {
+        if self.paused_since.is_none() {
+            self.session.pause()?;
+            self.paused_since = Some(Timestamp::now());
+            self.restart_window();
+        }
+        Ok(())
+    }
+
+    /// Samples again. Other applications are kept in another epoch: in an epoch, a sample of each was kept or none.
+    fn resume(
+        &mut self,
+        apps: Option<Vec<String>>,
+        progress: &mut dyn FnMut(Progress),
+    ) -> Result<(), CollectError> {
+        if let Some(apps) = apps.map(in_order).filter(|apps| *apps != self.options.apps) {
+            let named = if apps.is_empty() { "all".to_owned() } else { apps.join(", ") };
+            let next = Next { apps: Some(apps.clone()), ..Next::default() };
+            self.begin_epoch(&format!("applications: {named}"), next, progress)?;
+            self.options.apps = apps;
+        }
+        if self.paused_since.is_some() {
+            self.session.resume()?;
+            self.paused_since = None;
+            self.restart_window();
+        }
         Ok(())
     }
 
@@ -392,8 +419,10 @@ impl<'w> Daemon<'w> {
         // Without this, no share of resolved samples is known before the first flush. It is not done each time: a user who
         // watches the status would keep the kernel from aggregating.
         self.session.take_aggregated_first();
+        self.update_account();
         let events = self.session.records_now();
         let epoch = self.session.epoch();
+        let account = epoch.collector.clone().unwrap_or_default();
         let (processes, images, entries) = self.session.tracked();
         let handed_out = self.session.records();
         let unknown: u64 = handed_out.values().map(|r| r.unknown).sum();
@@ -405,7 +434,8 @@ impl<'w> Daemon<'w> {
             epoch: epoch.id.clone(),
             epoch_start: epoch.start,
             elapsed_s: self.session.elapsed().as_secs_f64(),
-            samples_per_second: samples as f64 / self.session.epoch_elapsed().as_secs_f64().max(1e-9),
+            paused_since: self.paused_since,
+            samples_per_second: samples as f64 * 1e9 / account.elapsed_ns.max(1) as f64,
             events,
             unknown_share: share,
             resolved_share: 1.0 - share,
@@ -415,7 +445,7 @@ impl<'w> Daemon<'w> {
             memory_bytes: account::memory_bytes(),
             cpu_share: self.session.own_cpu_share(),
             clock_hz: self.session.clock_hz(),
-            collector: self.account.record(&self.session, &self.budget),
+            collector: account,
             counts: self.session.counts_record(),
             notes: epoch.notes.clone(),
         }
@@ -457,7 +487,9 @@ impl<'w> Daemon<'w> {
         let requested = requested_periods(&session); // The events may be others, if a counter is gone.
         session.set_first_periods(&periods(&requested, self.budget.share()));
         let started = session.start(all_pids, &Tasks::All);
-        if let Err(error) = started.and_then(|()| if self.paused { session.pause() } else { Ok(()) }) {
+        if let Err(error) =
+            started.and_then(|()| if self.paused_since.is_some() { session.pause() } else { Ok(()) })
+        {
             session.discard();
             return Err(error);
         }
@@ -491,6 +523,13 @@ impl<'w> Daemon<'w> {
     }
 }
 
+/// Returns names in order, each once, so that sets of applications can be compared.
+fn in_order(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names.dedup();
+    names
+}
+
 /// Returns the requested periods of a session that was just opened.
 fn requested_periods(session: &Session) -> Vec<u64> {
     session.tallies().map(|(config, _)| config.period).collect()
@@ -505,6 +544,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
         name,
         branches: options.branches,
         apart: InstanceLimits::for_good(options.by_process.clone()),
+        apps: options.apps.clone(),
         dimensions: options.dimensions,
         data: false, // This would read mappings more often than the budget permits.
         counting: Counting::of_daemon(options.odometers_percent),

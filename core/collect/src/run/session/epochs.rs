@@ -19,6 +19,8 @@ pub struct Next {
     pub name: Option<String>,
     /// Its periods by event, in the order of the configurations. `None`: unchanged.
     pub periods: Option<Vec<u64>>,
+    /// The applications whose samples are kept; empty: all. `None`: unchanged.
+    pub apps: Option<Vec<String>>,
 }
 
 /// Statistics of sampling in the kernel, in one epoch. A field is `None` where the backend does not keep it.
@@ -70,7 +72,9 @@ impl Session {
             config.period = *period;
         }
         let mut notes = self.notes.clone();
-        notes.remove(Subject::UncertainNames); // This note is about the old epoch.
+        for about_old_epoch in [Subject::UncertainNames, Subject::Paused, Subject::OtherApps] {
+            notes.remove(about_old_epoch);
+        }
         let scope = self.store.epoch.scope.clone();
         let epoch = new_epoch(scope, next.name, self.backend, &configs, notes.texts());
         let id = epoch.id.clone();
@@ -89,6 +93,7 @@ impl Session {
             return Err(error);
         }
         (self.store, self.configs, self.notes) = (store, configs, notes);
+        next.apps.into_iter().for_each(|apps| self.collector.keep_only(apps));
         self.begin_tallies();
         self.restart_odometers();
         Ok(id)
@@ -122,18 +127,21 @@ impl Session {
     /// Sets the collector's account of itself. The epoch contains it from the next time that it is stored.
     pub fn set_account(&mut self, account: CollectorRecord) {
         self.store.epoch.collector = Some(account);
+        self.note_account();
     }
 
     /// Updates the account's counts of samples: it may have been set before the last batch came.
     pub(super) fn refresh_account(&mut self) {
         let (lost, unknown) = (self.lost_by_cause(), self.unknown_by_cause());
         let (samples_by_cpu, in_kernel) = (self.samples_by_cpu(), self.in_kernel());
+        let other_apps = self.other_apps();
         if let Some(account) = &mut self.store.epoch.collector {
             let InKernel { table, idle, registers_lost, kernel_time_lost, executions_lost, given_up_ns } =
                 in_kernel;
             *account = CollectorRecord {
                 lost,
                 unknown,
+                other_apps,
                 samples_by_cpu,
                 table,
                 idle,
@@ -144,6 +152,17 @@ impl Session {
                 ..std::mem::take(account)
             };
         }
+        self.note_account();
+    }
+
+    /// Returns the applications whose samples are kept; empty: all.
+    pub fn kept_apps(&self) -> &[String] {
+        self.collector.kept_apps()
+    }
+
+    /// Returns the samples of other applications in the epoch so far; `None` if those of all are kept.
+    pub fn other_apps(&self) -> Option<u64> {
+        (!self.kept_apps().is_empty()).then(|| self.collector.counts.other_apps())
     }
 
     /// Returns the samples since the source was opened, including those still in the kernel where the source reports them.
@@ -189,10 +208,13 @@ impl Session {
     }
 
     /// Returns the same as [`Session::records`], including the samples that the kernel still holds, where the source reports
-    /// them. The places of these are not known yet.
+    /// them. The places of these are not known yet, nor their applications: if only some are kept, they are not included.
     pub fn records_now(&mut self) -> BTreeMap<Event, EventRecord> {
         self.store.running_shares = self.running_shares();
         let mut records = self.records();
+        if !self.kept_apps().is_empty() {
+            return records;
+        }
         for (event, by_cpu) in self.samples_by_cpu() {
             if let Some(record) = records.get_mut(&event) {
                 let counted: u64 = by_cpu.iter().sum();

@@ -3,6 +3,8 @@
 //! Enters: notes about the start; tallies while the epoch goes on, from which notes follow about samples that are missing
 //! because tasks were created, that the kernel withholds, or that have no certain name. Leaves: the texts.
 
+use dwell_profile::CollectorRecord;
+
 use super::Session;
 use crate::{
     host::linux_host::LinuxHost,
@@ -18,6 +20,10 @@ const MISSING_SHARE_MIN: f64 = 0.01;
 pub(super) enum Subject {
     /// How many branch stacks were recorded.
     BranchStacks,
+    /// How long sampling was paused.
+    Paused,
+    /// Samples of applications that are not kept.
+    OtherApps,
     /// Samples that are missing because new tasks were created.
     NewTasks,
     /// Generated code whose names are uncertain.
@@ -69,6 +75,24 @@ impl Session {
     pub(super) fn set_note(&mut self, subject: Subject, text: String) {
         self.notes.set(subject, text);
         self.store.epoch.notes = self.notes.texts();
+    }
+
+    /// Adds notes on how long sampling was paused and on samples that were not kept, by the collector's account of itself.
+    pub(super) fn note_account(&mut self) {
+        let Some(CollectorRecord { paused_ns, apps, other_apps, .. }) = &self.store.epoch.collector else {
+            return;
+        };
+        let paused = (*paused_ns > 0)
+            .then(|| format!("sampling was paused for {:.1} s", *paused_ns as f64 / 1e9))
+            .map(|text| (Subject::Paused, text));
+        let others = other_apps.map(|others| {
+            let others = match others {
+                0 => String::new(),
+                others => format!(": {others} samples of other applications were not"),
+            };
+            (Subject::OtherApps, format!("only samples of {} are kept{others}", apps.join(", ")))
+        });
+        paused.into_iter().chain(others).for_each(|(subject, text)| self.set_note(subject, text));
     }
 
     /// Adds a note on how many samples are missing in tasks that inherited the events, if that is significant. They cannot
