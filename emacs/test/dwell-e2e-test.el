@@ -96,7 +96,7 @@
 
 (ert-deftest dwell-e2e-sql ()
   (dwell-e2e-with-file
-    (dwell-sql "SELECT demangled, count FROM procedure_samples WHERE epoch = dwell_epoch('latest') ORDER BY count DESC")
+    (dwell-sql "SELECT demangled, count FROM procedure_samples WHERE epoch = dwell_epoch('e2e-after') ORDER BY count DESC")
     (with-current-buffer (window-buffer)
       (let* ((said (dwell-test-messages
                      (dwell-test-until "an answer" (not (string-match-p "running" mode-line-process)))))
