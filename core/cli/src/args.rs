@@ -18,6 +18,7 @@ mod roll_up;
 mod sql;
 mod stacks;
 mod top;
+mod trace;
 pub use callpaths::{CallpathsArgs, Metric};
 pub use daemon::{DaemonArgs, ResumeArgs, StatusArgs};
 pub use push::PushArgs;
@@ -26,6 +27,7 @@ pub use roll_up::RollUpArgs;
 pub use sql::{SqlArgs, SqlFormat};
 pub use stacks::{CallersArgs, FlameArgs, FlameColors};
 pub use top::{By, TopArgs};
+pub use trace::{TraceArgs, TracePrintArgs, TraceRecordArgs, TraceVerb};
 
 /// Where have all the cycles gone?
 ///
@@ -77,6 +79,10 @@ pub enum Verb {
     /// Count the calls of functions in a running program by call path, with the time that each takes (x86-64).
     #[command(after_help = examples::CALLPATHS)]
     Callpaths(CallpathsArgs),
+    /// Record every instruction and data address of a command, and read them again.
+    #[command(subcommand)]
+    #[command(after_help = examples::TRACE)]
+    Trace(TraceVerb),
     /// Show the state of the running daemon: rates, losses, share of unknown samples, its own cost.
     #[command(after_help = examples::STATUS)]
     Status(StatusArgs),

@@ -1,4 +1,4 @@
-//! Exit status of `dwell record -- CMD` and `dwell callpaths … -- CMD`. It is the status of CMD, so that a caller that runs a program through Dwell sees
+//! Exit status of `dwell record -- CMD`, `dwell callpaths … -- CMD` and `dwell trace record … -- CMD`. It is the status of CMD, so that a caller that runs a program through Dwell sees
 //! how the program ended.
 //!
 //! | status | what happened |
@@ -18,8 +18,9 @@ use std::{
 };
 
 use dwell_collect::CollectError;
+use dwell_trace::TraceError;
 
-use crate::args::{CallpathsArgs, RecordArgs, Verb};
+use crate::args::{CallpathsArgs, RecordArgs, TraceVerb, Verb};
 
 const OWN_FAILURE: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
@@ -36,6 +37,7 @@ pub fn of_command(status: ExitStatus) -> ExitCode {
 /// Returns the exit status for a failure. For verbs that run a CMD it is 125, 126 or 127 (see the table above); otherwise 1.
 pub fn of_failure(verb: &Verb, error: &anyhow::Error) -> ExitCode {
     match verb {
+        Verb::Trace(TraceVerb::Record(_)) => ExitCode::from(of_failed_command(error)),
         Verb::Record(RecordArgs { command, .. }) | Verb::Callpaths(CallpathsArgs { command, .. })
             if !command.is_empty() =>
         {
@@ -46,6 +48,9 @@ pub fn of_failure(verb: &Verb, error: &anyhow::Error) -> ExitCode {
 }
 
 fn of_failed_command(error: &anyhow::Error) -> u8 {
+    if let Some(TraceError::Command { source, .. }) = error.downcast_ref() {
+        return if source.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
+    }
     match error.downcast_ref() {
         Some(CollectError::Command { source, .. }) if source.kind() == io::ErrorKind::NotFound => NOT_FOUND,
         Some(CollectError::Command { .. }) => NOT_EXECUTABLE,

@@ -33,6 +33,7 @@ mod stats;
 mod summary;
 mod text;
 mod top;
+mod trace;
 mod tui;
 
 use std::{
@@ -100,6 +101,7 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
         Verb::Record(args) => return collect::record(&db()?, args, cli.json),
         Verb::Daemon(args) => daemon::daemon(&db()?, args),
         Verb::Callpaths(args) => return callpaths::run(args, cli.json),
+        Verb::Trace(verb) => return trace::run(verb, cli.json),
         Verb::Status(args) => daemon::status(&db()?, args, cli.json),
         Verb::Flush => daemon::flush(&db()?, cli.json),
         Verb::Pause => daemon::pause(&db()?, cli.json),

@@ -14,6 +14,7 @@ const UNSAFE: Exceptions = &[
     ("core/image/src/", "the one memory map, in a module that allows it"),
     ("core/probe/", "ptrace, and the memory that is shared with the probed program"),
     ("core/sql/src/duckdb/", "the C API of DuckDB"),
+    ("core/trace/src/", "ptrace, and the code that is put into the traced program"),
 ];
 
 /// Places below `query` that may use JSON.

@@ -20,6 +20,30 @@ Examples:
   dwell callpaths -m calls -p 1234 'json_*' --duration 10
   dwell callpaths malloc -- ./app input        from the start of a command to its end";
 
+pub const TRACE: &str = "\
+Examples:
+  dwell trace record -o t -- ./app input       record every instruction and data address
+  dwell trace stat t                           how much that is
+  dwell trace print t | head                   as valgrind's lackey prints it";
+
+pub const TRACE_RECORD: &str = "\
+Examples:
+  dwell trace record -o t -- ./app input
+  dwell trace record -o t --control -- make    only the instructions, which costs less";
+
+pub const TRACE_PRINT: &str = "\
+Examples:
+  dwell trace print t --from 1000 --to 1100    a hundred instructions of each thread
+  dwell trace print t --process 4711           one process of several";
+
+pub const TRACE_STAT: &str = "\
+Example:
+  dwell trace stat t --json";
+
+pub const TRACE_COUNTS: &str = "\
+Example:
+  dwell trace counts t --json                  exact executions of each instruction, by binary";
+
 pub const STATUS: &str = "\
 Examples:
   dwell status --watch                         what the daemon does now, and what it costs
