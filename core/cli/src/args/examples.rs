@@ -24,7 +24,7 @@ pub const TRACE: &str = "\
 Examples:
   dwell trace record -o t -- ./app input       record every instruction and data address
   dwell trace stat t                           how much that is
-  dwell trace print t | head                   as valgrind's lackey prints it";
+  dwell trace print t --to 100                 as valgrind's lackey prints it";
 
 pub const TRACE_RECORD: &str = "\
 Examples:

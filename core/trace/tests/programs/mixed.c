@@ -36,7 +36,7 @@ static void *work(void *seed) {
 int main(void) {
     struct sigaction action = {.sa_handler = on_alarm};
     sigaction(SIGALRM, &action, 0);
-    struct itimerval timer = {{0, 2000}, {0, 2000}};
+    struct itimerval timer = {{0, 10000}, {0, 10000}};
     setitimer(ITIMER_REAL, &timer, 0);
     pthread_t threads[3];
     for (long i = 0; i < 3; i++) pthread_create(&threads[i], 0, work, (void *)i);
