@@ -4,6 +4,11 @@ use std::{
     fs::{self, File},
     io::{self, Read, Write},
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        mpsc::{SyncSender, sync_channel},
+    },
+    thread::{self, JoinHandle},
 };
 
 use serde::{Deserialize, Serialize};
@@ -14,8 +19,6 @@ use crate::superblock::plan::Detail;
 pub const VERSION: u32 = 1;
 /// Level of zstd.
 const LEVEL: i32 = 1;
-/// Largest size of a chunk, unpacked, in bytes.
-pub const CHUNK_BYTES_MAX: u64 = 64 << 20;
 
 /// What `trace.json` says.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
@@ -46,41 +49,67 @@ pub fn file_name(kind: &str, number: u32) -> String {
     format!("{kind}-{number}.zst")
 }
 
+/// Largest number of chunks that wait to be packed; a thread that fills its stream faster waits.
+const WAITING_MAX: usize = 8;
+
+/// Packs and writes chunks in a thread of its own, off the traced program's way, in the order in which they were flushed.
+pub struct Packer {
+    sender: SyncSender<(Arc<File>, Vec<u8>)>,
+    worker: JoinHandle<io::Result<()>>,
+}
+
+impl Packer {
+    pub fn start() -> Packer {
+        let (sender, receiver) = sync_channel::<(Arc<File>, Vec<u8>)>(WAITING_MAX);
+        let worker = thread::spawn(move || {
+            for (file, chunk) in receiver {
+                let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
+                encoder.include_checksum(true)?;
+                encoder.write_all(&chunk)?;
+                (&*file).write_all(&encoder.finish()?)?;
+            }
+            Ok(())
+        });
+        Packer { sender, worker }
+    }
+
+    /// Creates a file that grows by chunks. It must not exist.
+    pub fn create(&self, path: &Path) -> io::Result<ChunkWriter> {
+        let file = Arc::new(File::create_new(path)?);
+        Ok(ChunkWriter { file, sender: self.sender.clone(), waiting: Vec::new(), bytes: 0 })
+    }
+
+    /// Waits until everything is written. All writers must be gone.
+    pub fn finish(self) -> io::Result<()> {
+        drop(self.sender);
+        self.worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
 /// A file that grows by chunks.
-#[derive(Debug)]
 pub struct ChunkWriter {
-    file: File,
+    file: Arc<File>,
+    sender: SyncSender<(Arc<File>, Vec<u8>)>,
     waiting: Vec<u8>,
     /// Number of bytes that were added, before packing.
     pub bytes: u64,
-    /// Number of bytes in the file.
-    pub packed_bytes: u64,
 }
 
 impl ChunkWriter {
-    /// Creates a file, which must not exist.
-    pub fn create(path: &Path) -> io::Result<ChunkWriter> {
-        let file = File::create_new(path)?;
-        Ok(ChunkWriter { file, waiting: Vec::new(), bytes: 0, packed_bytes: 0 })
-    }
-
     /// Adds bytes, which stay in memory until [`ChunkWriter::flush`].
     pub fn add(&mut self, bytes: &[u8]) {
         self.waiting.extend_from_slice(bytes);
         self.bytes += bytes.len() as u64;
     }
 
-    /// Writes what was added as a chunk.
+    /// Lets what was added be written as a chunk. Fails if an earlier chunk could not be written.
     pub fn flush(&mut self) -> io::Result<()> {
-        for chunk in std::mem::take(&mut self.waiting).chunks(CHUNK_BYTES_MAX as usize) {
-            let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
-            encoder.include_checksum(true)?;
-            encoder.write_all(chunk)?;
-            let packed = encoder.finish()?;
-            self.file.write_all(&packed)?;
-            self.packed_bytes += packed.len() as u64;
+        if self.waiting.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let chunk = std::mem::take(&mut self.waiting);
+        let lost = |_| io::Error::other("the trace cannot be written");
+        self.sender.send((self.file.clone(), chunk)).map_err(lost)
     }
 }
 
@@ -357,11 +386,14 @@ mod tests {
     fn a_cut_file_is_read_up_to_the_cut() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("stream-0.zst");
-        let mut writer = ChunkWriter::create(&path).unwrap();
+        let packer = Packer::start();
+        let mut writer = packer.create(&path).unwrap();
         for part in [&b"first"[..], b"second"] {
             writer.add(part);
             writer.flush().unwrap();
         }
+        drop(writer);
+        packer.finish().unwrap();
         assert_eq!(read_chunks(&path).unwrap(), (b"firstsecond".to_vec(), None));
         let whole = fs::read(&path).unwrap();
         fs::write(&path, &whole[..whole.len() - 2]).unwrap();

@@ -33,7 +33,7 @@ use crate::{
     TraceError,
     emit::Trap,
     layout,
-    store::{ChunkWriter, EventKind, Manifest, Mapping, ThreadEntry, VERSION, file_name, write_manifest},
+    store::{EventKind, Manifest, Mapping, Packer, ThreadEntry, VERSION, file_name, write_manifest},
     superblock::plan::{Detail, Target},
 };
 
@@ -71,7 +71,7 @@ pub struct Recorded {
     pub status: i32,
     /// Size of the streams and of what belongs to them, before they are packed, in bytes.
     pub bytes: u64,
-    /// Size of all files of the trace but `trace.json`.
+    /// Size of all files of the trace.
     pub packed_bytes: u64,
 }
 
@@ -79,7 +79,8 @@ pub struct Recorded {
 pub fn record(recording: &Recording) -> Result<Recorded, TraceError> {
     fs::create_dir(&recording.folder)
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", recording.folder.display())))?;
-    let log = ChunkWriter::create(&recording.folder.join(file_name("code", 0)))?;
+    let packer = Packer::start();
+    let log = packer.create(&recording.folder.join(file_name("code", 0)))?;
     let manifest = Manifest {
         version: VERSION,
         detail: recording.detail,
@@ -89,6 +90,7 @@ pub fn record(recording: &Recording) -> Result<Recorded, TraceError> {
     let (command, mut failure) = start(&recording.command)?;
     let mut engine = Engine {
         recording,
+        packer: &packer,
         log: Rc::new(RefCell::new(CodeLog::new(log))),
         manifest,
         threads: BTreeMap::new(),
@@ -98,6 +100,9 @@ pub fn record(recording: &Recording) -> Result<Recorded, TraceError> {
         done: Recorded { status: 0, bytes: 0, packed_bytes: 0 },
     };
     engine.run()?;
+    let mut done = engine.done;
+    drop(engine);
+    packer.finish()?;
     let mut error = [0; 4];
     if failure.read_exact(&mut error).is_ok() {
         fs::remove_dir_all(&recording.folder)?;
@@ -106,7 +111,10 @@ pub fn record(recording: &Recording) -> Result<Recorded, TraceError> {
         let source = io::Error::from_raw_os_error(i32::from_ne_bytes(error));
         return Err(TraceError::Command { command, source });
     }
-    Ok(engine.done)
+    for file in fs::read_dir(&recording.folder)? {
+        done.packed_bytes += file?.metadata()?.len();
+    }
+    Ok(done)
 }
 
 /// Starts the command as a traced process. Returns it, and where the number of the error is found if it could not be executed.
@@ -150,6 +158,7 @@ fn start(command: &[OsString]) -> io::Result<(Pid, io::PipeReader)> {
 
 struct Engine<'r> {
     recording: &'r Recording,
+    packer: &'r Packer,
     log: Rc<RefCell<CodeLog>>,
     manifest: Manifest,
     threads: BTreeMap<u32, Thread>,
@@ -186,7 +195,6 @@ impl Engine<'_> {
             }
         }
         self.flush_code()?;
-        self.done.packed_bytes += self.log.borrow().file.packed_bytes;
         write_manifest(&self.recording.folder, &self.manifest)
     }
 
@@ -206,9 +214,7 @@ impl Engine<'_> {
         let Some(mut thread) = self.threads.remove(&tid) else { return Ok(()) };
         self.flush_code()?;
         thread.flush()?;
-        let (bytes, packed_bytes) = thread.bytes();
-        self.done.bytes += bytes;
-        self.done.packed_bytes += packed_bytes;
+        self.done.bytes += thread.bytes();
         Ok(())
     }
 
@@ -337,7 +343,8 @@ impl Engine<'_> {
             memory.write_all_at(&[1], own + u64::from(layout::SYSTEM_CALLS) + number as u64)?;
         }
         let number = self.manifest.threads.len() as u32;
-        let mut thread = Thread::create(tracee.tid, process, space, own, &self.recording.folder, number)?;
+        let mut thread =
+            Thread::create(tracee.tid, process, space, own, (self.packer, &self.recording.folder, number))?;
         let space = thread.space.borrow().number;
         self.manifest.threads.push(ThreadEntry { process: process.0, thread: tid, space });
         write_manifest(&self.recording.folder, &self.manifest)?;

@@ -9,7 +9,7 @@ use super::space::{Place, Space};
 use crate::{
     emit::Spill,
     layout,
-    store::{ChunkWriter, Event, EventKind, file_name},
+    store::{ChunkWriter, Event, EventKind, Packer, file_name},
     superblock::{
         plan::CUT,
         registers::{General, RegisterSet},
@@ -34,10 +34,9 @@ impl Thread {
         process: Pid,
         space: Rc<RefCell<Space>>,
         own: u64,
-        folder: &Path,
-        number: u32,
+        (packer, folder, number): (&Packer, &Path, u32),
     ) -> io::Result<Thread> {
-        let create = |kind| ChunkWriter::create(&folder.join(file_name(kind, number)));
+        let create = |kind| packer.create(&folder.join(file_name(kind, number)));
         Ok(Thread {
             tracee: Tracee { tid },
             process,
@@ -106,10 +105,9 @@ impl Thread {
         Ok(self.stream_at())
     }
 
-    /// Returns the size of the files of the stream, before and after packing, in bytes.
-    pub fn bytes(&self) -> (u64, u64) {
-        let files = [&self.stream, &self.events];
-        (files.iter().map(|file| file.bytes).sum(), files.iter().map(|file| file.packed_bytes).sum())
+    /// Returns the size of the files of the stream before packing, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.stream.bytes + self.events.bytes
     }
 
     /// Writes to disk what is in memory of the tracer. The file of code must be written before.
