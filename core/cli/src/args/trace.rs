@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 
 use super::examples;
 
-/// What `dwell trace` does.
+/// The verbs of `dwell trace`.
 #[derive(Debug, Subcommand)]
 pub enum TraceVerb {
     /// Run a command, and record every instruction and every data address of it and of all processes that it begins.
@@ -34,7 +34,7 @@ pub struct TraceRecordArgs {
     /// Also record every address as it is, so that `dwell trace stat` can compare those that it computes.
     #[arg(long, conflicts_with = "control")]
     pub check: bool,
-    /// Command to run.
+    /// The command to run.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
@@ -49,10 +49,10 @@ pub struct TraceArgs {
 pub struct TracePrintArgs {
     /// Folder of the trace.
     pub folder: PathBuf,
-    /// Only this process.
+    /// Print only this process.
     #[arg(long, value_name = "PID")]
     pub process: Option<u32>,
-    /// Only this thread.
+    /// Print only this thread.
     #[arg(long, value_name = "TID")]
     pub thread: Option<u32>,
     /// Begin with the instruction of each thread that has this number, from 0.

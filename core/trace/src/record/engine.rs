@@ -372,6 +372,19 @@ impl Engine<'_> {
 
     fn need_cache(&self, thread: &Thread, pc: u64) -> io::Result<()> {
         let mut space = thread.space.borrow_mut();
+        if space.look_at_page(pc) {
+            // The cache would keep copies of code that the program may change.
+            let all = procfs::mappings(Pid(thread.tracee.tid.0))?;
+            let of_pc = all.iter().find(|mapping| (mapping.start..mapping.end).contains(&pc));
+            if of_pc
+                .is_some_and(|m| m.is_executable && (m.is_writable || m.file.is_none() && m.path.is_empty()))
+            {
+                return Err(io::Error::other(format!(
+                    "process {} executes code at {pc:#x} that it makes itself: this cannot be traced yet, and it was ended",
+                    thread.process
+                )));
+            }
+        }
         if space.has_cache_for(pc) {
             return Ok(());
         }

@@ -2,7 +2,7 @@
 
 use std::{cell::RefCell, collections::BTreeMap, fs::File, io, os::unix::fs::FileExt, rc::Rc};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::{
     emit::{Emitted, Spill, Trap, emit},
@@ -70,6 +70,8 @@ pub struct Space {
     caches: Vec<Cache>,
     superblocks: FxHashMap<u32, Rc<Translated>>,
     links: FxHashMap<(u32, u8), u32>,
+    /// Pages whose code was looked at.
+    pages: FxHashSet<u64>,
     by_key: FxHashMap<(u64, RegisterSet), u32>,
     versions: FxHashMap<u64, Vec<RegisterSet>>,
     /// By the address behind the `int3`.
@@ -89,6 +91,7 @@ impl Space {
             caches: Vec::new(),
             superblocks: FxHashMap::default(),
             links: FxHashMap::default(),
+            pages: FxHashSet::default(),
             by_key: FxHashMap::default(),
             versions: FxHashMap::default(),
             stops: FxHashMap::default(),
@@ -105,6 +108,7 @@ impl Space {
             caches: self.caches.clone(),
             superblocks: self.superblocks.clone(),
             links: self.links.clone(),
+            pages: self.pages.clone(),
             by_key: self.by_key.clone(),
             versions: self.versions.clone(),
             stops: self.stops.clone(),
@@ -121,6 +125,11 @@ impl Space {
     /// Returns a superblock of the cache.
     pub fn translated(&self, number: u32) -> Rc<Translated> {
         self.superblocks[&number].clone()
+    }
+
+    /// Remembers that the page of an address was looked at. Returns whether that is the first time.
+    pub fn look_at_page(&mut self, pc: u64) -> bool {
+        self.pages.insert(pc >> 12)
     }
 
     /// Returns whether there is a cache that code at `pc` can use.
