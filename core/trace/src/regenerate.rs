@@ -282,7 +282,6 @@ impl<'c> Stream<'c> {
                         return Ok(());
                     }
                     let instruction = &superblock.path.steps[usize::from(at)].instruction;
-                    // String instructions print themselves, once for each time that they execute.
                     let item = Item::Instruction { pc: instruction.ip(), length: instruction.len() as u8 };
                     last = Some(item);
                     self.totals.instructions += 1;

@@ -52,7 +52,7 @@ pub struct Status {
     pub epoch: EpochId,
     /// When that epoch started.
     pub epoch_start: Timestamp,
-    /// How long it has been running, in seconds, over all epochs, including the time that sampling was paused.
+    /// The time that the daemon has been running, in seconds, over all epochs, including the time that sampling was paused.
     pub elapsed_s: f64,
     /// When sampling was paused; `None` if it goes on.
     #[serde(default)]

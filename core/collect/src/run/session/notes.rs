@@ -20,7 +20,7 @@ const MISSING_SHARE_MIN: f64 = 0.01;
 pub(super) enum Subject {
     /// How many branch stacks were recorded.
     BranchStacks,
-    /// How long sampling was paused.
+    /// The time that sampling was paused.
     Paused,
     /// Samples of applications that are not kept.
     OtherApps,
