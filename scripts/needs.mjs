@@ -113,6 +113,27 @@ export async function forSpark() {
   await must('Spark', ['sh', '-c', `/usr/bin/python3 -m venv '${folder}' && '${folder}/bin/pip' install -q pyspark==4.3.0 pyarrow==26.0.1 pandas==3.1.1 chdb==4.4.0`]);
 }
 
+/** The folder of Trino's server. */
+export const trino = join(target, 'trino');
+
+/** Makes Trino's server there, without the connectors that no test needs: the newest that Maven has and Debian's Java runs. */
+export async function forTrino() {
+  if (existsSync(join(trino, 'lib'))) return;
+  const java = { maven: '/usr/bin/mvn', 'openjdk-17-jre-headless': '/usr/bin/java' };
+  const names = missing(java);
+  if (names.length > 0 && (!isRoot || !existsSync('/usr/bin/apt-get'))) throw new Stop(`missing: ${names.join(', ')}; as root: apt-get install ${names.join(' ')}`);
+  if (names.length > 0) await install(names);
+  const packed = join(target, 'trino-server.tar.gz');
+  const steps = [
+    `rm -rf '${trino}.new' && mkdir -p '${trino}.new'`,
+    `mvn -q -B dependency:copy -Dartifact=io.trino:trino-server:368:tar.gz -DoutputDirectory='${target}' -Dmdep.stripVersion=true`,
+    `tar xzf '${packed}' -C '${trino}.new' --strip-components=1`,
+    `find '${trino}.new/plugin' -mindepth 1 -maxdepth 1 ! -name hive -exec rm -rf {} +`,
+    `rm '${packed}' && mv '${trino}.new' '${trino}'`,
+  ];
+  await must('Trino', ['sh', '-c', steps.join(' && ')]);
+}
+
 /** Checks and installs what the suites need in addition. Returns what is missing; suites that need it are skipped by name. */
 export async function forTesting() {
   const names = missing(testPackages);

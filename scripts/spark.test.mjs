@@ -1,5 +1,5 @@
 // Tests fleet/dwell_spark.py on a real cluster (a master, two workers) with a real store over s3a: what it makes must equal what one machine
-// computes, row by row, and what Spark itself sums up of the raw segments. It takes minutes: `npm run test:spark`, in `npm run check:full`.
+// computes, row by row, and what Spark itself, ClickHouse and Trino sum up. It takes minutes: `npm run test:spark`, in `npm run check:full`.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -7,9 +7,10 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { forSpark } from './needs.mjs';
+import { forSpark, forTrino } from './needs.mjs';
 import { job, startCluster } from './spark.mjs';
 import { target, top } from './step.mjs';
+import { startTrino } from './trino.mjs';
 
 const dwell = process.env.DWELL ?? [join(target, 'release/dwell'), join(target, 'debug/dwell')].find(existsSync);
 const scratch = mkdtempSync(join(tmpdir(), 'dwell-spark-'));
@@ -108,6 +109,23 @@ test('ClickHouse reads totals as docs/fleet.md says', async () => {
   assert.equal(status, 0, stderr);
   const ours = told(['sql', '--db', place, '--format', 'csv', "SELECT host, path, sum(count)::BIGINT AS samples FROM totals WHERE event = 'cycles' GROUP BY ALL ORDER BY samples DESC"]);
   assert.deepEqual(stdout.trim().replaceAll('"', '').split('\n').sort(), ours.trim().split('\n').slice(1).sort());
+});
+
+test('Trino reads totals as docs/fleet.md says', async () => {
+  await forTrino();
+  const trino = await startTrino({ folder: join(scratch, 'trino'), store: cluster.env.AWS_ENDPOINT_URL });
+  try {
+    const [table, call, query] = documented(/^ {4}CREATE TABLE totals[^]*?LIMIT 10$/m).split(/;\s*/);
+    await trino.ask('CREATE SCHEMA "default"');
+    await trino.ask(table);
+    await trino.ask(call);
+    const ours = JSON.parse(told(['sql', '--db', place, '--json', "SELECT host, path, sum(count)::BIGINT AS samples FROM totals WHERE event = 'cycles' GROUP BY ALL"])).rows.map(Object.values);
+    const sorted = (rows) => rows.map((row) => JSON.stringify(row)).sort();
+    assert.ok(ours.length > 1);
+    assert.deepEqual(sorted(await trino.ask(query)), sorted(ours));
+  } finally {
+    trino.stop();
+  }
 });
 
 test('a worker that dies costs time alone', async () => {
