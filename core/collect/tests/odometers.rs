@@ -15,7 +15,7 @@ use dwell_collect::{
 use dwell_profile::{CountsRecord, Database, EpochProfile, ExecutionCount};
 
 /// Number of epochs of which two must have counts: on a busy machine, some are too uncertain.
-const EPOCHS_MAX: usize = 6;
+const EPOCHS_MAX: usize = 12;
 
 /// Held by each test: the daemon samples and watches the programs of the others too.
 static ALONE: Mutex<()> = Mutex::new(());
