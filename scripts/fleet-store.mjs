@@ -18,10 +18,10 @@ export const secret = 'se/cret+that-nobody-may-see';
 export const skip = existsSync(moto) ? false : `no moto at ${moto}`;
 after(() => rmSync(scratch, { recursive: true, force: true }));
 
-/** A store, and a proxy before it whose requests fail with a probability, in one of three ways. */
+/** A store, and a proxy before it whose requests fail with a probability, in one of three ways, or are denied. */
 let store;
 let proxy;
-export const faults = { probability: 0, denies: false, damages: undefined, seen: [] };
+export const faults = { probability: 0, denies: () => false, damages: undefined, seen: [] };
 
 export const listening = (server) => new Promise((done) => server.listen(0, '127.0.0.1', () => done(server.address().port)));
 
@@ -40,7 +40,7 @@ const damaged = (stream) => {
 export function forward(asked, answer) {
   const chance = Math.random();
   faults.seen.push(`${asked.method} ${asked.url}`);
-  if (faults.denies) {
+  if (faults.denies(decodeURIComponent(asked.url))) {
     answer.writeHead(403).end('<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>');
     return;
   }

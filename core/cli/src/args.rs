@@ -1,13 +1,12 @@
 //! The command line as clap sees it. What is given here is checked once and becomes typed values; see docs/json.md for
 //! the contract on verbs and flags.
 
-use std::{path::PathBuf, time::Duration};
+use std::path::PathBuf;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use dwell_profile::{Dimension, name_to_text};
 use dwell_query::Normalize;
-use jiff::{SignedDuration, Timestamp, civil::Date, tz::TimeZone};
 
 mod callpaths;
 mod daemon;
@@ -19,6 +18,8 @@ mod sql;
 mod stacks;
 mod top;
 mod trace;
+mod values;
+
 pub use callpaths::{CallpathsArgs, Metric};
 pub use daemon::{DaemonArgs, ResumeArgs, StatusArgs};
 pub use push::PushArgs;
@@ -28,6 +29,8 @@ pub use sql::{SqlArgs, SqlFormat};
 pub use stacks::{CallersArgs, FlameArgs, FlameColors};
 pub use top::{By, TopArgs};
 pub use trace::{TraceArgs, TracePrintArgs, TraceRecordArgs, TraceVerb};
+pub use values::Since;
+use values::since;
 
 /// Where have all the cycles gone?
 ///
@@ -46,6 +49,10 @@ pub struct Cli {
     /// With recordings in a bucket: only those that began on this day or later (2026-11-20, UTC, or 7d before now).
     #[arg(long, global = true, value_name = "DATE", value_parser = since)]
     pub since: Option<Since>,
+    /// Only samples of services (control groups, containers) whose path or name contains this text. The recording must
+    /// have kept control groups (`record --dimensions cgroup`).
+    #[arg(long, global = true, value_name = "PART")]
+    pub service: Option<String>,
     /// Folders to search for binaries and debug information by build ID, in addition to /usr/lib/debug. Separate
     /// several folders by `:` in the variable.
     #[arg(long, global = true, env = "DWELL_DEBUG_DIRS", value_name = "DIR", value_delimiter = ':')]
@@ -173,6 +180,29 @@ pub enum Verb {
     },
 }
 
+impl Verb {
+    /// Returns whether the verb shows or exports samples, so that some of them can be selected.
+    pub fn reads_samples(&self) -> bool {
+        matches!(
+            self,
+            Verb::Top(_)
+                | Verb::Callers(_)
+                | Verb::Callees(_)
+                | Verb::Flame(_)
+                | Verb::Annotate(_)
+                | Verb::List(_)
+                | Verb::Cfg(_)
+                | Verb::Summary(_)
+                | Verb::Report(_)
+                | Verb::Stats(_)
+                | Verb::Diff(_)
+                | Verb::Sql(_)
+                | Verb::Export(_)
+                | Verb::Feedback(_)
+        )
+    }
+}
+
 /// What is sampled, how often and by which backend: the options that `record` and `daemon` share.
 #[derive(Debug, Args)]
 pub struct SamplingArgs {
@@ -219,57 +249,6 @@ pub enum BackendArg {
 fn spelled() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new()
         .map(|given| given.into_string().unwrap_or_else(|other| name_to_text(&other).into_owned()))
-}
-
-/// A limit, or none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit<T>(pub Option<T>);
-
-fn budget(text: &str) -> Result<f64, String> {
-    let percent: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
-    if (0.0..=100.0).contains(&percent) { Ok(percent) } else { Err("expected 0 to 100".to_owned()) }
-}
-
-/// Parses `30s`, `15m`, `12h`, `7d` or `never`.
-fn duration(text: &str) -> Result<Limit<Duration>, String> {
-    if text == "never" {
-        return Ok(Limit(None));
-    }
-    let units = [("s", 1), ("m", 60), ("h", 3600), ("d", 86_400)];
-    let seconds = with_unit(text, &units).filter(|s| *s > 0);
-    let seconds = seconds.ok_or("expected a number followed by s, m, h or d, or `never`")?;
-    Ok(Limit(Some(Duration::from_secs(seconds))))
-}
-
-/// A time in the past.
-#[derive(Clone, Copy, Debug)]
-pub struct Since(pub Timestamp);
-
-/// Parses a day, `2026-11-20` (UTC), or a time before now: `30s`, `15m`, `12h` or `7d`.
-fn since(text: &str) -> Result<Since, String> {
-    if let Ok(day) = text.parse::<Date>() {
-        let midnight = day.to_zoned(TimeZone::UTC).map_err(|error| error.to_string())?;
-        return Ok(Since(midnight.timestamp()));
-    }
-    let bad = || "expected a day, 2026-11-20, or a number followed by s, m, h or d".to_owned();
-    let past = duration(text).ok().and_then(|limit| limit.0).ok_or_else(bad)?;
-    let from = SignedDuration::try_from(past).ok().and_then(|past| Timestamp::now().checked_sub(past).ok());
-    from.map(Since).ok_or_else(bad)
-}
-
-/// Parses `100K`, `500M`, `2G` or `any`.
-fn size(text: &str) -> Result<Limit<u64>, String> {
-    if text == "any" {
-        return Ok(Limit(None));
-    }
-    let units = [("K", 1 << 10), ("M", 1 << 20), ("G", 1 << 30), ("T", 1 << 40)];
-    let bytes = with_unit(text, &units).ok_or("expected a number followed by K, M, G or T, or `any`")?;
-    Ok(Limit(Some(bytes)))
-}
-
-fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
-    let (number, factor) = units.iter().find_map(|(unit, f)| Some((text.strip_suffix(unit)?, f)))?;
-    number.parse::<u64>().ok()?.checked_mul(*factor)
 }
 
 #[derive(Debug, Subcommand)]

@@ -96,6 +96,10 @@ fn explain(error: &clap::Error) -> ExitCode {
 }
 
 fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(
+        cli.service.is_none() || cli.verb.reads_samples(),
+        "--service selects samples for commands that show or export them; this one takes whole recordings"
+    );
     let db = || place::folder(cli.db.as_deref());
     let done = match &cli.verb {
         Verb::Record(args) => return collect::record(&db()?, args, cli.json),
@@ -151,6 +155,7 @@ fn options(cli: &Cli) -> anyhow::Result<Options> {
     let place = place::database(cli.db.as_deref(), &cli.host, since)?;
     let mut options = Options::on(dwell_fleet::open(&place)?);
     options.debug_dirs.extend(debug_dirs(cli));
+    options.service = cli.service.clone().or_else(|| Location::service_in(&place));
     Ok(options)
 }
 

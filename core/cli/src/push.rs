@@ -42,8 +42,8 @@ pub fn run(db: &Path, args: &PushArgs, json: bool) -> anyhow::Result<()> {
 
 fn to_bucket(db: &Path, query: &Query, location: &Location, args: &PushArgs) -> anyhow::Result<Pushed> {
     anyhow::ensure!(
-        location.hosts.is_empty() && location.since.is_none() && location.until.is_none(),
-        "push: {location}: recordings are sent to a bucket and prefix; host, since and until choose what is read"
+        !location.selects(),
+        "push: {location}: recordings are sent to a bucket and prefix; what is after the question mark chooses what is read"
     );
     let find = |record: &ImageRecord| query.binary(record);
     let symbols = |record: &ImageRecord| query.symbols(record);

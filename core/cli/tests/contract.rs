@@ -126,6 +126,22 @@ fn threads_cpus_and_groups_are_kept_on_request() {
         assert_eq!(Some(rows(&only).iter().map(samples).sum()), of_thread, "{by}: {only:#}");
         assert_eq!(only["total"], threads["total"], "shares are of all samples");
     }
+    // A service is as if there were no other samples.
+    let group = rows(&groups)[0]["cgroup"].as_str().unwrap();
+    let of_service = rows(&groups).iter().filter(|row| row["cgroup"].as_str().unwrap().contains(group));
+    let of_service: u64 = of_service.map(samples).sum();
+    for verb in ["top", "summary"] {
+        let answer = scratch.json(&[verb, "--service", group]);
+        let own = if verb == "top" { &answer["total"]["cpu-clock"] } else { &answer["samples"] };
+        assert_eq!(own.as_u64(), Some(of_service), "{verb}: {answer:#}");
+    }
+    for (words, why) in [
+        (["top", "--service", "nowhere"], "no samples of service 'nowhere'"),
+        (["status", "--service", "nowhere"], "--service selects samples for commands that show or export"),
+    ] {
+        let refused = scratch.dwell(&words);
+        assert!(refused.status == Some(1) && refused.stderr.contains(why), "{refused:?}");
+    }
     let user = scratch.json(&["top", "-n", "0", "--user", "--app", "mispredict"]);
     assert!(rows(&user).iter().all(|row| row["build_id"] != "kernel"), "{user:#}");
     let refused = scratch.dwell(&["top", "--app", "nobody", "--thread", "renamed"]);

@@ -1,6 +1,6 @@
 //! The place of a fleet's recordings: a bucket, a prefix in it, and which hosts and dates are wanted.
 //!
-//! Enters: `s3://BUCKET/PREFIX?host=NAME&since=DATE&until=DATE&rollups=shown`. Leaves: its parts, checked.
+//! Enters: `s3://BUCKET/PREFIX?host=NAME&since=DATE&until=DATE&service=PART&rollups=shown`. Leaves: its parts, checked.
 
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,8 @@ pub struct Location {
     pub since: Option<String>,
     /// The last such date.
     pub until: Option<String>,
+    /// The service whose samples are wanted, as `dwell_query::Options` has it; the recordings are the same.
+    pub service: Option<String>,
     /// Whether roll-ups are recordings, in place of those in them.
     pub roll_ups_shown: bool,
 }
@@ -27,6 +29,11 @@ impl Location {
     /// Returns whether a path given as a database means a bucket.
     pub fn is_remote(path: &Path) -> bool {
         path.as_os_str().as_encoded_bytes().starts_with(b"s3:")
+    }
+
+    /// Returns the service that a path given as a database asks for.
+    pub fn service_in(path: &Path) -> Option<String> {
+        Self::is_remote(path).then(|| Self::parse(path.to_str()?).ok()?.service).flatten()
     }
 
     /// Returns the place with these hosts as the wanted ones, and this day as the first, if they are given.
@@ -41,12 +48,12 @@ impl Location {
         (place + &query).into()
     }
 
-    /// Parses `s3://BUCKET/PREFIX`, with `host`, `since`, `until` and `rollups` after a question mark.
+    /// Parses `s3://BUCKET/PREFIX`, with `host`, `since`, `until`, `service` and `rollups` after a question mark.
     pub fn parse(text: &str) -> Result<Location, FleetError> {
         let bad = |why: &str| FleetError::Location {
             given: text.to_owned(),
             why: format!(
-                "{why}: expected s3://BUCKET/PREFIX, if you like with ?host=NAME&since=DATE&until=DATE"
+                "{why}: expected s3://BUCKET/PREFIX, if you like with ?host=NAME&since=DATE&until=DATE&service=PART"
             ),
         };
         // A path that was cleaned on its way here may have lost one of the slashes.
@@ -69,6 +76,7 @@ impl Location {
             hosts: Vec::new(),
             since: None,
             until: None,
+            service: None,
             roll_ups_shown: false,
         };
         for (name, value) in url::form_urlencoded::parse(query.as_bytes()) {
@@ -77,14 +85,24 @@ impl Location {
                 "host" => location.hosts.push(value.into_owned()),
                 "since" => location.since = Some(date().ok_or_else(|| bad("`since` is no date"))?),
                 "until" => location.until = Some(date().ok_or_else(|| bad("`until` is no date"))?),
+                "service" => location.service = Some(value.into_owned()),
                 "rollups" if value == "shown" => location.roll_ups_shown = true,
-                _ => return Err(bad("after `?` it may have host, since, until and rollups=shown")),
+                _ => return Err(bad("after `?` it may have host, since, until, service and rollups=shown")),
             }
         }
         if location.roll_ups_shown && !location.hosts.is_empty() {
             return Err(bad("a roll-up holds the recordings of all hosts: `host` cannot choose some"));
         }
+        if location.roll_ups_shown && location.service.is_some() {
+            return Err(bad("a roll-up does not keep services apart: `service` cannot choose one"));
+        }
         Ok(location)
+    }
+
+    /// Returns whether only some of the recordings or samples there are wanted.
+    pub fn selects(&self) -> bool {
+        let texts = [&self.since, &self.until, &self.service];
+        !self.hosts.is_empty() || texts.into_iter().any(Option::is_some)
     }
 
     /// Returns the key of something under the prefix.
@@ -100,13 +118,13 @@ impl std::fmt::Display for Location {
             write!(f, "/{}", self.prefix)?;
         }
         let hosts = self.hosts.iter().map(|host| ("host", host));
-        let dates = [("since", &self.since), ("until", &self.until)];
-        let dates = dates.into_iter().filter_map(|(name, date)| Some((name, date.as_ref()?)));
+        let others = [("since", &self.since), ("until", &self.until), ("service", &self.service)];
+        let others = others.into_iter().filter_map(|(name, date)| Some((name, date.as_ref()?)));
         let shown = "shown".to_owned();
         let roll_ups = self.roll_ups_shown.then_some(("rollups", &shown));
         let marks = std::iter::once('?').chain(std::iter::repeat('&'));
         hosts
-            .chain(dates)
+            .chain(others)
             .chain(roll_ups)
             .zip(marks)
             .try_for_each(|((name, value), mark)| write!(f, "{mark}{name}={value}"))
@@ -151,6 +169,7 @@ mod tests {
             ("s3://fleet?region=x", "may have"),
             ("s3://fleet?rollups=no", "may have"),
             ("s3://fleet?rollups=shown&host=a", "`host` cannot choose"),
+            ("s3://fleet?rollups=shown&service=a", "`service` cannot choose"),
         ] {
             let error = Location::parse(given).unwrap_err().to_string();
             assert!(error.contains(why) && error.contains(given), "{error}");

@@ -476,6 +476,10 @@ impl Disk for Mirror {
         read_file(&self.cached(path)?, limit_bytes)
     }
 
+    fn is_out_of_reach(&self, error: &io::Error) -> bool {
+        error.get_ref().is_some_and(|source| source.is::<FleetError>())
+    }
+
     fn bytes(&self, path: &Path) -> io::Result<u64> {
         let missing = || io::Error::from(io::ErrorKind::NotFound);
         let (id, file) = self.of_epoch(path).ok_or_else(missing)?;

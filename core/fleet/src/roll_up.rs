@@ -79,8 +79,8 @@ struct Job<'l> {
 
 impl<'l> Job<'l> {
     fn open(location: &'l Location) -> Result<Self, FleetError> {
-        if !location.hosts.is_empty() {
-            let why = "a roll-up holds the recordings of all hosts: only since and until can choose some";
+        if !location.hosts.is_empty() || location.service.is_some() {
+            let why = "a roll-up holds the recordings of all hosts and services: only since and until can choose some";
             return Err(FleetError::Location { given: location.to_string(), why: why.to_owned() });
         }
         let client = Client::new(location)?;

@@ -148,7 +148,9 @@ pub struct SqlRequest {
 
 /// Converts the options of a database, which is opened.
 pub fn options(options: OpenOptions) -> std::result::Result<Options, FleetError> {
-    let mut all = Options::on(dwell_fleet::open(options.database.as_ref())?);
+    let place = options.database.as_ref();
+    let mut all = Options::on(dwell_fleet::open(place)?);
+    all.service = dwell_fleet::Location::service_in(place);
     all.debug_dirs.extend(options.debug_dirs.unwrap_or_default().into_iter().map(PathBuf::from));
     let pairs = options.source_map.unwrap_or_default();
     all.source_map = pairs.into_iter().filter_map(|p| Some((p.first()?.into(), p.get(1)?.into()))).collect();

@@ -91,6 +91,13 @@ pub struct Host {
     pub kernel_release: String,
 }
 
+impl Epoch {
+    /// Returns whether the epoch begins more than a day after `now`, so that the clock of its machine must have been wrong.
+    pub fn begins_in_future(&self, now: Timestamp) -> bool {
+        self.start.as_second() > now.as_second().saturating_add(24 * 60 * 60)
+    }
+}
+
 /// The processor that was sampled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {

@@ -34,7 +34,7 @@ pub use cancel::Cancel;
 pub use dwell_profile::text_to_path;
 pub use error::QueryError;
 pub use load::{
-    filter::SampleFilter,
+    filter::{SampleFilter, is_of_service},
     import::{ImportRequest, import_counts},
 };
 pub use query::{Options, Query, fetched_dir};

@@ -43,6 +43,8 @@ pub struct Options {
     /// Pairs of a source folder, as the debug information spells it, and the folder where these sources are now. The first
     /// pair that matches is used.
     pub source_map: Vec<(PathBuf, PathBuf)>,
+    /// The service whose samples alone are read: a part of the path or usual name of their control group. `None`: all samples.
+    pub service: Option<String>,
 }
 
 impl Options {
@@ -50,7 +52,7 @@ impl Options {
     /// import` stores what it fetched.
     pub fn for_database(path: impl Into<PathBuf>) -> Self {
         let debug_dirs = std::iter::once("/usr/lib/debug".into()).chain(fetched_dir()).collect();
-        Options { database: path.into(), opened: None, debug_dirs, source_map: Vec::new() }
+        Options { database: path.into(), opened: None, debug_dirs, source_map: Vec::new(), service: None }
     }
 
     /// Returns options like [`Options::for_database`] for a database that is open.
@@ -79,6 +81,7 @@ pub struct Query {
     pub(crate) database: Database,
     pub(crate) store: ImageStore,
     pub(crate) sources: SourceMap,
+    pub(crate) service: Option<String>,
     views: Mutex<Views>,
 }
 
@@ -152,6 +155,7 @@ impl Query {
         Ok(Query {
             store: ImageStore::new(options.debug_dirs, database.clone()),
             sources: SourceMap::new(options.source_map),
+            service: options.service,
             database,
             views: Mutex::default(),
         })
@@ -192,6 +196,24 @@ impl Query {
         }
     }
 
+    /// Returns the filter with the service that the query is narrowed to.
+    pub(crate) fn narrowed(&self, filter: &SampleFilter) -> SampleFilter {
+        SampleFilter { service: self.service.clone(), ..filter.clone() }
+    }
+
+    /// Returns what an answer about one recording or machine holds: nothing if the service that the query is narrowed to has no sample
+    /// there.
+    pub(crate) fn of_service<T>(&self, answer: Result<T, QueryError>) -> Result<Option<T>, QueryError> {
+        match answer {
+            Err(QueryError::NothingTaken { .. } | QueryError::NoDimension { .. })
+                if self.service.is_some() =>
+            {
+                Ok(None)
+            }
+            answer => answer.map(Some),
+        }
+    }
+
     pub(crate) fn view(&self, selectors: &[String]) -> Result<Arc<View>, QueryError> {
         self.view_of(selectors, &SampleFilter::default())
     }
@@ -203,7 +225,7 @@ impl Query {
         selectors: &[String],
         filter: &SampleFilter,
     ) -> Result<Arc<View>, QueryError> {
-        if filter.has_dimensions() {
+        if self.narrowed(filter).has_dimensions() {
             return self.view_apart(selectors, filter);
         }
         let epochs = self.database.in_few(self.selected(selectors)?)?;
@@ -225,6 +247,7 @@ impl Query {
     }
 
     fn view_on(&self, epochs: Vec<Epoch>, filter: &SampleFilter) -> Result<Arc<View>, QueryError> {
+        let filter = &self.narrowed(filter);
         let generation = self.database.generation();
         let key = (epochs.iter().map(|e| e.id.clone()).collect(), filter.clone());
         let found_again = self.store.look_again();

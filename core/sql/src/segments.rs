@@ -19,6 +19,8 @@ use dwell_profile::{
     Warning,
 };
 
+use crate::duckdb::Connection;
+
 /// Which tables of files a statement needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
@@ -41,6 +43,10 @@ pub struct Segments {
     others: Vec<PathBuf>,
     /// The dimensions that any segment has.
     dimensions: DimensionSet,
+    /// Number of epochs that did not record control groups.
+    without_cgroups: usize,
+    /// The control groups whose rows are samples; `None` if all rows are.
+    cgroups: Option<Vec<String>>,
     /// The images of all epochs by id.
     pub images: Vec<ImageRecord>,
     /// What was left out.
@@ -82,6 +88,7 @@ impl Segments {
             }
             found.files.extend(of_epoch.files);
             found.dimensions = found.dimensions.union(of_epoch.dimensions);
+            found.without_cgroups += usize::from(!of_epoch.dimensions.has(Dimension::Cgroup));
             found.warnings.extend(of_epoch.warnings);
             ImageRecord::absorb_all(&mut images, of_epoch.images);
         }
@@ -93,6 +100,42 @@ impl Segments {
             found.folder = File::open(database.path()).ok();
         }
         Ok(found)
+    }
+
+    /// Leaves samples of control groups that belong to a service alone. Returns what a reader should know about it.
+    pub fn narrow(&mut self, connection: &Connection, service: &str) -> Result<Vec<String>, String> {
+        let mut all = format!("SELECT DISTINCT cgroup FROM ({})", self.rows_of(&self.files));
+        if !self.totals.is_empty() {
+            all += &format!(" UNION SELECT cgroup FROM read_parquet({})", self.list_of(self.totals.iter()));
+        }
+        let known = connection
+            .prepare(&format!("SELECT cgroup FROM ({all}) WHERE cgroup <> ''"))?
+            .execute()?
+            .texts()?;
+        let taken: Vec<String> =
+            known.into_iter().filter(|cgroup| dwell_query::is_of_service(cgroup, service)).collect();
+        let mut notes = Vec::new();
+        if taken.is_empty() {
+            notes.push(format!("no samples of service '{service}'"));
+        }
+        if self.without_cgroups > 0 {
+            notes.push(format!(
+                "{} recordings have no control groups (--dimensions cgroup): they have no samples of a service",
+                self.without_cgroups
+            ));
+        }
+        self.cgroups = Some(taken);
+        Ok(notes)
+    }
+
+    /// Returns the condition that rows are of a wanted control group, to be added to others.
+    fn of_cgroups(&self, dimensions: DimensionSet) -> String {
+        let Some(cgroups) = &self.cgroups else { return String::new() };
+        if cgroups.is_empty() || !dimensions.has(Dimension::Cgroup) {
+            return " AND false".to_owned();
+        }
+        let literals: Vec<String> = cgroups.iter().map(|cgroup| literal(cgroup)).collect();
+        format!(" AND cgroup IN ({})", literals.join(", "))
     }
 
     /// Returns the folder of the database as file names spell it.
@@ -133,8 +176,9 @@ impl Segments {
         if !self.totals.is_empty() {
             totals += &format!(
                 " UNION ALL SELECT epoch, host, image, path, event, app, nullif(cgroup, '') AS cgroup, count \
-                 FROM read_parquet({})",
-                self.list_of(self.totals.iter())
+                 FROM read_parquet({}) WHERE true{}",
+                self.list_of(self.totals.iter()),
+                self.of_cgroups(Dimension::ALL.into_iter().collect())
             );
         }
         [samples, totals]
@@ -157,7 +201,7 @@ impl Segments {
         format!(
             "SELECT {epoch} AS epoch, image, event, {offset} AS \"offset\", \
              least(count, 9223372036854775807)::BIGINT AS count, app, instance::BIGINT AS instance, {thread}, {cpu}, {cgroup}, path \
-             FROM read_parquet({files}, filename = true{union}) WHERE event NOT IN ({derived})",
+             FROM read_parquet({files}, filename = true{union}) WHERE event NOT IN ({derived}){of_cgroups}",
             epoch = self.epoch(),
             // Offsets from 2^63 on become negative, as in two's complement.
             offset = "CASE WHEN \"offset\" <= 9223372036854775807 THEN \"offset\"::BIGINT \
@@ -167,6 +211,7 @@ impl Segments {
             cgroup = dimension(Dimension::Cgroup, "nullif(cgroup, '')", "NULL::VARCHAR"),
             files = self.list_of(files.iter()),
             derived = derived.join(", "),
+            of_cgroups = self.of_cgroups(self.dimensions),
         )
     }
 }

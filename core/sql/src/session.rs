@@ -37,7 +37,7 @@ const NAMES: &str = "SELECT view_name FROM duckdb_views() WHERE NOT internal
     UNION SELECT function_name FROM duckdb_functions() WHERE starts_with(function_name, 'dwell_') AND function_name[7] <> '_'
     ORDER BY ALL";
 
-/// Largest number of notes on binaries.
+/// Largest number of notes on what statements could not get.
 const NOTES_MAX: usize = 20;
 
 /// The limits of a session.
@@ -127,17 +127,26 @@ impl Session {
         text: Option<&str>,
         format: Format,
     ) -> Result<Session, SqlError> {
+        let service = options.service.clone();
         let query = Query::open(options)?;
         let generation = query.generation();
         let read = database.epochs()?;
         let connection = engine.open(&settings(limits))?;
         let named = Named::of(&connection, text);
-        let mut segments = Segments::of(database, &named.epochs(&read.epochs), named.files())?;
-        let mut stored = Stored::of(database, &read.epochs, &named.tables(), &named.selected)?;
+        let need = named.files();
+        let mut segments = Segments::of(database, &named.epochs(&read.epochs), need)?;
+        // Stored rows are of all services.
+        let mut stored = match service {
+            Some(_) => Stored::default(),
+            None => Stored::of(database, &read.epochs, &named.tables(), &named.selected)?,
+        };
         segments.add(database, stored.files().cloned());
         let mut warnings: Vec<String> =
             read.warnings.iter().chain(&segments.warnings).map(ToString::to_string).collect();
         warnings.extend(stored.check(&connection, &|file| segments.list_of(std::iter::once(file))));
+        if let Some(service) = service.filter(|_| need.samples || need.totals) {
+            warnings.extend(segments.narrow(&connection, &service)?);
+        }
         if read.epochs.is_empty() {
             warnings.push(DatabaseError::Empty(database.place()).to_string());
         }
@@ -169,13 +178,13 @@ impl Session {
         &self.warnings
     }
 
-    /// Returns, once, why code of binaries that the statements selected could not be listed: [`NOTES_MAX`] reasons, and how many more.
+    /// Returns, once, what the statements selected but could not get: [`NOTES_MAX`] reasons, and how many more.
     pub fn take_notes(&self) -> Vec<String> {
         let notes = self.context.take_notes();
         let more = notes.len().saturating_sub(NOTES_MAX);
         let mut shown: Vec<String> = notes.into_iter().take(NOTES_MAX).collect();
         if more > 0 {
-            shown.push(format!("the code of {more} more binaries cannot be listed"));
+            shown.push(format!("{more} more notes of these kinds"));
         }
         shown
     }
@@ -403,8 +412,9 @@ impl Named {
         let read = BY_EPOCH.iter().filter(|table| names.contains(**table));
         let selections: Vec<_> =
             read.flat_map(|table| self.selected.iter().flat_map(|selected| selected.of(table))).collect();
+        let latest = tables::latest(all);
         let is_taken = |at: usize, epoch: &Epoch| {
-            selections.iter().any(|selection| selection.takes_epoch(epoch, at + 1 == all.len()))
+            selections.iter().any(|selection| selection.takes_epoch(epoch, Some(at) == latest))
         };
         all.iter()
             .enumerate()

@@ -1,6 +1,8 @@
 //! Tests of whole sessions on databases that are made here, with hostile names. Skipped by name where there is no
 //! libduckdb.
 
+mod service;
+
 use std::{fs, path::PathBuf, time::Duration};
 
 use dwell_profile::{

@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{Limit, SamplingArgs, budget, duration, size};
+use super::{
+    SamplingArgs,
+    values::{Limit, budget, duration, size},
+};
 
 #[derive(Debug, Args)]
 pub struct DaemonArgs {

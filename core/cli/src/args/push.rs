@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::{Limit, size};
+use super::values::{Limit, size};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Example:

@@ -51,7 +51,7 @@ pub struct TopArgs {
     pub cpu: Option<u32>,
     /// Only samples of control groups (containers, services) whose path or name contains this text. The recording must
     /// have kept them (`record --dimensions cgroup`).
-    #[arg(long, visible_alias = "service", value_name = "PART")]
+    #[arg(long, value_name = "PART")]
     pub cgroup: Option<String>,
     /// Compute CPI, or a lower bound of it, also where executions are estimated from samples of time alone (slow).
     #[arg(long)]
@@ -62,7 +62,13 @@ impl TopArgs {
     /// The filter that selects samples by application, thread, CPU and control group.
     pub fn filter(&self) -> SampleFilter {
         let TopArgs { app, thread, cpu, cgroup, .. } = self;
-        SampleFilter { app: app.clone(), thread: thread.clone(), cpu: *cpu, cgroup: cgroup.clone() }
+        SampleFilter {
+            app: app.clone(),
+            thread: thread.clone(),
+            cpu: *cpu,
+            cgroup: cgroup.clone(),
+            service: None,
+        }
     }
 
     /// The part of the system whose samples are shown: user mode, the kernel or both.

@@ -87,6 +87,12 @@ pub trait Disk: Send + Sync + Debug {
     fn remove_dir(&self, path: &Path) -> io::Result<()>;
     /// Reads a whole file; returns an error of kind `FileTooLarge` if it exceeds the limit.
     fn read(&self, path: &Path, limit_bytes: u64) -> io::Result<Vec<u8>>;
+    /// Returns whether an error of `read` says nothing of the file, but that the disk is out of reach or denies access: an answer without
+    /// the file would be wrong for no fault of the file's.
+    fn is_out_of_reach(&self, error: &io::Error) -> bool {
+        let _ = error;
+        false
+    }
     /// Returns the size of a file.
     fn bytes(&self, path: &Path) -> io::Result<u64>;
     /// Returns the entries of a folder, sorted by name; names that are not UTF-8 are converted lossily.

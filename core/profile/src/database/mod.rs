@@ -35,6 +35,7 @@ pub use epoch_file::fuzz_epoch_file;
 pub use images::Kept;
 pub use layout::SegmentRange;
 pub use reader::{EpochProfile, EpochRows, EpochsRead, SegmentFiles};
+pub use select::newest_first;
 pub use sums::{EpochsSummed, TOTALS_FILE};
 pub use writer::{EpochWriter, Writer};
 

@@ -76,9 +76,24 @@ pub struct SegmentFiles {
     pub warnings: Vec<Warning>,
 }
 
-/// Reads one segment of a folder. The error is `None` if the file does not exist, otherwise the reason why it is
-/// unreadable.
-type ReadOne<'r, T> = dyn Fn(&Path, SegmentRange) -> Result<T, Option<String>> + 'r;
+/// Reads one segment of a folder.
+type ReadOne<'r, T> = dyn Fn(&Path, SegmentRange) -> Result<T, NotRead> + 'r;
+
+/// The reason why a segment was not read.
+pub(super) enum NotRead {
+    /// The file does not exist.
+    Missing,
+    /// The file is damaged, for this reason.
+    Damaged(String),
+    /// The database is out of reach.
+    Database(DatabaseError),
+}
+
+impl NotRead {
+    fn damaged(error: impl std::fmt::Display) -> Self {
+        NotRead::Damaged(error.to_string())
+    }
+}
 
 impl EpochRows {
     /// Passes all samples to `sink`, run by run; a key may occur more than once. Unreadable files become warnings.
@@ -168,10 +183,9 @@ impl Database {
     /// Returns the files that hold an epoch's samples: those that [`Database::read_rows`] would read.
     pub fn segment_files(&self, id: &EpochId) -> Result<SegmentFiles, DatabaseError> {
         let mut warnings = Vec::new();
-        let text = |error: SegmentError| Some(error.to_string());
         let segments = self.read_listed_segments(id, &mut warnings, &|folder, range| {
             let opened = self.open_one_segment(id, folder, range)?;
-            let dimensions = opened.dimensions().map_err(text)?;
+            let dimensions = opened.dimensions().map_err(NotRead::damaged)?;
             let path = segment_path(folder, range);
             Ok((path, dimensions, opened.images()))
         })?;
@@ -221,7 +235,7 @@ impl Database {
         self.read_listed_segments(id, warnings, &|folder, range| self.read_one(id, folder, range))
     }
 
-    /// Reads all live segments by calling `read`, whose error is `None` if the file does not exist. The section
+    /// Reads all live segments by calling `read`. The section
     /// "Reading beside a compaction" in FORMAT.md explains why this is correct.
     fn read_listed_segments<T>(
         &self,
@@ -241,7 +255,7 @@ impl Database {
                 continue;
             }
             let mut found = Vec::new();
-            match read_listed(&folder, &list, read, &mut found) {
+            match read_listed(&folder, &list, read, &mut found)? {
                 Some(segments) if self.removals(&folder) == removals => {
                     warnings.append(&mut found);
                     return Ok(segments);
@@ -304,7 +318,7 @@ impl Database {
         let mut files = Vec::new();
         for number in numbers {
             let path = folder.join(kind.file_name(number));
-            let bytes = self.disk.read(&path, MAX_SEGMENT_BYTES).map_err(|e| e.to_string());
+            let bytes = self.read_or_why(&path)?.map_err(|e| e.to_string());
             match bytes.and_then(|b| read(&b, true).map_err(|e| e.to_string())) {
                 Ok(file) if file.epoch == *id && file.range == SegmentRange::one(number) => {
                     files.push((path, file.contents));
@@ -330,35 +344,39 @@ impl Database {
         String::from_utf8_lossy(&bytes).trim_end().parse().unwrap_or(0)
     }
 
-    /// Reads one segment. The error is `None` if the file does not exist, otherwise the reason why it is unreadable.
+    /// Reads one segment.
     pub(super) fn read_one(
         &self,
         id: &EpochId,
         folder: &Path,
         range: SegmentRange,
-    ) -> Result<Segment, Option<String>> {
-        let segment =
-            read_owned(self.segment_bytes(folder, range)?).map_err(|error| Some(error.to_string()))?;
+    ) -> Result<Segment, NotRead> {
+        let segment = read_owned(self.segment_bytes(folder, range)?).map_err(NotRead::damaged)?;
         check_place(id, range, &segment.epoch, segment.range)?;
         Ok(segment)
     }
 
-    /// Opens one segment without decoding its rows; errors are those of `read_one`.
-    fn open_one_segment(
-        &self,
-        id: &EpochId,
-        folder: &Path,
-        range: SegmentRange,
-    ) -> Result<Opened, Option<String>> {
-        let text = |error: crate::SegmentError| Some(error.to_string());
-        let segment = Opened::open(self.segment_bytes(folder, range)?).map_err(text)?;
-        check_place(id, range, &segment.epoch(), segment.range().map_err(text)?)?;
+    /// Opens one segment without decoding its rows.
+    fn open_one_segment(&self, id: &EpochId, folder: &Path, range: SegmentRange) -> Result<Opened, NotRead> {
+        let segment = Opened::open(self.segment_bytes(folder, range)?).map_err(NotRead::damaged)?;
+        check_place(id, range, &segment.epoch(), segment.range().map_err(NotRead::damaged)?)?;
         Ok(segment)
     }
 
-    fn segment_bytes(&self, folder: &Path, range: SegmentRange) -> Result<Vec<u8>, Option<String>> {
-        let bytes = self.disk.read(&segment_path(folder, range), MAX_SEGMENT_BYTES);
-        bytes.map_err(|error| (error.kind() != ErrorKind::NotFound).then(|| error.to_string()))
+    fn segment_bytes(&self, folder: &Path, range: SegmentRange) -> Result<Vec<u8>, NotRead> {
+        match self.read_or_why(&segment_path(folder, range)) {
+            Ok(Err(error)) if error.kind() == ErrorKind::NotFound => Err(NotRead::Missing),
+            Ok(bytes) => bytes.map_err(NotRead::damaged),
+            Err(error) => Err(NotRead::Database(error)),
+        }
+    }
+
+    /// Reads a file of an epoch. The inner error concerns the file alone, which may be left out.
+    pub(super) fn read_or_why(&self, path: &Path) -> Result<std::io::Result<Vec<u8>>, DatabaseError> {
+        match self.disk.read(path, MAX_SEGMENT_BYTES) {
+            Err(error) if self.disk.is_out_of_reach(&error) => Err(error).context("read", path),
+            read => Ok(read),
+        }
     }
 }
 
@@ -368,11 +386,11 @@ fn check_place(
     range: SegmentRange,
     its_epoch: &EpochId,
     its_range: SegmentRange,
-) -> Result<(), Option<String>> {
+) -> Result<(), NotRead> {
     if its_epoch == id && its_range == range {
         return Ok(());
     }
-    Err(Some(format!("it belongs elsewhere: segment {its_range} of epoch {its_epoch}")))
+    Err(NotRead::Damaged(format!("it belongs elsewhere: segment {its_range} of epoch {its_epoch}")))
 }
 
 /// Returns `None` if a segment was removed after it was listed.
@@ -381,13 +399,16 @@ fn read_listed<T>(
     list: &SegmentList,
     read: &ReadOne<T>,
     warnings: &mut Vec<Warning>,
-) -> Option<Vec<T>> {
+) -> Result<Option<Vec<T>>, DatabaseError> {
     let mut segments = Vec::new();
     for &range in &list.live {
         match read(folder, range) {
             Ok(segment) => segments.push(segment),
-            Err(None) => return None,
-            Err(Some(reason)) => warnings.push(Warning { path: segment_path(folder, range), reason }),
+            Err(NotRead::Missing) => return Ok(None),
+            Err(NotRead::Damaged(reason)) => {
+                warnings.push(Warning { path: segment_path(folder, range), reason });
+            }
+            Err(NotRead::Database(error)) => return Err(error),
         }
     }
     for (name, why) in &list.foreign {
@@ -397,7 +418,7 @@ fn read_listed<T>(
         let reason = "this segment is missing: its samples are lost".to_owned();
         warnings.push(Warning { path: segment_path(folder, gap), reason });
     }
-    Some(segments)
+    Ok(Some(segments))
 }
 
 /// Adds up segments, oldest first, and sums over threads, CPUs and control groups.

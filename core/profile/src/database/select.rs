@@ -1,5 +1,7 @@
 //! Finds the epoch that a user's selector means.
 
+use jiff::Timestamp;
+
 use crate::{DatabaseError, Epoch, EpochId};
 
 use super::Database;
@@ -61,7 +63,8 @@ fn select(epochs: &[Epoch], selector: &str) -> Result<usize, DatabaseError> {
         return Ok(index);
     }
     if let Some(back) = steps_back(selector)? {
-        return epochs.len().checked_sub(back.saturating_add(1)).ok_or_else(|| none(epochs, selector));
+        let past = newest_first(epochs);
+        return past.get(back).copied().ok_or_else(|| none(epochs, selector));
     }
     let named = all(epochs, |e| e.name.as_deref() == Some(selector));
     let found = if named.is_empty() { all(epochs, |e| e.id.0.starts_with(selector)) } else { named };
@@ -74,6 +77,18 @@ fn select(epochs: &[Epoch], selector: &str) -> Result<usize, DatabaseError> {
             candidates: found.iter().map(|&i| epochs[i].id.clone()).collect(),
         }),
     }
+}
+
+/// Returns the indices of the epochs that `latest`, `latest~1` and so on mean. Those whose clock was ahead are none of them,
+/// unless it is so for all.
+pub fn newest_first(epochs: &[Epoch]) -> Vec<usize> {
+    let now = Timestamp::now();
+    let mut past = all(epochs, |epoch| !epoch.begins_in_future(now));
+    if past.is_empty() {
+        past = (0..epochs.len()).collect();
+    }
+    past.reverse();
+    past
 }
 
 /// Returns how many epochs before the newest one `latest` or `latest~N` means; `None` for other selectors.

@@ -88,7 +88,7 @@ impl Database {
         let mut read = Vec::new();
         for &range in ranges {
             let path = self.stack_path(id, range)?;
-            let bytes = match self.disk.read(&path, MAX_SEGMENT_BYTES) {
+            let bytes = match self.read_or_why(&path)? {
                 Err(error) if error.kind() == ErrorKind::NotFound && !is_last => return Ok(None),
                 bytes => bytes.map_err(|error| error.to_string()),
             };

@@ -1,6 +1,9 @@
 //! Requests `epoch list`, `rename` and `remove`.
 
+use std::collections::BTreeMap;
+
 use dwell_profile::{Epoch, EpochId, EpochsRead, Scope};
+use jiff::Timestamp;
 
 use crate::{
     Query, QueryError,
@@ -8,12 +11,45 @@ use crate::{
 };
 
 /// Builds the answer from the epochs that were read.
-fn list(read: EpochsRead) -> EpochList {
+fn list(read: EpochsRead, now: Timestamp) -> EpochList {
+    let left_out = read.warnings.iter().map(ToString::to_string);
     EpochList {
         schema: 1,
         epochs: read.epochs.iter().map(summary).collect(),
-        warnings: read.warnings.iter().map(ToString::to_string).collect(),
+        warnings: left_out.chain(wrong_clocks(&read.epochs, now)).chain(same_names(&read.epochs)).collect(),
     }
+}
+
+/// Returns a warning for each epoch that begins in the future.
+fn wrong_clocks(epochs: &[Epoch], now: Timestamp) -> impl Iterator<Item = String> {
+    epochs.iter().filter(move |epoch| epoch.begins_in_future(now)).map(|epoch| {
+        format!(
+            "recording {} begins in the future ({}): the clock of {} was wrong; `latest` passes it over",
+            epoch.id, epoch.start, epoch.host.name
+        )
+    })
+}
+
+/// Returns a warning for each name that two machines seem to have: each machine is sampled as a whole by one collector at a time.
+fn same_names(epochs: &[Epoch]) -> impl Iterator<Item = String> {
+    let mut before: BTreeMap<&str, &Epoch> = BTreeMap::new();
+    let mut same: BTreeMap<&str, String> = BTreeMap::new();
+    for epoch in epochs.iter().filter(|epoch| epoch.scope == Scope::System) {
+        let name = epoch.host.name.as_str();
+        let Some(earlier) = before.insert(name, epoch) else { continue };
+        if earlier.end.is_some_and(|end| end > epoch.start) {
+            same.entry(name).or_insert_with(|| {
+                format!(
+                    "two machines seem to be called {name}: recordings {} and {} are of the same time; they are shown as one machine",
+                    earlier.id, epoch.id
+                )
+            });
+        }
+        if earlier.end > epoch.end {
+            before.insert(name, earlier);
+        }
+    }
+    same.into_values()
 }
 
 fn summary(epoch: &Epoch) -> EpochSummary {
@@ -59,7 +95,7 @@ fn scope(scope: &Scope) -> String {
 impl Query {
     /// Returns every epoch, the newest last.
     pub fn epochs(&self) -> Result<EpochList, QueryError> {
-        Ok(list(self.database.epochs()?))
+        Ok(list(self.database.epochs()?, Timestamp::now()))
     }
 
     /// Returns the ids of the epochs that the selectors (ids, names, `latest`, `latest~N`) name: the oldest first, each one
@@ -98,5 +134,36 @@ impl Query {
             Err(_) if is_id && is_there() => Ok(EpochId(selector.to_owned())),
             Err(error) => Err(error.into()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn epoch(id: &str, host: &str, start: &str, end: &str) -> Epoch {
+        serde_json::from_value(serde_json::json!({
+            "id": id, "start": start, "end": end, "host": {"name": host, "kernel_release": "6"},
+            "cpu": {"arch": "x86_64", "vendor": "v", "model_name": "m", "family": 6, "model": 1, "stepping": 1, "count": 2},
+            "backend": "perf", "scope": "system", "events": {},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn wrong_clocks_and_machines_of_one_name_are_said() {
+        let epochs = vec![
+            epoch("a", "web", "2026-11-01T00:00:00Z", "2026-11-02T00:00:00Z"),
+            epoch("b", "web", "2026-11-02T00:00:00Z", "2026-11-03T00:00:00Z"),
+            epoch("c", "db", "2026-11-02T00:00:00Z", "2026-11-03T00:00:00Z"),
+            epoch("d", "db", "2026-11-02T12:00:00Z", "2026-11-02T13:00:00Z"),
+            epoch("e", "db", "2026-11-02T14:00:00Z", "2026-11-02T15:00:00Z"),
+            epoch("f", "old", "2099-01-01T00:00:00Z", "2099-01-02T00:00:00Z"),
+        ];
+        let now = "2026-11-05T00:00:00Z".parse().unwrap();
+        let list = list(EpochsRead { epochs, warnings: Vec::new() }, now);
+        let [clock, name] = &list.warnings[..] else { panic!("{:?}", list.warnings) };
+        assert!(clock.contains("recording f begins in the future") && clock.contains("old"), "{clock}");
+        assert!(name.contains("called db: recordings c and d"), "{name}");
     }
 }

@@ -12,6 +12,7 @@ use super::stacks::{NamedPlace, Names};
 use crate::{Cancel, Query, QueryError};
 
 /// The call stacks of an epoch.
+#[derive(Default)]
 pub struct RecordedStacks {
     tree: StoredCallTree,
     /// Number of the root above each node.
@@ -51,13 +52,17 @@ pub struct RecordedFrame<'a> {
 }
 
 impl Query {
-    /// Returns the call stacks of an epoch, of all events; none if none were recorded.
+    /// Returns the call stacks of an epoch, of all events; none if none were recorded, or if the query is narrowed to a service: call
+    /// stacks are not kept by control group.
     pub fn recorded_stacks(
         &self,
         epoch: &str,
         with_names: bool,
         cancel: &Cancel,
     ) -> Result<RecordedStacks, QueryError> {
+        if self.service.is_some() {
+            return Ok(RecordedStacks::default());
+        }
         let view = self.view(&[epoch.to_owned()])?;
         let mut tree = StoredCallTree::default();
         for epoch in &view.selection.epochs {

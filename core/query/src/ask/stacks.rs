@@ -109,8 +109,8 @@ impl Query {
         cancel: &Cancel,
     ) -> Result<NamedStacks, QueryError> {
         let selection = &view.selection;
-        if filter.has_dimensions() {
-            let why = "call stacks are not kept by thread, CPU or control group: select by application (--app) or none";
+        if self.narrowed(filter).has_dimensions() {
+            let why = "call stacks are not kept by thread, CPU or control group: select by application (--app), or none";
             return Err(QueryError::NoStacks { epoch: selection.name(), why: why.to_owned() });
         }
         let tree = call_stacks::read(&self.database, &selection.epochs, event, filter)?;

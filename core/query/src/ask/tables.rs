@@ -159,7 +159,8 @@ impl Query {
         cancel: &Cancel,
     ) -> Result<Vec<ProcedureCount>, QueryError> {
         let epoch = self.database.resolve(epoch)?;
-        let selection = Selection::read(&self.database, &[epoch], &SampleFilter::default())?;
+        let filter = self.narrowed(&SampleFilter::default());
+        let selection = Selection::read(&self.database, &[epoch], &filter)?;
         let takes = |samples: &ImageSamples| !samples.points.is_empty() && wanted(&samples.record);
         let images: Vec<usize> =
             (0..selection.images.len()).filter(|at| takes(&selection.images[*at])).collect();

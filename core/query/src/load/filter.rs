@@ -18,6 +18,8 @@ pub struct SampleFilter {
     pub cpu: Option<u32>,
     /// A part of the control group's path, or of its usual name (`docker 3f2a…`).
     pub cgroup: Option<String>,
+    /// The same of a service, outside of which there are no samples for the answer: shares are those of the service's samples.
+    pub service: Option<String>,
 }
 
 impl SampleFilter {
@@ -27,13 +29,16 @@ impl SampleFilter {
             && (self.dimensions().is_empty() || self.takes_dimensions(row))
     }
 
+    /// Returns whether a row is of the service, if one is asked for.
+    pub(crate) fn is_of_service(&self, row: &SampleRun<'_>) -> bool {
+        let cgroup = row.dimensions.as_ref().and_then(|values| values.cgroup.as_deref());
+        self.service.as_ref().is_none_or(|part| cgroup.is_some_and(|cgroup| is_of_service(cgroup, part)))
+    }
+
     fn takes_dimensions(&self, row: &SampleRun<'_>) -> bool {
         let Some(values) = row.dimensions else { return false };
         let is_thread = |name: &String| values.thread.as_deref() == Some(name);
-        let is_cgroup = |part: &String| {
-            let path = values.cgroup.as_deref().unwrap_or_default();
-            path.contains(part.as_str()) || container(path).is_some_and(|name| name.contains(part.as_str()))
-        };
+        let is_cgroup = |part: &String| is_of_service(values.cgroup.as_deref().unwrap_or_default(), part);
         self.thread.as_ref().is_none_or(is_thread)
             && self.cpu.is_none_or(|cpu| values.cpu == Some(CpuId(cpu)))
             && self.cgroup.as_ref().is_none_or(is_cgroup)
@@ -44,7 +49,7 @@ impl SampleFilter {
         let conditions = [
             (Dimension::Thread, self.thread.is_some()),
             (Dimension::Cpu, self.cpu.is_some()),
-            (Dimension::Cgroup, self.cgroup.is_some()),
+            (Dimension::Cgroup, self.cgroup.is_some() || self.service.is_some()),
         ];
         conditions.into_iter().filter(|(_, is_set)| *is_set).map(|(dimension, _)| dimension).collect()
     }
@@ -58,10 +63,21 @@ impl SampleFilter {
 impl std::fmt::Display for SampleFilter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let cpu = self.cpu.map(|cpu| cpu.to_string());
-        let named = [("app", &self.app), ("thread", &self.thread), ("cpu", &cpu), ("cgroup", &self.cgroup)];
+        let named = [
+            ("app", &self.app),
+            ("thread", &self.thread),
+            ("cpu", &cpu),
+            ("cgroup", &self.cgroup),
+            ("service", &self.service),
+        ];
         let texts = named.iter().filter_map(|(what, value)| Some(format!("{what} '{}'", value.as_ref()?)));
         f.write_str(&texts.collect::<Vec<_>>().join(", "))
     }
+}
+
+/// Returns whether the path of a control group, or its usual name (`docker 3f2a…`), contains `part`.
+pub fn is_of_service(cgroup: &str, part: &str) -> bool {
+    cgroup.contains(part) || container(cgroup).is_some_and(|name| name.contains(part))
 }
 
 /// Returns whether the path or id of the image contains `part`; `None` matches every image.

@@ -178,9 +178,13 @@ impl Merge {
         known
     }
 
-    /// Looks up where the rows of this kind belong. If there are too many events, there is no run and the rows are ignored.
+    /// Looks up where the rows of this kind belong. If there are too many events, or the rows are not of the service that is asked for, there
+    /// is no run and the rows are ignored.
     fn begin_run(&mut self, epoch: usize, rows: SampleRun<'_>) {
         self.end_run();
+        if !self.filter.is_of_service(&rows) {
+            return rows.dimensions.iter().for_each(|values| self.keep(epoch, values));
+        }
         let is_of_data = rows.event.is_of_data();
         let event_at = match is_of_data {
             true => 0,
@@ -211,13 +215,16 @@ impl Merge {
         });
     }
 
+    /// Notes the dimensions that an epoch recorded.
+    fn keep(&mut self, epoch: usize, values: &DimensionValues) {
+        let kept = self.kept.entry(epoch).or_default();
+        *kept = kept.union(values.set());
+    }
+
     /// Sums the current run. Call it after the last rows of all.
     pub fn end_run(&mut self) {
         let Some(run) = self.run.take() else { return };
-        if let Some(values) = &run.dimensions {
-            let kept = self.kept.entry(run.epoch).or_default();
-            *kept = kept.union(values.set());
-        }
+        run.dimensions.iter().for_each(|values| self.keep(run.epoch, values));
         if run.is_of_data {
             return;
         }

@@ -269,7 +269,7 @@ impl Iterator for Listings {
 impl Listings {
     fn procedures_of(&self, at: usize) -> Result<Vec<SampledProcedure>, String> {
         let epoch = &self.context.epochs[at];
-        let is_latest = at + 1 == self.context.epochs.len();
+        let is_latest = Some(at) == super::latest(&self.context.epochs);
         let own: Vec<&Selection> =
             self.selections.iter().filter(|s| s.takes_epoch(epoch, is_latest)).collect();
         // The images without stored rows that any of the selections takes: without the code, no procedure may have the wanted name.
@@ -286,6 +286,6 @@ impl Listings {
         };
         let found = self.context.query.sampled_procedures(&epoch.id.0, &takes, &self.cancel);
         images.into_inner().values().flatten().for_each(|record| self.context.note_on(record));
-        found.map_err(|error| error.to_string())
+        self.context.if_taken(found)
     }
 }

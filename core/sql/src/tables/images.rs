@@ -80,7 +80,7 @@ pub fn lines(
     let (shared, stop) = (context.clone(), cancel.clone());
     let epochs: Vec<String> = context.epochs.iter().map(|epoch| epoch.id.0.clone()).collect();
     Ok(each_image(context, selections, cancel, move |record| {
-        let lines = shared.query.sampled_lines(&epochs, &record.id, &stop).map_err(|e| e.to_string())?;
+        let lines = shared.if_taken(shared.query.sampled_lines(&epochs, &record.id, &stop))?;
         let image = text(record.id.as_str());
         let row = |line: dwell_query::SampledLine| {
             vec![image.clone(), address(line.offset), Cell::Text(line.file), Cell::Integer(line.line.into())]

@@ -20,7 +20,7 @@ use std::{
 };
 
 use dwell_profile::{Epoch, ImageRecord};
-use dwell_query::{Cancel, Query};
+use dwell_query::{Cancel, Query, QueryError};
 
 pub use stored::{Stored, TABLES as STORED};
 
@@ -39,7 +39,7 @@ pub struct Context {
     /// Rows that are read from files, which need not be computed.
     pub stored: Stored,
     running: Mutex<Running>,
-    /// Why code of images that the statement selects cannot be listed.
+    /// What statements selected but could not get, and why.
     notes: Mutex<BTreeSet<String>>,
 }
 
@@ -63,11 +63,26 @@ impl Context {
     /// Keeps why the code of an image cannot be listed, if it cannot.
     fn note_on(&self, record: &ImageRecord) {
         if let Some(note) = self.query.image_note(record) {
-            self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(note);
+            self.note(note);
         }
     }
 
-    /// Returns, once, why code of images that statements selected could not be listed.
+    /// Returns an answer; nothing, and a note, where the service that the session is narrowed to has no samples.
+    fn if_taken<T: Default>(&self, answer: Result<T, QueryError>) -> Result<T, String> {
+        match answer {
+            Err(error @ (QueryError::NothingTaken { .. } | QueryError::NoDimension { .. })) => {
+                self.note(error.to_string());
+                Ok(T::default())
+            }
+            answer => answer.map_err(|error| error.to_string()),
+        }
+    }
+
+    fn note(&self, text: String) {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(text);
+    }
+
+    /// Returns, once, what statements selected but could not get, and why.
     pub fn take_notes(&self) -> BTreeSet<String> {
         std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -79,8 +94,9 @@ impl Context {
 
     /// Returns the epochs (indices) whose rows any of the selections may need.
     fn epochs_taken(&self, selections: &[Selection]) -> Vec<usize> {
-        let last = self.epochs.len().saturating_sub(1);
-        let is_taken = |at: &usize| selections.iter().any(|s| s.takes_epoch(&self.epochs[*at], *at == last));
+        let latest = latest(&self.epochs);
+        let is_taken =
+            |at: &usize| selections.iter().any(|s| s.takes_epoch(&self.epochs[*at], Some(*at) == latest));
         (0..self.epochs.len()).filter(is_taken).collect()
     }
 
@@ -178,6 +194,11 @@ pub fn register(
         }
         connection.run(&view)
     })
+}
+
+/// Returns the index of the epoch that `latest` means.
+pub fn latest(epochs: &[Epoch]) -> Option<usize> {
+    dwell_profile::newest_first(epochs).first().copied()
 }
 
 impl Selection {

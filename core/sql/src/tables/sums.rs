@@ -34,7 +34,7 @@ pub fn procedure_samples(
         let epoch = &context.epochs[at].id.0;
         let takes = |record: &ImageRecord| selections.iter().any(|s| s.takes_image(record));
         let counts = context.query.procedure_counts(epoch, &takes, &known, &cancel);
-        let counts = counts.map_err(|error| error.to_string());
+        let counts = context.if_taken(counts);
         let (counts, error) = counts.map_or_else(|e| (Vec::new(), Some(Err(e))), |counts| (counts, None));
         let unnamed: BTreeSet<_> =
             counts.iter().filter(|c| c.procedure.is_none()).map(|c| &c.image).collect();

@@ -13,7 +13,9 @@ CREATE MACRO dwell_epoch(selector) AS coalesce((
   SELECT e.epoch
   FROM epochs AS e
   WHERE e.epoch = selector OR e.name = selector OR selector = 'latest'
-  ORDER BY e.epoch = selector DESC, e.name IS NOT DISTINCT FROM selector DESC, e.start DESC, e.epoch DESC
+  ORDER BY e.epoch = selector DESC, e.name IS NOT DISTINCT FROM selector DESC,
+    epoch_ms(e.start) > epoch_ms(now()) + 86400000, -- the clock was wrong
+    e.start DESC, e.epoch DESC
   LIMIT 1
 ), error(concat('no recording has the id or the name ', selector)));
 

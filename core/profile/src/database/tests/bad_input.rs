@@ -56,6 +56,15 @@ fn selectors() {
 }
 
 #[test]
+fn a_wrong_clock_makes_no_latest() {
+    let now = jiff::Timestamp::now().as_second();
+    let at = |days: i64| epoch_at(now + days * 24 * 60 * 60);
+    assert_eq!(crate::newest_first(&[at(-3), at(-1), at(400)]), [1, 0]);
+    assert_eq!(crate::newest_first(&[at(-3), at(0)]), [1, 0]);
+    assert_eq!(crate::newest_first(&[at(300), at(400)]), [1, 0]);
+}
+
+#[test]
 fn names_and_ids() {
     let dir = tempfile::tempdir().unwrap();
     let db = three(dir.path());

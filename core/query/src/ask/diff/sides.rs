@@ -59,7 +59,8 @@ impl ComparedProfile {
         let mut runs = Vec::new();
         for run in view.selection.runs() {
             cancel.check()?;
-            let one = query.view(&run)?;
+            // A machine or recording without the service is no run of it.
+            let Some(one) = query.of_service(query.view(&run))? else { continue };
             let mut by_name = BTreeMap::new();
             for p in query.procedures(&one, cancel)? {
                 *by_name.entry(name_of(&one, p)).or_default() += p.counts.first().copied().unwrap_or(0);
