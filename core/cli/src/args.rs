@@ -251,6 +251,12 @@ fn spelled() -> impl TypedValueParser<Value = String> {
         .map(|given| given.into_string().unwrap_or_else(|other| name_to_text(&other).into_owned()))
 }
 
+/// Parses the name of an application, which is not empty.
+fn application() -> impl TypedValueParser<Value = String> {
+    spelled()
+        .try_map(|name| if name.is_empty() { Err("expected the name of an executable") } else { Ok(name) })
+}
+
 #[derive(Debug, Subcommand)]
 pub enum EpochVerb {
     /// List the recordings (epochs), the newest last.

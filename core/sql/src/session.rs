@@ -37,6 +37,10 @@ const NAMES: &str = "SELECT view_name FROM duckdb_views() WHERE NOT internal
     UNION SELECT function_name FROM duckdb_functions() WHERE starts_with(function_name, 'dwell_') AND function_name[7] <> '_'
     ORDER BY ALL";
 
+/// Columns, each behind its table and a dot.
+const COLUMNS: &str =
+    "SELECT concat(table_name, '.', column_name) FROM duckdb_columns() WHERE NOT internal ORDER BY ALL";
+
 /// Largest number of notes on what statements could not get.
 const NOTES_MAX: usize = 20;
 
@@ -320,6 +324,16 @@ impl Session {
     pub fn names(&self) -> Result<Vec<String>, SqlError> {
         let prepared = self.connection.prepare(NAMES)?;
         Ok(prepared.execute()?.texts()?)
+    }
+
+    /// Returns each table with each of its columns, for completion.
+    pub fn columns(&self) -> Result<Vec<(String, String)>, SqlError> {
+        let texts = self.connection.prepare(COLUMNS)?.execute()?.texts()?;
+        Ok(texts
+            .iter()
+            .filter_map(|text| text.split_once('.'))
+            .map(|(a, b)| (a.to_owned(), b.to_owned()))
+            .collect())
     }
 
     #[cfg(test)]

@@ -15,7 +15,7 @@ pub struct DaemonArgs {
     pub sampling: SamplingArgs,
     /// Keep samples of these applications only (the names of their executables). Those of others are taken and counted, but
     /// not kept, so this does not lower the cost of sampling.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = super::spelled())]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = super::application())]
     pub app: Vec<String>,
     /// Seconds between two stores of the samples in memory. At most this much is lost by kill -9. `dwell flush` stores
     /// at once.
@@ -57,7 +57,7 @@ pub struct DaemonArgs {
 pub struct ResumeArgs {
     /// From now on, keep samples of these applications only (the names of their executables). This begins a new recording
     /// (epoch) if they are others than before.
-    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = super::spelled())]
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = super::application())]
     pub app: Vec<String>,
     /// From now on, keep samples of all applications.
     #[arg(long, conflicts_with = "app")]

@@ -57,7 +57,8 @@ pub fn run(setup: &Setup) -> anyhow::Result<()> {
     let mut session = open(setup)?;
     let config = Config::builder().max_history_size(REMEMBERED).context("sql: history")?.build();
     let mut editor: Editor<Typing, FileHistory> = Editor::with_config(config).context("sql: terminal")?;
-    editor.set_helper(Some(Typing { names: session.names().context("sql")? }));
+    let names = session.names().context("sql")?;
+    editor.set_helper(Some(Typing { names, columns: session.columns().context("sql")? }));
     let history = history();
     if let Some(history) = &history {
         let _ = editor.load_history(history); // There is none before the first time.
@@ -138,7 +139,27 @@ fn history() -> Option<PathBuf> {
 
 /// Completes names, and lets a statement have several lines.
 struct Typing {
+    /// Names of tables, columns and macros.
     names: Vec<String>,
+    /// Each table with a column of it.
+    columns: Vec<(String, String)>,
+}
+
+impl Typing {
+    /// Returns the columns of what stands before a dot: those of the table, or of all tables if it is another name for one.
+    fn columns_of(&self, before: &str) -> Vec<&str> {
+        let of_table = |(table, _): &&(String, String)| table.eq_ignore_ascii_case(before);
+        let is_table = self.columns.iter().any(|column| of_table(&column));
+        let mut names: Vec<&str> = self
+            .columns
+            .iter()
+            .filter(|column| !is_table || of_table(column))
+            .map(|(_, name)| name.as_str())
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
 }
 
 impl Helper for Typing {}
@@ -163,11 +184,12 @@ impl Completer for Typing {
             .rfind(|c| !is_part(c))
             .map_or(0, |at| at + line[at..].chars().next().map_or(1, char::len_utf8));
         let typed = line[start..end].to_lowercase();
-        if typed.is_empty() {
-            return Ok((end, Vec::new()));
-        }
-        let names = self.names.iter().map(String::as_str).chain(KEYWORDS.iter().copied());
-        let fitting = names.filter(|name| name.to_lowercase().starts_with(&typed));
+        let names = match line[..start].strip_suffix('.') {
+            Some(before) => self.columns_of(before.rsplit(|c| !is_part(c)).next().unwrap_or_default()),
+            None if typed.is_empty() => Vec::new(),
+            None => self.names.iter().map(String::as_str).chain(KEYWORDS.iter().copied()).collect(),
+        };
+        let fitting = names.into_iter().filter(|name| name.to_lowercase().starts_with(&typed));
         Ok((start, fitting.map(str::to_owned).collect()))
     }
 }
@@ -182,5 +204,40 @@ impl Validator for Typing {
         } else {
             ValidationResult::Incomplete
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_completed_behind_their_table() {
+        let pair = |table: &str, column: &str| (table.to_owned(), column.to_owned());
+        let columns = vec![
+            pair("samples", "count"),
+            pair("samples", "cpu"),
+            pair("lines", "count"),
+            pair("lines", "é"),
+        ];
+        let typing = Typing { names: vec!["samples".to_owned(), "count".to_owned()], columns };
+        let history = FileHistory::new();
+        let complete = |line: &str| {
+            typing
+                .complete(line, line.len(), &rustyline::Context::new(&history))
+                .map(|(start, names)| (start, names.join(" ")))
+        };
+        for (line, start, names) in [
+            ("SELECT samples.", 15, "count cpu"),
+            ("SELECT samples.c", 15, "count cpu"),
+            ("SELECT s.", 9, "count cpu é"),
+            ("SELECT sam", 7, "samples"),
+            ("SELECT é.", 10, "count cpu é"),
+            ("SELECT …samples.", 18, "count cpu"),
+            ("SELECT ", 7, ""),
+            ("", 0, ""),
+        ] {
+            assert_eq!(complete(line).unwrap(), (start, names.to_owned()), "{line}");
+        }
     }
 }

@@ -95,8 +95,10 @@ impl Engine {
 }
 
 fn load(path: &Path) -> Result<Engine, LoadError> {
-    let not_loadable =
-        |error: libloading::Error| LoadError::NotLoadable { path: path.to_owned(), why: reason(&error) };
+    let not_loadable = |error: libloading::Error| LoadError::NotLoadable {
+        path: path.to_owned(),
+        why: reason(&error, path),
+    };
     let not_duckdb = |function: &str| LoadError::NotDuckDb {
         path: path.to_owned(),
         function: format!("duckdb_{function}"),
@@ -126,7 +128,8 @@ pub(crate) fn check_version(version: &str) -> bool {
 }
 
 /// Returns the linker's message, which names the file once more, without that name.
-fn reason(error: &libloading::Error) -> String {
+fn reason(error: &libloading::Error, path: &Path) -> String {
     let text = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
-    text.replace(['\n', '\r'], " ")
+    let text = text.replace(['\n', '\r'], " ");
+    text.strip_prefix(&format!("{}: ", path.display())).map_or(text.clone(), str::to_owned)
 }
