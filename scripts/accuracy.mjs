@@ -80,6 +80,7 @@ await main(async () => {
   const root = join(target, asked.quick ? 'accuracy-quick' : 'accuracy');
   if (asked.names.includes('absolute')) {
     await must('dwell', ['cargo', 'build', '--release', '-p', 'dwell-cli'], { quiet: asked.json });
+    await must('binding', ['npm', 'run', '-s', 'build', '-w', '@dwell/core'], { quiet: asked.json });
     await judgeAbsolute({ ...asked, root });
   }
   if (names.length === 0) return;

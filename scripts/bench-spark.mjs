@@ -56,7 +56,7 @@ const functionsMax = 400;
 function counts() {
   return binaries.flatMap((binary) => {
     const text = execFileSync('objdump', ['-d', '--no-show-raw-insn', '-j', '.text', binary], { encoding: 'utf8', maxBuffer: 2 ** 30 });
-    const functions = text.split(/^[0-9a-f]+ <[^@]*>:$/m).slice(1);
+    const functions = text.split(/^[0-9a-f]+ <.*>:$/m).slice(1);
     const step = Math.max(1, Math.floor(functions.length / functionsMax));
     const taken = functions.filter((_, at) => at % step === 0).slice(0, functionsMax);
     return taken.flatMap((code) => [...code.matchAll(/^ +([0-9a-f]+):/gm)].map(([, address], at) => `${binary}\t${address}\t${1 + ((at * 7919) % 23)}\n`));

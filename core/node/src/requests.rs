@@ -32,6 +32,8 @@ pub struct TopRequest {
     /// Dimension that the rows are grouped by; `procedure` by default.
     #[napi(ts_type = "'procedure' | 'image' | 'line' | 'app'")]
     pub by: Option<String>,
+    /// Only samples of this application (the name of its executable).
+    pub app: Option<String>,
     /// Number of the most costly rows to skip.
     pub offset: Option<u32>,
     /// Largest number of rows to return after those.
@@ -175,6 +177,7 @@ pub fn top(request: TopRequest) -> Result<dwell_query::TopRequest, String> {
         by,
         limit: request.limit.map(|n| n as usize),
         image: request.image,
+        filter: SampleFilter { app: request.app, ..SampleFilter::default() },
         offset: request.offset.unwrap_or(0) as usize,
         detail: match (request.bare, request.split) {
             (Some(true), _) => Detail::Samples,

@@ -1,11 +1,13 @@
 // Reads the answers of `dwell` for a recording as plain data: procedures, their scale, and samples and estimates of each
 // instruction.
 //
-// Enters: a database. Leaves: an `Answer`. The field `scale` (core/query/src/answer/listing.rs) says what a number claims. If
+// Enters: a database. Leaves: an `Answer`. Listings come through the binding: one process knows all scales of a recording then, where `dwell annotate` would compute
+// them anew for each procedure. The field `scale` (core/query/src/answer/listing.rs) says what a number claims. If
 // `dwell` is too old to report it, executions count as relative ones.
 
 import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -71,25 +73,34 @@ function hottest(rows, samplesOf, all) {
  * @returns {Promise<Answer>}
  */
 export async function answerOf(dwell, database, { apps } = {}) {
+  const opened = open(database);
   // Computing CPI for all procedures of a machine takes minutes, so for such recordings only blocks are judged.
-  const { rows, total } = await ask(dwell, '--db', database, 'top', '--json', '-n', '0', ...(apps ? [] : ['--cpi']));
-  const own = apps ? await ownSamples(dwell, database, apps) : null;
+  const { rows, total } = apps ? await opened.top({ epochs: ['latest'], bare: true }) : await ask(dwell, '--db', database, 'top', '--json', '-n', '0');
+  const own = apps ? await ownSamples(opened, apps) : null;
   const event = timeEvent(total);
   const samplesOf = ({ id, samples }) => (own ? (own.get(id) ?? 0) : (samples[event] ?? 0));
   const samples = own ? [...own.values()].reduce((sum, each) => sum + each, 0) : (total[event] ?? 0);
   const chosen = hottest(rows, samplesOf, samples);
-  const listings = await mapAtOnce(chosen, ({ id }) => ask(dwell, '--db', database, 'annotate', '--json', '--no-source', '--raw', id));
+  const listings = await mapAtOnce(chosen, ({ id }) => opened.listing(['latest'], id));
   const procedures = chosen.map((row, at) => ({ ...procedureOf(listings[at], event), own: samplesOf(row), samples: row.samples[event] ?? 0, cpi: row.cpi ?? null, cpi_min: row.cpi_min ?? row.cpi ?? null }));
   const [first] = listings;
   return { samples, period_cycles: first?.period_cycles ?? 0, width: first ? widthOf(first.machine_model) : 1, knows_scale: first?.scale !== undefined, procedures };
 }
 
+const databases = new Map();
+
+/** Opens a database once, since programs of one recording of the machine share what is computed. The binding need not be built where nothing is asked. */
+function open(database) {
+  if (!databases.has(database)) databases.set(database, createRequire(import.meta.url)('../../../core/node').Dwell.open({ database }));
+  return databases.get(database);
+}
+
 const timeEvent = (total) => ['cycles', 'cpu-clock', 'task-clock'].find((event) => event in total);
 
-async function ownSamples(dwell, database, apps) {
+async function ownSamples(opened, apps) {
   const own = new Map();
   for (const app of apps) {
-    const { rows, total } = await ask(dwell, '--db', database, 'top', '--json', '-n', '0', '--app', app);
+    const { rows, total } = await opened.top({ epochs: ['latest'], bare: true, app });
     for (const { id, samples } of rows) own.set(id, (own.get(id) ?? 0) + (samples[timeEvent(total)] ?? 0));
   }
   return own;
