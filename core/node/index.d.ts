@@ -179,6 +179,8 @@ export interface TopRequest {
     epochs: Array<string>;
     /** Dimension that the rows are grouped by; `procedure` by default. */
     by?: "procedure" | "image" | "line" | "app";
+    /** Only samples of this application (the name of its executable). */
+    app?: string;
     /** Number of the most costly rows to skip. */
     offset?: number;
     /** Largest number of rows to return after those. */

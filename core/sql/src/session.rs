@@ -41,6 +41,10 @@ const NAMES: &str = "SELECT view_name FROM duckdb_views() WHERE NOT internal
 const COLUMNS: &str =
     "SELECT concat(table_name, '.', column_name) FROM duckdb_columns() WHERE NOT internal ORDER BY ALL";
 
+/// The error of a statement whose own error is not known.
+const LOST_ERROR: &str =
+    "it failed in one of several threads, and DuckDB did not pass on why: the same with --threads 1 shows it";
+
 /// Largest number of notes on what statements could not get.
 const NOTES_MAX: usize = 20;
 
@@ -310,11 +314,15 @@ impl Session {
         self.connection.run(sql).map_err(|message| self.explained(message.into()))
     }
 
-    /// Replaces the names that files have for DuckDB by those that users know.
+    /// Replaces the names that files have for DuckDB by those that users know, and an interruption that nobody asked for by what it means.
     pub(crate) fn explained(&self, error: SqlError) -> SqlError {
         match (error, &self.folder) {
             (SqlError::Statement(message), (folder, Some(prefix))) => {
                 SqlError::Statement(message.replace(prefix, &folder.display().to_string()))
+            }
+            // An error in one thread of DuckDB's interrupts the others, and one of these may be heard first.
+            (SqlError::Interrupted, _) if !self.context.is_cancelled() => {
+                SqlError::Statement(LOST_ERROR.to_owned())
             }
             (error, _) => error,
         }

@@ -200,4 +200,22 @@ mod tests {
             assert!(examples.iter().any(|line| of_verb(&line)), "{}", verb.get_name());
         }
     }
+
+    /// Returns the commands of dwell in a document: code in a line, and lines that are indented as code.
+    fn commands_in(text: &str) -> Vec<&str> {
+        let in_line = text.lines().filter(|line| !line.starts_with("    "));
+        let in_line = in_line.flat_map(|line| line.split('`').skip(1).step_by(2));
+        let indented = text.lines().filter_map(|line| line.strip_prefix("    "));
+        in_line.chain(indented).filter(|code| code.starts_with("dwell ")).collect()
+    }
+
+    #[test]
+    fn commands_for_users_of_other_tools_are_right() {
+        let commands = commands_in(include_str!("../../../../docs/coming-from.md"));
+        assert!(commands.len() > 40, "{commands:?}");
+        for command in commands {
+            let words = words(command);
+            assert_eq!(Cli::try_parse_from(&words).err().map(|e| e.to_string()), None, "{command}");
+        }
+    }
 }

@@ -92,6 +92,11 @@ impl Context {
         self.running().cancel.cancel();
     }
 
+    /// Returns whether the statement that runs now was cancelled.
+    pub fn is_cancelled(&self) -> bool {
+        self.running().cancel.check().is_err()
+    }
+
     /// Returns the epochs (indices) whose rows any of the selections may need.
     fn epochs_taken(&self, selections: &[Selection]) -> Vec<usize> {
         let latest = latest(&self.epochs);
