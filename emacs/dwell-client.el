@@ -39,7 +39,7 @@ built there, run by node."
 
 (defcustom dwell-connection-scope 'project
   "Whether each project has a server of its own.
-Servers of different projects can show different epochs."
+Servers of different projects can show different recordings."
   :type '(choice (const :tag "One for each project" project)
                  (const :tag "One for all" global)))
 
@@ -50,7 +50,7 @@ Nil leaves it to the server: $DWELL_DB, else $XDG_DATA_HOME/dwell."
                  (string :tag "Place in a bucket")))
 
 (defcustom dwell-epochs '("latest")
-  "Epochs shown at first, merged: ids, names, `latest' or `latest~N'."
+  "Recordings shown at first, merged: ids, names, `latest' or `latest~N'."
   :type '(repeat string))
 
 (defcustom dwell-program nil
@@ -65,7 +65,7 @@ Nil leaves it to the server: beside itself, else on PATH."
                  (const :tag "All with samples" all)))
 
 (defcustom dwell-hot-share 0.01
-  "Least share of the epoch's time for a line to be hot, 0 to 1."
+  "Least share of the recording's time for a line to be hot, 0 to 1."
   :type '(restricted-sexp :match-alternatives (dwell--share-p)))
 
 (defcustom dwell-diagnostics nil
@@ -107,11 +107,11 @@ A folder as built is what the debug information spells, after
    (request-id :initform nil :accessor dwell--request-id
                :documentation "Id of the request that was sent last.")
    (selected :initform nil :accessor dwell--selected
-             :documentation "Labels of the epochs shown.")
+             :documentation "Labels of the recordings shown.")
    (epochs :initform nil :accessor dwell--known-epochs
-           :documentation "The server's epochs, as of its last answer.")
+           :documentation "The server's recordings, as of its last answer.")
    (baseline :initform nil :accessor dwell--baseline
-             :documentation "Labels of the epochs that they are compared with.")
+             :documentation "Labels of the recordings that they are compared with.")
    (compared :initform nil :accessor dwell--compared
              :documentation "The same when files were asked for last.")
    (said :initform nil :accessor dwell--said
@@ -128,7 +128,7 @@ A folder as built is what the debug information spells, after
   "Abnormal hook for a server that is ready; its argument is the connection.")
 
 (defvar dwell-selected-functions nil
-  "Abnormal hook: it is known which epochs are shown; argument: the connection.")
+  "Abnormal hook: it is known which recordings are shown; argument: the connection.")
 
 (defvar dwell-stopped-functions nil
   "Abnormal hook for a server that stopped; its argument is the connection.")

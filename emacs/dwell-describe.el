@@ -77,7 +77,7 @@
         (t "What the numbers mean")))
 
 (defun dwell--follow (link)
-  "Show where LINK leads: a line of a file, a procedure's listing, or the legend."
+  "Show where LINK leads: a line of a file, a function's listing, or the legend."
   (cond ((plist-get link :uri) (dwell--visit (plist-get link :uri) (plist-get link :line) t))
         ((plist-get link :procedure)
          (dwell--show 'listing (plist-get link :procedure) (plist-get link :address)))

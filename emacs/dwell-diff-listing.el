@@ -30,7 +30,7 @@
   "Keymap of `dwell-diff-instructions-mode'.")
 
 (define-derived-mode dwell-diff-instructions-mode special-mode "Dwell-Diff-Listing"
-  "A procedure's instructions before and after, side by side.
+  "A function's instructions before and after, side by side.
 
 \\{dwell-diff-instructions-mode-map}"
   :interactive nil
@@ -60,7 +60,7 @@
                       (message "Dwell: %s" (plist-get problem :message))))))
 
 (defun dwell-diff-instructions--show (result)
-  "Show RESULT, a `DiffResult' of one procedure."
+  "Show RESULT, a `DiffResult' of one function."
   (let* ((inhibit-read-only t)
          (line (line-number-at-pos))
          (rows (plist-get result :instructions))
@@ -69,7 +69,7 @@
                        (min 48 (dwell-diff-instructions--widest (lambda (place) (plist-get place :text)) places)))))
     (erase-buffer)
     (when (seq-empty-p rows)
-      (insert "No instructions of this procedure are known: its binary is not here\n"))
+      (insert "No instructions of this function are known: its binary is not here\n"))
     (seq-doseq (note (plist-get result :notes)) (insert (propertize note 'face 'dwell-cost) "\n"))
     (seq-doseq (row rows) (insert (dwell-diff-instructions--line row widths) "\n"))
     (setq header-line-format

@@ -25,7 +25,7 @@
   "Parameters that say what is compared: before and after, if they were named.")
 
 (defvar-local dwell-diff--by "procedure"
-  "What the rows are by: procedure or line.")
+  "What the rows are by: function or line.")
 
 (defvar-local dwell-diff--all nil
   "Whether changes that may be chance are listed too.")
@@ -58,12 +58,12 @@
 
 ;;;###autoload
 (defun dwell-diff (&optional before after)
-  "List what changed from the epochs BEFORE to those AFTER, both lists.
+  "List what changed from the recordings BEFORE to those AFTER, both lists.
 Interactively from those that `dwell-compare' pinned to those shown;
 without such, or with a prefix argument, ask for those before."
   (interactive
    (unless (and (dwell--baseline (dwell--ensure)) (not current-prefix-arg))
-     (list (dwell--read-epochs "What changed since the epochs" (dwell--await-epochs)))))
+     (list (dwell--read-epochs "What changed since the recordings" (dwell--await-epochs)))))
   (let ((buffer (dwell--view-buffer "diff" 'dwell-diff-mode)))
     (with-current-buffer buffer
       (setq dwell-diff--epochs `( ,@(and before (list :before (vconcat before)))
@@ -94,7 +94,7 @@ without such, or with a prefix argument, ask for those before."
      (plist-get result (if by-procedure :procedures :lines))
      (dwell-diff--format width)
      (append (and (> hidden 0)
-                  (list (format "%d more %s changed within chance%s" hidden (if by-procedure "procedures" "lines")
+                  (list (format "%d more %s changed within chance%s" hidden (if by-procedure "functions" "lines")
                                 (if dwell-diff--all "" " (`a' lists them)"))))
              (and (> (plist-get result :omittedRows) 0)
                   (list (format "%d more rows (`dwell-diff-limit')" (plist-get result :omittedRows))))
@@ -104,7 +104,7 @@ without such, or with a prefix argument, ask for those before."
 (defun dwell-diff--empty ()
   "Say that nothing changed; the notes say how much did within chance."
   (cl-flet ((side (key) (dwell--epochs-in-words (plist-get (plist-get dwell-diff--result key) :epochs))))
-    (format "No %s changed%s from %s to %s." dwell-diff--by (if dwell-diff--all "" " beyond what may be chance")
+    (format "No %s changed%s from %s to %s." (dwell-table--what dwell-diff--by) (if dwell-diff--all "" " beyond what may be chance")
             (side :before) (side :after))))
 
 (defun dwell-diff--title (result)
@@ -128,7 +128,7 @@ without such, or with a prefix argument, ask for those before."
      (and procedure '(("Image" 20 t))))))
 
 (defun dwell-diff--id (row)
-  "Return the id of ROW, a procedure or a line."
+  "Return the id of ROW, a function or a line."
   (or (plist-get row :id)
       (format "%s:%s:%s" (plist-get row :file) (plist-get row :lineBefore) (plist-get row :lineAfter))))
 
@@ -182,7 +182,7 @@ A question mark says that count and cost are told apart by a guess."
 ;;;; Commands
 
 (defun dwell-diff-by-procedure ()
-  "List changes by procedure."
+  "List changes by function."
   (interactive nil dwell-diff-mode)
   (dwell-diff--list-by "procedure"))
 
@@ -192,7 +192,7 @@ A question mark says that count and cost are told apart by a guess."
   (dwell-diff--list-by "line"))
 
 (defun dwell-diff--list-by (by)
-  "List changes BY procedure or line."
+  "List changes BY function or line."
   (setq dwell-diff--by by tabulated-list-sort-key nil dwell-table--filter nil)
   (when dwell-diff--result (dwell-diff--show dwell-diff--result)))
 
@@ -203,7 +203,7 @@ A question mark says that count and cost are told apart by a guess."
   (dwell-diff--fetch))
 
 (defun dwell-diff-visit (&optional other-window)
-  "Visit the line at point, or compare the instructions of the procedure.
+  "Visit the line at point, or compare the instructions of the function.
 With OTHER-WINDOW show the line in another window."
   (interactive nil dwell-diff-mode)
   (when (mouse-event-p last-input-event) (mouse-set-point last-input-event))
@@ -219,10 +219,10 @@ With OTHER-WINDOW show the line in another window."
   (dwell-diff-visit t))
 
 (defun dwell-diff-listing ()
-  "Show the listing of the procedure at point as it is after the change."
+  "Show the listing of the function at point as it is after the change."
   (interactive nil dwell-diff-mode)
   (dwell--show 'listing (or (plist-get (dwell-table--row) :id)
-                     (user-error "Dwell: only procedures have a listing; `P' lists them"))))
+                     (user-error "Dwell: only functions have a listing; `P' lists them"))))
 
 (defun dwell-diff-describe ()
   "Say all that is known of the change at point."

@@ -17,11 +17,11 @@
 
 
 (defface dwell-epoch-shown '((t :inherit bold))
-  "Face for an epoch that is shown."
+  "Face for a recording that is shown."
   :group 'dwell)
 
 (defvar-local dwell-epochs--marked nil
-  "Ids of the epochs that are marked.")
+  "Ids of the recordings that are marked.")
 
 (defvar-local dwell-epochs--result nil
   "The server's answer that is shown.")
@@ -40,7 +40,7 @@
   "Keymap of `dwell-epochs-mode'.")
 
 (define-derived-mode dwell-epochs-mode dwell-table-mode "Dwell-Epochs"
-  "The epochs of the database, newest first; `*' are shown, `b' compared with.
+  "The recordings of the database, newest first; `*' are shown, `b' compared with.
 
 \\{dwell-epochs-mode-map}"
   :interactive nil
@@ -48,19 +48,19 @@
         dwell-table--entry-function #'dwell-epochs--entry
         dwell-table--empty-function
         (lambda ()
-          (concat "No epochs yet: \\[dwell-record] records a command, \\[dwell-record-process] a process, "
+          (concat "No recordings yet: \\[dwell-record] records a command, \\[dwell-record-process] a process, "
                   "\\[dwell-import-perf] imports a perf.data."))))
 
 ;;;###autoload
 (defun dwell-epochs ()
-  "List the epochs of the database."
+  "List the recordings of the database."
   (interactive)
   (let ((buffer (dwell--view-buffer "epochs" 'dwell-epochs-mode)))
     (with-current-buffer buffer (dwell-epochs--fetch))
     (pop-to-buffer buffer)))
 
 (defun dwell-epochs--fetch ()
-  "Ask for the epochs and show them."
+  "Ask for the recordings and show them."
   (dwell--request (dwell--ensure) :dwell/epochs (make-hash-table) #'dwell-epochs--show))
 
 (defun dwell-epochs--show (result)
@@ -71,7 +71,7 @@
                                                        (plist-get result :epochs))))
   (dwell-table--show
    (reverse (append (plist-get result :epochs) nil))
-   `[("" 3 nil) ("Epoch" 22 t) ("Began" 16 t) ("Lasted" 9 ,(dwell-table--order #'dwell-epochs--seconds) :right-align t)
+   `[("" 3 nil) ("Recording" 22 t) ("Began" 16 t) ("Lasted" 9 ,(dwell-table--order #'dwell-epochs--seconds) :right-align t)
      ("Samples" 10 ,(dwell-table--order (lambda (epoch) (dwell--epoch-sum epoch :samples))) :right-align t)
      ("Lost" 7 ,(dwell-table--order (lambda (epoch) (dwell--epoch-sum epoch :lost))) :right-align t)
      ("Host" 12 t) ("What" 24 t)]
@@ -81,7 +81,7 @@
                                  (plist-get epoch :notes)))
                        (plist-get result :epochs))
            nil))
-  (dwell-table--say (format "%d epochs" (length dwell-table--rows))))
+  (dwell-table--say (format "%d recordings" (length dwell-table--rows))))
 
 (defun dwell-epochs--entry (epoch)
   "Return the list's columns for EPOCH."
@@ -128,27 +128,27 @@
 ;;;; Marks
 
 (defun dwell-epochs-mark ()
-  "Mark the epoch at point."
+  "Mark the recording at point."
   (interactive nil dwell-epochs-mode)
   (cl-pushnew (plist-get (dwell-table--row) :id) dwell-epochs--marked :test #'equal)
   (dwell-table--print)
   (forward-line 1))
 
 (defun dwell-epochs-unmark ()
-  "Unmark the epoch at point."
+  "Unmark the recording at point."
   (interactive nil dwell-epochs-mode)
   (setq dwell-epochs--marked (delete (plist-get (dwell-table--row) :id) dwell-epochs--marked))
   (dwell-table--print)
   (forward-line 1))
 
 (defun dwell-epochs-unmark-all ()
-  "Unmark all epochs."
+  "Unmark all recordings."
   (interactive nil dwell-epochs-mode)
   (setq dwell-epochs--marked nil)
   (dwell-table--print))
 
 (defun dwell-epochs--chosen ()
-  "Return the ids of the marked epochs, oldest first, else of that at point."
+  "Return the ids of the marked recordings, oldest first, else of that at point."
   (if dwell-epochs--marked
       (seq-filter (lambda (id) (member id dwell-epochs--marked))
                   (mapcar (lambda (epoch) (plist-get epoch :id)) (plist-get dwell-epochs--result :epochs)))
@@ -157,21 +157,21 @@
 ;;;; Commands
 
 (defun dwell-epochs-show ()
-  "Show the marked epochs, merged; without marks the one at point."
+  "Show the marked recordings, merged; without marks the one at point."
   (interactive nil dwell-epochs-mode)
   (dwell-select-epoch (dwell-epochs--chosen)))
 
 (defun dwell-epochs-diff ()
-  "Show what changed from the older of two marked epochs to the newer.
-Without marks, from the epoch at point to those that are shown."
+  "Show what changed from the older of two marked recordings to the newer.
+Without marks, from the recording at point to those that are shown."
   (interactive nil dwell-epochs-mode)
   (pcase (dwell-epochs--chosen)
     (`(,before ,after) (dwell--show 'diff (list before) (list after)))
     (`(,before) (dwell--show 'diff (list before)))
-    (_ (user-error "Dwell: mark two epochs, or none"))))
+    (_ (user-error "Dwell: mark two recordings, or none"))))
 
 (defun dwell-epochs-compare ()
-  "Show on the lines what changed since the marked epochs, or that at point."
+  "Show on the lines what changed since the marked recordings, or that at point."
   (interactive nil dwell-epochs-mode)
   (dwell-compare (dwell-epochs--chosen)))
 
@@ -210,14 +210,14 @@ Without marks, from the epoch at point to those that are shown."
 
 ;;;###autoload
 (defun dwell-compare (before)
-  "Show on the lines what changed since the epochs BEFORE, a list.
+  "Show on the lines what changed since the recordings BEFORE, a list.
 `dwell-compare-end' shows their costs alone again."
-  (interactive (list (dwell--read-epochs "Compare with the epochs" (dwell--await-epochs))))
+  (interactive (list (dwell--read-epochs "Compare with the recordings" (dwell--await-epochs))))
   (dwell--execute (dwell--ensure) "dwell.server.compare" (vector (list :before (vconcat before)))
                   (lambda (_) (message "Dwell: lines show what changed since %s" (string-join before " + ")))))
 
 (defun dwell-compare-end ()
-  "Compare with no epoch any more."
+  "Compare with no recording any more."
   (interactive)
   (dwell--execute (dwell--ensure) "dwell.server.compare" [nil]
                   (lambda (_) (message "Dwell: compared no more"))))

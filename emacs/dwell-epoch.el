@@ -29,14 +29,14 @@
   (or (plist-get epoch :name) (plist-get epoch :id)))
 
 (defun dwell--note-selected (connection)
-  "Ask CONNECTION's server which epochs it shows, for the mode line."
+  "Ask CONNECTION's server which recordings it shows, for the mode line."
   (dwell--ask
    connection :dwell/epochs (make-hash-table)
    (lambda (result)
      (let ((epochs (plist-get result :epochs)))
        (setf (dwell--known-epochs connection) epochs
              (dwell--selected connection)
-             (if (seq-empty-p epochs) '("no epochs")
+             (if (seq-empty-p epochs) '("no recordings")
                (dwell--epoch-labels (plist-get result :selected) epochs))
              (dwell--baseline connection)
              (dwell--epoch-labels (plist-get result :baseline) epochs)))
@@ -52,13 +52,13 @@
           selectors))
 
 (defun dwell--epochs-in-words (ids)
-  "Return what the epochs of IDS, a vector, are called, for a title."
+  "Return what the recordings of IDS, a vector, are called, for a title."
   (let ((connection (dwell--connection)))
     (string-join (dwell--epoch-labels ids (and connection (dwell--known-epochs connection))) " + ")))
 
 (defun dwell--epoch-choices (result)
-  "Return an alist of choice to epoch for RESULT, newest first.
-An epoch goes by its name if no other epoch has it."
+  "Return an alist of choice to recording for RESULT, newest first.
+A recording goes by its name if no other recording has it."
   (let ((epochs (reverse (append (plist-get result :epochs) nil))))
     (mapcar (lambda (epoch)
               (let ((name (plist-get epoch :name)))
@@ -96,14 +96,14 @@ An epoch goes by its name if no other epoch has it."
   (format "%d sample%s" count (if (= count 1) "" "s")))
 
 (defun dwell--await-epochs ()
-  "Return the server's epochs; signal when there are none."
+  "Return the server's recordings; signal when there are none."
   (let ((result (dwell--await (dwell--ensure) :dwell/epochs (make-hash-table))))
     (when (seq-empty-p (plist-get result :epochs))
-      (user-error "Dwell: the database has no epochs yet; `M-x dwell-record' makes one"))
+      (user-error "Dwell: the database has no recordings yet; `M-x dwell-record' makes one"))
     result))
 
 (defun dwell--read-epochs (prompt result)
-  "Let the user choose epochs out of RESULT with PROMPT; return a list."
+  "Let the user choose recordings out of RESULT with PROMPT; return a list."
   (let* ((choices (dwell--epoch-choices result))
          (table (lambda (string predicate action)
                   (if (eq action 'metadata)
@@ -115,13 +115,13 @@ An epoch goes by its name if no other epoch has it."
                                          (dwell--epoch-annotation epoch)))))
                     (complete-with-action action (cons "latest" choices) string predicate)))))
     (or (delete "" (completing-read-multiple (concat prompt " (several are merged): ") table nil nil))
-        (user-error "Dwell: no epoch chosen"))))
+        (user-error "Dwell: no recording chosen"))))
 
 ;;;###autoload
 (defun dwell-select-epoch (epochs)
   "Show EPOCHS, a list of ids or names; several are merged."
   (interactive
-   (list (dwell--read-epochs "Epochs to show" (dwell--await-epochs))))
+   (list (dwell--read-epochs "Recordings to show" (dwell--await-epochs))))
   (let ((connection (dwell--ensure)))
     ;; What was wrong with other epochs may be wrong with these, and is worth saying again.
     (setf (dwell--said connection) nil)
@@ -130,20 +130,20 @@ An epoch goes by its name if no other epoch has it."
 
 ;;;###autoload
 (defun dwell-new-epoch (name)
-  "Ask the running daemon to start a new epoch with NAME, which may be empty."
-  (interactive "sName of the new epoch (empty for none): ")
+  "Ask the running daemon to start a new recording with NAME, which may be empty."
+  (interactive "sName of the new recording (empty for none): ")
   (dwell--execute (dwell--ensure) "dwell.server.newEpoch"
                   (vector (if (string-empty-p name) (make-hash-table) (list :name name)))
-                  (lambda (_) (message "Dwell: a new epoch has begun"))))
+                  (lambda (_) (message "Dwell: a new recording has begun"))))
 
 ;;;; Recording
 
 ;;;###autoload
 (defun dwell-record (command &optional name)
-  "Run COMMAND, a list of strings, and record it as a new epoch, then show it.
-With a prefix argument ask for the epoch's NAME.  The command runs in
+  "Run COMMAND, a list of strings, and record it as a new recording, then show it.
+With a prefix argument ask for the recording's NAME.  The command runs in
 `default-directory'; `dwell-record-cancel' ends it.  \\<minibuffer-local-shell-command-map>\\[next-history-element]
-brings the command of the latest epoch."
+brings the command of the latest recording."
   (interactive
    (list (split-string-shell-command
           (read-shell-command "Record the command: " nil 'dwell-record-history (dwell--recorded-before)))
@@ -155,9 +155,9 @@ brings the command of the latest epoch."
 
 ;;;###autoload
 (defun dwell-record-process (pids seconds &optional name)
-  "Record the running processes PIDS, a list, for SECONDS as a new epoch.
+  "Record the running processes PIDS, a list, for SECONDS as a new recording.
 What was recorded by then is kept when `dwell-record-cancel' ends it
-before.  With a prefix argument ask for the epoch's NAME."
+before.  With a prefix argument ask for the recording's NAME."
   (interactive (list (list (dwell--read-process))
                      (read-number "For how many seconds: " 10)
                      (dwell--read-name)))
@@ -167,14 +167,14 @@ before.  With a prefix argument ask for the epoch's NAME."
 
 ;;;###autoload
 (defun dwell-import-perf (file &optional name)
-  "Import FILE, a perf.data, as a new epoch and show it.
-With a prefix argument ask for the epoch's NAME."
+  "Import FILE, a perf.data, as a new recording and show it.
+With a prefix argument ask for the recording's NAME."
   (interactive (list (read-file-name "Import perf.data: " nil nil t) (dwell--read-name)))
   (dwell--make-epoch "dwell.server.importPerf" (concat "importing " (file-name-nondirectory file))
                      `(:path ,(expand-file-name file) ,@(dwell--name-given name))))
 
 (defun dwell--recorded-before ()
-  "Return the command that the latest epoch is of, to record it again, or nil."
+  "Return the command that the latest recording is of, to record it again, or nil."
   (let* ((connection (dwell--connection))
          (latest (and connection (car (last (append (dwell--known-epochs connection) nil)))))
          (scope (plist-get latest :scope))
@@ -183,7 +183,7 @@ With a prefix argument ask for the epoch's NAME."
     (and program (executable-find (expand-file-name program)) scope)))
 
 (defun dwell--read-name ()
-  "Ask for an epoch's name if there is a prefix argument."
+  "Ask for a recording's name if there is a prefix argument."
   (and current-prefix-arg (read-string "Name of the epoch: ")))
 
 (defun dwell--name-given (name)
@@ -214,7 +214,7 @@ With a prefix argument ask for the epoch's NAME."
       (user-error "Dwell: no process chosen"))))
 
 (defun dwell--make-epoch (command text argument)
-  "Have the server make an epoch by COMMAND with ARGUMENT; TEXT says what it does.
+  "Have the server record by COMMAND with ARGUMENT; TEXT says what it does.
 Its progress is shown, and it can be cancelled."
   (when dwell--recording
     (user-error "Dwell: a recording runs; `M-x dwell-record-cancel' ends it"))
@@ -230,7 +230,7 @@ Its progress is shown, and it can be cancelled."
     (dwell--show-progress text)))
 
 (defun dwell--not-recorded (problem)
-  "Tell PROBLEM, why there is no new epoch."
+  "Tell PROBLEM, why there is no new recording."
   (setq dwell--recording nil)
   (force-mode-line-update t)
   (message "Dwell: not recorded: %s" (plist-get problem :message)))
@@ -246,7 +246,7 @@ Its progress is shown, and it can be cancelled."
           (erase-buffer)
           (insert output)
           (special-mode))))
-    (message "Dwell: recorded epoch %s%s" (plist-get result :epoch)
+    (message "Dwell: made recording %s%s" (plist-get result :epoch)
              (if (member output '(nil "")) "" "; the output is in *Dwell output*"))))
 
 ;;;###autoload

@@ -30,7 +30,7 @@
   "The most edges that are drawn beside each other in words.")
 
 (defvar-local dwell-graph--procedure nil
-  "Procedure that this buffer draws, as the server takes it.")
+  "Function that this buffer draws, as the server takes it.")
 
 (defvar-local dwell-graph--result nil
   "The server's answer that is shown.")
@@ -59,7 +59,7 @@
 (declare-function image-size "image.c" (spec &optional pixels frame))
 
 (define-derived-mode dwell-graph-mode special-mode "Dwell-Graph"
-  "A procedure's basic blocks and where control goes between them.
+  "A function's basic blocks and where control goes between them.
 
 \\{dwell-graph-mode-map}"
   :interactive nil
@@ -71,7 +71,7 @@
 ;;;###autoload
 (defun dwell-graph (procedure)
   "Show the control-flow graph of PROCEDURE, `NAME' or `IMAGE:NAME'.
-Interactively that of the procedure at point, else of one to choose."
+Interactively that of the function at point, else of one to choose."
   (interactive
    (let ((here (dwell--procedures-here)))
      (list (if (and here (null (cdr here)) (not current-prefix-arg)) (car here)
@@ -210,7 +210,7 @@ Interactively that of the procedure at point, else of one to choose."
 
 (defun dwell-graph--successors (block)
   "Return where control goes from BLOCK, in words."
-  (if (seq-empty-p (plist-get block :successors)) "leaves the procedure"
+  (if (seq-empty-p (plist-get block :successors)) "leaves the function"
     (mapconcat (lambda (successor)
                  (let ((times (plist-get successor :executions)) (part (plist-get successor :part)))
                    (format "%s %s%s" (if (eq t (plist-get successor :falls)) "↓" "→") (dwell--hex (plist-get successor :to))
@@ -311,7 +311,7 @@ or `after'."
 Again from where it went to, it follows the hottest way."
   (interactive nil dwell-graph-mode)
   (let ((successors (append (plist-get (dwell-graph--block) :successors) nil)))
-    (unless successors (user-error "Dwell: control leaves the procedure here"))
+    (unless successors (user-error "Dwell: control leaves the function here"))
     (push-mark nil t)
     (dwell-graph--goto
      (plist-get (car (seq-sort-by (lambda (successor) (or (plist-get successor :part) 0)) #'> successors)) :to))))
@@ -331,7 +331,7 @@ Again from where it went to, it follows the hottest way."
   (dwell--show 'listing dwell-graph--procedure (plist-get (dwell-graph--block) :address)))
 
 (defun dwell-graph-summary ()
-  "Show where this procedure's cycles go."
+  "Show where this function's cycles go."
   (interactive nil dwell-graph-mode)
   (dwell--show 'summary dwell-graph--procedure))
 

@@ -36,7 +36,7 @@
   "Timer that will ask for details of the rows in sight.")
 
 (defvar-local dwell-hot--by "procedure"
-  "What the rows shown are by: procedure, image, line or app.")
+  "What the rows shown are by: function, image, line or app.")
 
 (defvar-local dwell-hot--wanted "procedure"
   "What they shall be by: the same once the answer has come.")
@@ -72,13 +72,13 @@
         dwell-table--row-function #'dwell-hot--detailed
         dwell-table--empty-function
         (lambda ()
-          "No samples in what is shown: \\[dwell-epochs] lists the epochs, \\[dwell-record] records one."))
+          "No samples in what is shown: \\[dwell-epochs] lists the recordings, \\[dwell-record] records one."))
   (add-hook 'window-scroll-functions #'dwell-hot--scrolled nil t)
   (add-hook 'post-command-hook #'dwell-hot--arranged nil t))
 
 ;;;###autoload
 (defun dwell-hot-procedures ()
-  "List the procedures that take the most time."
+  "List the functions that take the most time."
   (interactive)
   (let ((buffer (dwell--view-buffer "hot" 'dwell-hot-mode)))
     (with-current-buffer buffer (dwell-hot--fetch))
@@ -86,7 +86,7 @@
 
 (defun dwell-hot--fetch ()
   "Ask for this list's rows and show them.
-Of procedures only what is cheap, then in detail those in sight."
+Of functions only what is cheap, then in detail those in sight."
   (let* ((by dwell-hot--wanted) (bare (equal by "procedure")))
     (dwell--request (dwell--ensure) :dwell/hotProcedures
                     (list :by by :limit dwell-hot-limit :bare (if bare t :json-false))
@@ -116,7 +116,7 @@ Of procedures only what is cheap, then in detail those in sight."
                        (append (and (> omitted 0)
                                     (list (format "%d more rows (`dwell-hot-limit')" omitted)))
                                (plist-get result :notes) nil)))
-  (dwell-table--say (format "by %s: %s" dwell-hot--by
+  (dwell-table--say (format "by %s: %s" (dwell-table--what dwell-hot--by)
                             (dwell--epochs-in-words (plist-get result :epochs)))))
 
 ;;;; Details of what is in sight
@@ -264,7 +264,7 @@ With OTHER-WINDOW show it in another window."
            (dwell--visit (plist-get location :uri) (plist-get location :line) other-window))
           ((equal dwell-hot--by "procedure") (dwell--show 'listing (plist-get row :id)))
           (file (user-error "Dwell: the source is not here: %s" file))
-          (t (user-error "Dwell: %s has no source; `P' lists procedures" (plist-get row :label))))))
+          (t (user-error "Dwell: %s has no source; `P' lists functions" (plist-get row :label))))))
 
 (defun dwell-hot-visit-other-window ()
   "Visit the source of the row at point in another window."
@@ -272,36 +272,36 @@ With OTHER-WINDOW show it in another window."
   (dwell-hot-visit t))
 
 (defun dwell-hot-listing ()
-  "Show the listing of the procedure at point."
+  "Show the listing of the function at point."
   (interactive)
   (unless (equal dwell-hot--by "procedure")
-    (user-error "Dwell: only procedures have a listing; `P' lists them"))
+    (user-error "Dwell: only functions have a listing; `P' lists them"))
   (dwell--show 'listing (plist-get (dwell-table--row) :id)))
 
 (defun dwell-hot-graph ()
-  "Show the control-flow graph of the procedure at point."
+  "Show the control-flow graph of the function at point."
   (interactive)
   (unless (equal dwell-hot--by "procedure")
-    (user-error "Dwell: only procedures have a graph; `P' lists them"))
+    (user-error "Dwell: only functions have a graph; `P' lists them"))
   (dwell--show 'graph (plist-get (dwell-table--row) :id)))
 
 (defun dwell-hot-summary ()
-  "Show where the cycles of the procedure or image at point go."
+  "Show where the cycles of the function or image at point go."
   (interactive)
   (let ((row (dwell-table--row)))
     (pcase dwell-hot--by
       ("procedure" (dwell--show 'summary (plist-get row :id)))
       ("image" (dwell--show 'summary nil (plist-get row :id)))
-      (_ (user-error "Dwell: only procedures and images have a summary; `P' and `I' list them")))))
+      (_ (user-error "Dwell: only functions and images have a summary; `P' and `I' list them")))))
 
 (defun dwell-hot-by (by)
-  "List where the time goes BY procedure, image, line or app."
+  "List where the time goes BY function, image, line or app."
   (interactive (list (completing-read "By: " '("procedure" "image" "line" "app") nil t))
                dwell-hot-mode)
   (setq dwell-hot--wanted by)
   (dwell-hot--fetch))
 
-(defun dwell-hot-by-procedure () "List by procedure." (interactive) (dwell-hot-by "procedure"))
+(defun dwell-hot-by-procedure () "List by function." (interactive) (dwell-hot-by "procedure"))
 (defun dwell-hot-by-image () "List by image." (interactive) (dwell-hot-by "image"))
 (defun dwell-hot-by-line () "List by source line." (interactive) (dwell-hot-by "line"))
 (defun dwell-hot-by-app () "List by application." (interactive) (dwell-hot-by "app"))

@@ -26,7 +26,7 @@
 
 
 (defcustom dwell-show-procedures t
-  "Whether a procedure's totals are shown above it."
+  "Whether a function's totals are shown above it."
   :type 'boolean
   :group 'dwell)
 
@@ -41,7 +41,7 @@
   :group 'dwell)
 
 (defface dwell-procedure '((t :inherit shadow :slant italic))
-  "Face for a procedure's totals above it."
+  "Face for a function's totals above it."
   :group 'dwell)
 
 (defface dwell-stale '((t :inherit shadow :strike-through t))
@@ -52,10 +52,10 @@
   "The server's costs of this buffer's file.")
 
 (defvar-local dwell--differences nil
-  "What changed in this buffer's file, from the server, while epochs are compared.")
+  "What changed in this buffer's file, while recordings are compared.")
 
 (defvar-local dwell--since nil
-  "What changed since the epochs compared with, else since the epoch before.")
+  "What changed since the recordings compared with, else since the one before.")
 
 (defvar-local dwell--costs-tick nil
   "`buffer-chars-modified-tick' of the text that the costs are of.")
@@ -202,10 +202,10 @@ Nil: what does not fit is cut off, and no other text is moved by it."
     (define-key map [mouse-1] #'dwell-procedure-clicked)
     (define-key map [mouse-2] #'dwell-procedure-clicked)
     map)
-  "Keymap of the totals above a procedure.")
+  "Keymap of the totals above a function.")
 
 (defun dwell--draw-procedure (cost)
-  "Draw COST, a procedure's, above the line at point."
+  "Draw COST, a function's, above the line at point."
   (let ((overlay (make-overlay (line-beginning-position) (line-end-position) nil t nil)))
     (overlay-put overlay 'dwell 'procedure)
     (overlay-put overlay 'dwell-cost cost)
@@ -213,7 +213,7 @@ Nil: what does not fit is cut off, and no other text is moved by it."
     (dwell--show-procedure overlay nil)))
 
 (defun dwell--show-procedure (overlay stale)
-  "Show the totals of OVERLAY, as of an edited procedure if STALE."
+  "Show the totals of OVERLAY, as of an edited function if STALE."
   (let* ((cost (overlay-get overlay 'dwell-cost))
          (indent (and (string-match "\\`[ \t]*" (overlay-get overlay 'dwell-text))
                       (match-string 0 (overlay-get overlay 'dwell-text))))
@@ -237,7 +237,7 @@ Nil: what does not fit is cut off, and no other text is moved by it."
                          "\n"))))
 
 (defun dwell--change-since (cost)
-  "Return the change of the procedure of COST, or nil where none is known."
+  "Return the change of the function of COST, or nil where none is known."
   (let ((here (seq-filter (lambda (change) (= (plist-get change :line) (plist-get cost :line)))
                           (plist-get dwell--since :procedures))))
     ;; Instances of a generic procedure begin on one line: their names tell them apart.
@@ -245,7 +245,7 @@ Nil: what does not fit is cut off, and no other text is moved by it."
         (and (= 1 (length here)) (car here)))))
 
 (defun dwell-procedure-clicked (event)
-  "Show the listing of the procedure whose totals EVENT is on."
+  "Show the listing of the function whose totals EVENT is on."
   (interactive "e")
   (when-let ((string (posn-string (event-end event)))
              (id (get-text-property (cdr string) 'dwell-procedure (car string))))
@@ -319,7 +319,7 @@ TOKEN is that of the request for costs."
        (dwell--fetched tick costs nil)))))
 
 (defun dwell--fetch-since (costs)
-  "Ask what changed since the epoch before that of COSTS, for the totals."
+  "Ask what changed since the recording before that of COSTS, for the totals."
   (dwell--request
    dwell--document-connection :dwell/fileChanges `(:textDocument (:uri ,dwell--document))
    (lambda (changes)
@@ -448,7 +448,7 @@ Signal when it has none, or, unless ANY, when it was edited since."
     (message "Dwell: %s" (dwell--format-culprit culprit))))
 
 (defun dwell--procedures-here ()
-  "Return the procedures that the line at point is of, as the server takes them."
+  "Return the functions that the line at point is of, as the server takes them."
   (when-let ((overlay (car (dwell--overlays (line-beginning-position) (line-end-position)))))
     (let ((cost (overlay-get overlay 'dwell-cost)))
       (if (eq (overlay-get overlay 'dwell) 'procedure)
@@ -456,7 +456,7 @@ Signal when it has none, or, unless ANY, when it was edited since."
         (append (plist-get cost :procedures) nil)))))
 
 (defun dwell--read-procedure (here)
-  "Let the user choose a procedure; those of HERE come first."
+  "Let the user choose a function; those of HERE come first."
   (let* ((result (dwell--await (dwell--ensure) :dwell/hotProcedures
                                (list :by "procedure" :limit 500)))
          (rows (append (plist-get result :rows) nil))
@@ -472,7 +472,7 @@ Signal when it has none, or, unless ANY, when it was edited since."
                                          (format "  %s  %s" (dwell--format-share (plist-get row :share))
                                                  (plist-get row :label))))))
                     (complete-with-action action choices string predicate)))))
-    (completing-read (format-prompt "Listing of the procedure" (car choices))
+    (completing-read (format-prompt "Listing of the function" (car choices))
                      table nil nil nil nil (car choices))))
 
 (defun dwell--visit (uri line &optional other-window)

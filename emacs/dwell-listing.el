@@ -38,7 +38,7 @@
   :group 'dwell)
 
 (defvar-local dwell-listing--procedure nil
-  "Procedure that this buffer lists, as the server takes it.")
+  "Function that this buffer lists, as the server takes it.")
 
 (defvar-local dwell-listing--lines nil
   "Vector of what each line of the text is, as the server gave it.")
@@ -68,7 +68,7 @@
 
 
 (define-derived-mode dwell-listing-mode special-mode "Dwell-Listing"
-  "A procedure's instructions with their stalls and culprits.
+  "A function's instructions with their stalls and culprits.
 
 \\{dwell-listing-mode-map}"
   :interactive nil
@@ -266,12 +266,12 @@ Of several, the nearest above; below only where a loop comes back."
         (car (last (delq index lines))))))
 
 (defun dwell-listing-summary ()
-  "Show where this procedure's cycles go."
+  "Show where this function's cycles go."
   (interactive)
   (dwell--show 'summary dwell-listing--procedure))
 
 (defun dwell-listing-graph ()
-  "Show this procedure's control-flow graph."
+  "Show this function's control-flow graph."
   (interactive)
   (dwell--show 'graph dwell-listing--procedure))
 

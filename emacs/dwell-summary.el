@@ -43,7 +43,7 @@
 ;;;###autoload
 (defun dwell-summary (&optional procedure image)
   "Show where the cycles of PROCEDURE go, or of IMAGE, or of all that was sampled.
-Interactively that of the procedure at point, else of one to choose;
+Interactively that of the function at point, else of one to choose;
 with a prefix argument of everything."
   (interactive
    (unless current-prefix-arg
@@ -73,7 +73,7 @@ with a prefix argument of everything."
     (dwell-summary--insert result)
     (goto-char (min place (point-max)))
     (set-buffer-modified-p nil)
-    (setq header-line-format " l: listing  e: epochs  h: hot procedures")))
+    (setq header-line-format " l: listing  e: recordings  h: hot functions")))
 
 (defun dwell-summary--insert (result)
   "Insert RESULT, a `SummaryResult', as text."
@@ -132,10 +132,10 @@ SHARE is nil if it is not known."
             (propertize (make-string (max 0 light) (if plain ?░ ?-)) 'face 'dwell-heat-low))))
 
 (defun dwell-summary-listing ()
-  "Show the listing of the procedure that this is the summary of."
+  "Show the listing of the function that this is the summary of."
   (interactive)
   (dwell--show 'listing (or (and (listp dwell-summary--of) (plist-get dwell-summary--of :procedure))
-                     (user-error "Dwell: only procedures have a listing"))))
+                     (user-error "Dwell: only functions have a listing"))))
 
 (provide 'dwell-summary)
 ;;; dwell-summary.el ends here

@@ -172,5 +172,9 @@ KEY is a function of a row, or what `plist-get' finds in it."
       (setq default-directory root dwell--buffer-key key))
     buffer))
 
+(defun dwell-table--what (by)
+  "Return what the rows BY, as the server calls it, are called for users."
+  (pcase by ("procedure" "function") ("image" "binary") ("app" "application") (_ by)))
+
 (provide 'dwell-table)
 ;;; dwell-table.el ends here

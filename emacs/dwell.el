@@ -173,7 +173,7 @@
 (easy-menu-define dwell-menu dwell-mode-map
   "Menu of Dwell."
   '("Dwell"
-    ["Hot procedures" dwell-hot-procedures]
+    ["Hot functions" dwell-hot-procedures]
     ["Listing…" dwell-listing]
     ["Summary…" dwell-summary]
     ["Callers" dwell-callers]
@@ -181,8 +181,8 @@
     ["Control-flow graph…" dwell-graph]
     ["Query in SQL…" dwell-sql]
     "--"
-    ["Epochs" dwell-epochs]
-    ["Select epochs…" dwell-select-epoch]
+    ["Recordings" dwell-epochs]
+    ["Select recordings…" dwell-select-epoch]
     ["Compare with…" dwell-compare]
     ["Compare no more" dwell-compare-end]
     ["What changed…" dwell-diff]
@@ -191,7 +191,7 @@
     ["Record a process…" dwell-record-process]
     ["Import perf.data…" dwell-import-perf]
     ["Cancel the recording" dwell-record-cancel :active dwell--recording]
-    ["New epoch…" dwell-new-epoch]
+    ["New recording…" dwell-new-epoch]
     "--"
     ["Which lines…" dwell-set-hints]
     ["Hottest line" dwell-hottest-line]
@@ -310,7 +310,7 @@ has none for some languages, Rust among them."
      'local-map dwell-lighter-map)))
 
 (defun dwell--epochs-named (labels &optional suffix)
-  "Return LABELS of epochs for the mode line, then SUFFIX; nothing for none."
+  "Return LABELS of recordings for the mode line, then SUFFIX; nothing for none."
   (if labels
       (concat (replace-regexp-in-string "%" "%%" (string-join labels "+") t t) suffix)
     ""))
@@ -331,13 +331,13 @@ has none for some languages, Rust among them."
                    (plist-get dwell--costs :rebuilt))
            (and connection (eq 'stopped (dwell--state connection))
                 '("The server stopped: M-x dwell-restart"))
-           (and connection (equal '("no epochs") (dwell--selected connection))
-                '("The database is empty: M-x dwell-record makes an epoch"))
+           (and connection (equal '("no recordings") (dwell--selected connection))
+                '("The database is empty: M-x dwell-record makes a recording"))
            (and dwell--costs
-                (list (format "Epochs: %s" (string-join (append (plist-get dwell--costs :epochs) nil) " + "))
+                (list (format "Recordings: %s" (string-join (append (plist-get dwell--costs :epochs) nil) " + "))
                       (format "The source is %s" (plist-get dwell--costs :source))))
            (append (plist-get dwell--costs :notes) nil)
-           '("mouse-1: select epochs, mouse-2: hot procedures"))
+           '("mouse-1: select recordings, mouse-2: hot functions"))
    "\n"))
 
 ;;;; Notifications of the server
@@ -349,7 +349,7 @@ has none for some languages, Rust among them."
     (dwell--profile-changed connection)))
 
 (defun dwell--on-selected (connection)
-  "Ask again if CONNECTION's files were compared with other epochs than now."
+  "Ask again if CONNECTION's files were compared with other recordings than now."
   (unless (equal (dwell--baseline connection) (dwell--compared connection))
     (setf (dwell--compared connection) (dwell--baseline connection))
     (dwell--profile-changed connection)))

@@ -91,7 +91,7 @@
       (dwell-test-until "rows" (> (buffer-size) 0))
       (dolist (by '("image" "line" "app"))
         (dwell-hot-by by)
-        (dwell-test-until by (string-match-p (concat "by " by ":") (format "%s" mode-line-process)))
+        (dwell-test-until by (string-match-p (concat "by " (dwell-table--what by) ":") (format "%s" mode-line-process)))
         (should (> (buffer-size) 0))))))
 
 (ert-deftest dwell-e2e-sql ()

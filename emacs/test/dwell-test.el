@@ -389,14 +389,14 @@
     (dwell-test-until "the epochs" (dwell--selected (dwell--connection)))
     (should (equal (substring-no-properties (dwell--lighter)) " Dwell[20261121T100000Z]"))
     (should (equal (get-text-property 0 'help-echo (dwell--lighter))
-                   (concat "Epochs: 20261121T100000Z\nThe source is fresh\n3 samples were lost\n"
-                           "mouse-1: select epochs, mouse-2: hot procedures")))))
+                   (concat "Recordings: 20261121T100000Z\nThe source is fresh\n3 samples were lost\n"
+                           "mouse-1: select recordings, mouse-2: hot functions")))))
 
 (ert-deftest dwell-mode-line-reports-missing-epochs ()
   (dwell-test-with-costs
     (dwell-test-ask :fake/set '(:epochs [] :selected ["latest"]))
     (dwell-test-ask :fake/notify '(:method "dwell/profileDidChange" :params (:epochs [])))
-    (dwell-test-until "the mode line" (equal (substring-no-properties (dwell--lighter)) " Dwell[no epochs]"))
+    (dwell-test-until "the mode line" (equal (substring-no-properties (dwell--lighter)) " Dwell[no recordings]"))
     (should-error (call-interactively #'dwell-select-epoch) :type 'user-error)))
 
 (ert-deftest dwell-selecting-epochs ()
@@ -425,7 +425,7 @@
                   (should-error (dwell-record '("again")) :type 'user-error)
                   (dwell-test-until "the recording" (null dwell--recording)))))
       (should (equal said '("Dwell: recording ./a.out two words" "Dwell: 0% recording ./a.out two words" "Dwell: 40% 50 samples"
-                            "Dwell: recorded epoch recorded-1; the output is in *Dwell output*"))))
+                            "Dwell: made recording recorded-1; the output is in *Dwell output*"))))
     (with-current-buffer "*Dwell output*"
       (should (equal (buffer-string) (format "ran ./a.out|two words in %s\n" directory))))
     (dwell-test-until "the new costs" (equal "43 %" (cdar (dwell-test-shares))))))
@@ -465,7 +465,7 @@
                         (buffer-string)))
       ;; a bound says so
       (should (string-match-p " ≥4\\.2 .* memcpy " (buffer-string)))
-      (should (string-match-p "by procedure: 20261121T100000Z" mode-line-process))
+      (should (string-match-p "by function: 20261121T100000Z" mode-line-process))
       ;; point keeps to its row
       (goto-char (point-min))
       (search-forward "memcpy")
@@ -524,7 +524,7 @@
     (with-current-buffer (dwell-test-hot-buffer)
       (dwell-test-until "rows" (> (buffer-size) 0))
       (dwell-select-epoch '("before"))
-      (dwell-test-until "the other epoch" (string-match-p "by procedure: before" mode-line-process)))))
+      (dwell-test-until "the other epoch" (string-match-p "by function: before" mode-line-process)))))
 
 ;;;; Listing
 

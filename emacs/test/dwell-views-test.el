@@ -50,7 +50,7 @@
         (should (equal (dwell-test-lines)
                        '("* 20261121T100000Z 2026-11-21 10:00 running 1,000 3 testhost ./a.out"
                          "before 2026-11-20 09:00 1 m 00 s 1,000 3 testhost ./a.out")))
-        (should (string-match-p "2 epochs" mode-line-process))))))
+        (should (string-match-p "2 recordings" mode-line-process))))))
 
 (ert-deftest dwell-epoch-list-shows-one-or-several ()
   (dwell-test-with-costs
@@ -112,7 +112,7 @@
                                 "  me  3.2 s  lua a.lua"))
                  "42 lua"))
               ((symbol-function 'read-number) (lambda (&rest _) 5)))
-      (should (member "Dwell: recorded epoch of 42 for 5 s"
+      (should (member "Dwell: made recording of 42 for 5 s"
                       (dwell-test-messages
                         (call-interactively #'dwell-record-process)
                         (dwell-test-until "the recording" (null dwell--recording))))))))
@@ -172,7 +172,7 @@
       (forward-line)
       (should (eq 'dwell-better (get-text-property (+ 4 (point)) 'face)))
       (should (equal (dwell-test-messages (dwell-table-notes))
-                     '("1 more procedures changed within chance (`a' lists them)\nother machine models")))
+                     '("1 more functions changed within chance (`a' lists them)\nother machine models")))
       (dwell-diff-toggle-all)
       (dwell-test-until "what may be chance" (= 3 (length (dwell-test-lines))))
       (goto-char (point-min))
@@ -197,8 +197,8 @@
     (dwell-test-in "*Dwell diff"
       (let ((text-quoting-style 'grave))
         (should (equal (dwell-test-lines)
-                       '("No procedure changed beyond what may be chance from before to 20261121T100000Z."
-                         "1 more procedures changed within chance (`a' lists them)"
+                       '("No function changed beyond what may be chance from before to 20261121T100000Z."
+                         "1 more functions changed within chance (`a' lists them)"
                          "other machine models"))))
       (should-error (dwell-diff-visit) :type 'user-error)
       (dwell-diff-toggle-all)
@@ -210,12 +210,12 @@
     (dwell-hot-procedures)
     (dwell-test-in "*Dwell hot"
       (should (equal (dwell-test-lines)
-                     '("No samples in what is shown: E lists the epochs, M-x dwell-record records one."))))
+                     '("No samples in what is shown: E lists the recordings, M-x dwell-record records one."))))
     (dwell-test-ask :fake/set '(:epochs []))
     (dwell-epochs)
     (dwell-test-in "*Dwell epochs"
       (should (equal (dwell-test-lines)
-                     '("No epochs yet: r records a command, P a process, i imports a perf.data."))))))
+                     '("No recordings yet: r records a command, P a process, i imports a perf.data."))))))
 
 (ert-deftest dwell-diff-needs-something-to-compare-with ()
   (dwell-test-with-costs
@@ -231,7 +231,7 @@
       (dwell-diff-visit))
     (dwell-test-in "*Dwell diff of a.out:old"
       (should (equal (car (dwell-test-lines))
-                     "No instructions of this procedure are known: its binary is not here")))))
+                     "No instructions of this function are known: its binary is not here")))))
 
 (ert-deftest dwell-diff-of-instructions ()
   (dwell-test-with-costs
@@ -428,7 +428,7 @@
                        ""
                        "     ▏    401014  0%   executed 1.0 M   CPI 2.0 (best 0.50)   high confidence"
                        "          401014    ret"
-                       "          leaves the procedure"
+                       "          leaves the function"
                        "")))
       (should (string-match-p "(2 more blocks)" header-line-format))
       (dwell-graph-hottest)

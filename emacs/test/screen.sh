@@ -56,7 +56,7 @@ sees 'culprit' 'Dwell: D-cache miss ← :2'
 
 keys "C-c" "'" "h"
 sees 'hot list' '█▉    47\.2%   47\.2%   944 M    1\.9      472 sum\(int\*\)'
-sees 'hot list, mode line' 'by procedure: 20261121T100000Z'
+sees 'hot list, mode line' 'by function: 20261121T100000Z'
 keys l
 sees 'listing' '401003    add %rax,%rcx'
 keys n
@@ -66,9 +66,9 @@ sees 'back in the source' 'total \+= \*p;'
 keys C-x 1
 
 keys M-x; sleep 0.2; keys 'dwell-record' Enter; sees 'prompt' 'Record the command:'; keys './a.out' Enter
-sees 'recorded' 'recorded epoch recorded-1'
+sees 'recorded' 'made recording recorded-1'
 sees 'the new profile' '43 % · 1\.3 s'
-keys M-x; sleep 0.2; keys 'dwell-select-epoch' Enter; sees 'epoch prompt' 'Epochs to show'; keys '?'
+keys M-x; sleep 0.2; keys 'dwell-select-epoch' Enter; sees 'epoch prompt' 'Recordings to show'; keys '?'
 sees 'annotations' 'before +2026-11-20 09:00 +1000 samples, 3 lost'
 keys 'before' Enter
 sees 'the other epoch' 'Dwell\[before\]'

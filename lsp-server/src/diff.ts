@@ -12,7 +12,7 @@ import { diffChange, noFactors } from './verdict';
 export async function diff(profile: Profile, params: DiffParams, token: CancellationToken): Promise<DiffResult> {
   const { before, after, ...options } = params;
   const a = before ?? profile.baseline;
-  if (a === null) throw new ResponseError(LSPErrorCodes.RequestFailed, 'nothing to compare with: pin an epoch, or name those before');
+  if (a === null) throw new ResponseError(LSPErrorCodes.RequestFailed, 'nothing to compare with: pin a recording, or name those before');
   return diffResult(await profile.diff({ a: [...a], b: [...(after ?? profile.selected)], ...options }, token));
 }
 

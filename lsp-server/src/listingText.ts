@@ -75,7 +75,7 @@ function head(listing: Listing): TextLine[] {
   const every = period === undefined ? '' : `, a sample every ${count(period.value)} ${period.unit}`;
   return [
     `${procedure.demangled}  ${image.path}`,
-    `${percent(procedure.share)} of epoch ${listing.epoch}: ${count(samples)} ${event} samples${time}${cycles}`,
+    `${percent(procedure.share)} of recording ${listing.epoch}: ${count(samples)} ${event} samples${time}${cycles}`,
     `machine model ${listing.machine_model}${every}`,
     scaleText(listing.scale.kind, listing.scale.evidence),
     ...listing.notes.map((note) => `note: ${note}`),
@@ -107,7 +107,7 @@ function blockHead(block: Block, { instructions: size, samples }: BlockSums = { 
   if (!absolute) {
     const least = block.frequency === null ? 'no estimate' : block.cpi_min < 0.005 ? undefined : `actual at least ${perBlock(block.cpi_min)}`;
     const entries = entriesText(block.per_entry);
-    return [best, least, entries, `${percent(samples / all)} of the procedure`].filter((part) => part !== undefined).join(', ');
+    return [best, least, entries, `${percent(samples / all)} of the function`].filter((part) => part !== undefined).join(', ');
   }
   const actual = block.cpi === null ? 'no estimate' : `actual ${perBlock(block.cpi)}${range(block.cpi_min, block.cpi_max, shortCycles)}`;
   const times = block.executions === null ? '' : `, executed ${quantity(block.executions)} times${range(block.executions_min, block.executions_max, quantity) || ` (${block.confidence} confidence)`}`;
@@ -147,7 +147,7 @@ function stallOf({ kind, cycles_min: cyclesMin, cycles_max: most, share_min: sha
 function kernelTime({ kernel, file, line }: ListingInstruction, { indent, all }: Table): TextLine[] {
   if (kernel === null || (kernel.cycles === null ? kernel.samples < 0.5 : kernel.cycles < 0.05)) return [];
   const cycles = kernel.cycles === null ? '' : `${kernel.cycles < 9.95 ? kernel.cycles.toFixed(1) : quantity(kernel.cycles)} cy `;
-  const share = kernel.cycles === null ? `, as much as ${percent(kernel.samples / all)} of the procedure` : '';
+  const share = kernel.cycles === null ? `, as much as ${percent(kernel.samples / all)} of the function` : '';
   return [{ ...plain(`${' '.repeat(indent)}${kernel.letter} ${cycles}in the kernel, ${count(kernel.samples)} samples${share}   (${kernel.label})`), file, line }];
 }
 

@@ -33,7 +33,7 @@ function parameters<Shape extends z.core.$ZodShape>(shape: Shape): z.ZodMiniObje
   return z.object(shape, 'must be an object');
 }
 
-const epochList = 'must be a list of epochs';
+const epochList = 'must be a list of recordings';
 const namedEpochs = z.array(z.string(epochList), epochList).check(z.minLength(1, epochList));
 const rows = z.exactOptional(rowNumber('must be a number of rows'));
 const procedure = needed('must name one');
@@ -151,7 +151,7 @@ export const EpochList = namedEpochs;
 /** `dwell.server.selectEpochs`'s argument; empty: the latest. */
 export const Selection = z.array(z.string(epochList), epochList);
 /** `dwell.server.listing`'s argument. */
-export const Procedure = needed('must be a procedure');
+export const Procedure = needed('must be a function');
 
 /** `initializationOptions`, and `dwell` in `workspace/didChangeConfiguration`; what is not understood keeps its default. */
 export const Settings = parameters({

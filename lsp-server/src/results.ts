@@ -27,12 +27,12 @@ const place = z.object({ uri: text, line: count });
 
 export const ScaleKind = z
   .enum(['absolute', 'program', 'procedure'])
-  .describe('How far executions and cycles per instruction are known: as numbers, or up to one factor of the program or of the procedure');
+  .describe('How far executions and cycles per instruction are known: as numbers, or up to one factor of the program or of the function');
 export type ScaleKind = z.infer<typeof ScaleKind>;
 
 export const PerEntry = z
   .object({ executions: count, of: z.enum(['loop', 'procedure']) })
-  .describe('Executions for each entry of the innermost loop, or of the procedure where there is none: a ratio, known on any scale');
+  .describe('Executions for each entry of the innermost loop, or of the function where there is none: a ratio, known on any scale');
 export type PerEntry = z.infer<typeof PerEntry>;
 
 const unlessAbsolute = 'null: no estimate, or the scale is not absolute';
@@ -52,7 +52,7 @@ const executionsRelative = countOrNull.describe('executions up to the factor tha
 const cycles = countOrNull.describe('estimated processor cycles; null: the clock rate is unknown');
 /** What is measured and what is estimated of the time that something takes. */
 const cost = {
-  samples, share: share("part of the epoch's time, inlined copies included"),
+  samples, share: share("part of the recording's time, inlined copies included"),
   seconds: countOrNull.describe('CPU time, measured; null: what was sampled is not time'), cycles, scale: ScaleKind,
 };
 
@@ -69,8 +69,8 @@ export const EpochSummary = z.object({
 });
 export type EpochSummary = z.infer<typeof EpochSummary>;
 export const EpochsResult = z.object({
-  selected: texts.describe('the epochs that are shown, as they were selected: ids, names, `latest`, `latest~N`'),
-  baseline: texts.nullable().describe('the epochs that are compared with, likewise; null: none'),
+  selected: texts.describe('the recordings that are shown, as they were selected: ids, names, `latest`, `latest~N`'),
+  baseline: texts.nullable().describe('the recordings that are compared with, likewise; null: none'),
   epochs: z.array(EpochSummary).describe('oldest first'),
   warnings: texts.describe('files that were skipped, each with its reason'),
 });
@@ -82,9 +82,9 @@ export const CycleSplit = z
 export type CycleSplit = z.infer<typeof CycleSplit>;
 export const HotRow = z.object({
   id: text.describe('unique among the rows, and the same in each answer; by procedure: what `dwell/listing` takes'),
-  label: text, image: textOrNull, samples, share: share("part of the epoch's time"), cumulativeShare: share("this row's and all rows' before it"),
+  label: text, image: textOrNull, samples, share: share("part of the recording's time"), cumulativeShare: share("this row's and all rows' before it"),
   cycles, scale: ScaleKind.nullable(), ...cpi, location: place.nullable(),
-  split: CycleSplit.nullable().describe(`by procedure, where it was asked for; ${unlessAbsolute}`),
+  split: CycleSplit.nullable().describe(`by function, where it was asked for; ${unlessAbsolute}`),
 });
 export type HotRow = z.infer<typeof HotRow>;
 export const HotProceduresResult = z.object({
@@ -140,7 +140,7 @@ export type LineCost = z.infer<typeof LineCost>;
 export const StaleLine = z.object({ line: count, share: share('what the line had before the edit') });
 export type StaleLine = z.infer<typeof StaleLine>;
 export const ProcedureCost = z.object({
-  id: text, label: text, title: text.describe('what the procedure costs: `31 % · 3.0 s · 11 cycles/instr (ideal 0.60)`'), line: count,
+  id: text, label: text, title: text.describe('what the function costs: `31 % · 3.0 s · 11 cycles/instr (ideal 0.60)`'), line: count,
   ...cost, ...cpi, bestCaseCpi,
 });
 export type ProcedureCost = z.infer<typeof ProcedureCost>;
@@ -201,8 +201,8 @@ export const LineCaller = z.object({ function: textOrNull, uri, line });
 export type LineCaller = z.infer<typeof LineCaller>;
 export const LinePlace = z.object({
   procedure: text, label: text,
-  callers: z.array(LineCaller).describe("calls that were inlined to get there, innermost first; empty: the line is the procedure's own"),
-  share: share("part of the epoch's time"), scale: ScaleKind, ...cpi, instructions: z.array(LineInstruction), omittedInstructions: count,
+  callers: z.array(LineCaller).describe("calls that were inlined to get there, innermost first; empty: the line is the function's own"),
+  share: share("part of the recording's time"), scale: ScaleKind, ...cpi, instructions: z.array(LineInstruction), omittedInstructions: count,
 });
 export type LinePlace = z.infer<typeof LinePlace>;
 export const LineResult = z.object({ line: count, places: z.array(LinePlace), omittedPlaces: count });
@@ -228,8 +228,8 @@ export const SummaryResult = z
     periodCycles: countOrNull.describe('cycles between two samples'),
     samples: count.describe('samples of time'),
     samplesTallied: count, talliedShare: share('part of them that the table is made of: those of instructions whose frequency is known'),
-    procedures: count.describe('procedures that were analysed'),
-    proceduresLeftOut: count.describe('procedures with samples that could not be analysed, or are too small to matter'),
+    procedures: count.describe('functions that were analysed'),
+    proceduresLeftOut: count.describe('functions with samples that could not be analysed, or are too small to matter'),
     cycles, scale: ScaleKind.nullable().describe('the least of all that was tallied'),
     instructions: countOrNull.describe(`instructions executed, estimated; ${unlessAbsolute}`), ...cpi, bestCaseCpi,
     dynamic: z.array(SummaryRange).describe('each cause explains at least shareMin and at most shareMax of the tallied cycles; ranges of several causes overlap'),
@@ -315,7 +315,7 @@ export type CfgBox = z.infer<typeof CfgBox>;
 export const CfgBlock = z.object({
   address,
   head: text.describe('share, executions and CPI or, without a scale, ratios and bounds'),
-  share: share("part of the procedure's time"),
+  share: share("part of the function's time"),
   lines: z.array(CfgLine).describe('the instructions as drawn, the last without an address where there are more'),
   successors: z.array(CfgSuccessor),
   box: CfgBox,

@@ -16,7 +16,7 @@ test('callers are one list with levels, and incomplete stacks are named', async 
   assert.deepEqual(told.rows.map(({ level, function: name, share, line }) => [level, name, share, line]), [[0, 'parse', 0.75, 7], [1, 'main', 0.75, 20], [0, 'load', 0.25, 9]]);
   assert.equal(
     callersText(answer),
-    `Epoch e1: copy [prog] is in 40 of 80 samples with a call stack, 30 of them in itself
+    `Recording e1: copy [prog] is in 40 of 80 samples with a call stack, 30 of them in itself
  75.0% parse [prog] at /src/main.c:7
  75.0%   main [prog] at /src/main.c:20
  25.0% load [prog] at /src/main.c:9
@@ -31,7 +31,7 @@ test('inclusive samples are ranked', async () => {
   const core: Core = { ...fakeBinding({}).core, inclusive: () => Promise.resolve(answered) };
   const answer = await inclusive(core, { limit: 1 }, new FakeCancel());
   assert.equal(inclusiveOut.parse(answer).allSamples, 200);
-  assert.equal(inclusiveText(answer), 'Epoch e1: 80 of 200 samples have a call stack\n  100%, in itself 25.0%  main [prog]\n3 more rows');
+  assert.equal(inclusiveText(answer), 'Recording e1: 80 of 200 samples have a call stack\n  100%, in itself 25.0%  main [prog]\n3 more rows');
 });
 
 test('paths are blocks of functions, outermost first', async () => {
@@ -39,7 +39,7 @@ test('paths are blocks of functions, outermost first', async () => {
   assert.equal(pathsOut.parse(answer).othersSamples, 50);
   assert.equal(
     pathsText(answer),
-    `Epoch e1: the hottest paths of 80 samples with a call stack, outermost function first
+    `Recording e1: the hottest paths of 80 samples with a call stack, outermost function first
 37.5% (30 samples)
     … outer functions left out
     parse (calls itself) [prog] at /src/main.c:7

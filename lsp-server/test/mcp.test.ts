@@ -170,7 +170,7 @@ test('a failed request is an error of one line, and the server continues', { ski
   assert.match((await call<ListingAnswer>(client, 'listing', { procedure: 'chase', offset: 999 })).text, /^The listing has \d+ instructions: none from 999 on\.$/);
   assert.ok((await call<HotAnswer>(client, 'hot_procedures')).answer.rows.length > 0);
   const nothing = await connect(join(folder, 'no-database'));
-  assert.match((await call<EpochsAnswer>(nothing.client, 'epochs')).text, /^No epochs/);
+  assert.match((await call<EpochsAnswer>(nothing.client, 'epochs')).text, /^No recordings/);
   assert.match(await failure(nothing.client, 'hot_procedures', {}), /no-database[^\n]*$/);
 });
 

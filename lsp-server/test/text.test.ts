@@ -101,7 +101,7 @@ test('a listing reads as in DCPI’s Figure 2', () => {
   const text = listingText(listing()).map((line) => line.text);
   assert.deepEqual(text, [
     'copy  /bin/copy',
-    '31.2% of epoch e1: 32,618 cycles samples, 2.0 G cycles',
+    '31.2% of recording e1: 32,618 cycles samples, 2.0 G cycles',
     'machine model alpha-21164, a sample every 62,000 cycles',
     'executions are absolute numbers (time alone, in order)',
     '',
@@ -128,19 +128,19 @@ test('time in the kernel is shown above the instruction that entered it', () => 
   const at = text.indexOf('          g 1.5 k cy in the kernel, 40 samples   (page fault)');
   assert.ok(at > 0 && text[at + 1]?.startsWith('9810 '), text.join('\n'));
   first.kernel.cycles = null;
-  assert.ok(listingText(copy).some((line) => line.text === '          g in the kernel, 40 samples, as much as 0.1% of the procedure   (page fault)'));
+  assert.ok(listingText(copy).some((line) => line.text === '          g in the kernel, 40 samples, as much as 0.1% of the function   (page fault)'));
 });
 
 test('without a scale a listing has shares, ratios and bounds for CPI and executions', () => {
   assert.deepEqual(listingText(unscaledListing()).map((line) => line.text), [
     'copy  /bin/copy',
-    '31.2% of epoch e1: 32,618 cycles samples, 2.0 G cycles',
+    '31.2% of recording e1: 32,618 cycles samples, 2.0 G cycles',
     'machine model alpha-21164, a sample every 62,000 cycles',
     'executions are known as ratios within the function; CPI has lower bounds only',
     '',
     'Address   Instruction                Samples   Share    CPI ≥  Culprit',
     '',
-    '*** best case 2.5/4 = 0.62 CPI, actual at least 8.0/4 = 2.00 CPI, 2.0 per entry of the loop, 100% of the procedure',
+    '*** best case 2.5/4 = 0.62 CPI, actual at least 8.0/4 = 2.00 CPI, 2.0 per entry of the loop, 100% of the function',
     '  copy.c:3  for (i = 0; i < n; i++)',
     '9810      ldq t4, 0(t1)                3,126    9.6%  ≥0.67cy',
     '9814      addq t0, 0x4, t0                                  ·',

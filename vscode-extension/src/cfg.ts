@@ -13,7 +13,7 @@ export function activate(dwell: Dwell): vscode.Disposable {
     new vscode.Disposable(() => { for (const panel of panels.values()) panel.dispose(); }),
     dwell.failures.command('dwell.showCfg', 'the control-flow graph', async (what) => {
       const procedure = procedureOf(what);
-      if (procedure === undefined) throw new Error('show a listing first, or choose a procedure in the view');
+      if (procedure === undefined) throw new Error('show a listing first, or choose a function in the view');
       const { title, svg } = await dwell.client.cfg(procedure);
       const panel = panels.get(procedure) ?? open(dwell, procedure, panels);
       panel.title = `CFG ${title}`;

@@ -15,7 +15,7 @@ const rowsMax = 500;
 const noiseScheme = 'dwell-noise';
 
 type Group = 'procedures' | 'lines' | 'noise';
-const groupNames: Record<Group, string> = { procedures: 'Procedures', lines: 'Lines', noise: 'No Change Beyond Noise' };
+const groupNames: Record<Group, string> = { procedures: 'Functions', lines: 'Lines', noise: 'No Change Beyond Noise' };
 
 type Row = { group: Group } | { procedure: DiffProcedure } | { line: DiffLine };
 
@@ -31,7 +31,7 @@ export function activate(dwell: Dwell): vscode.Disposable {
     tree.onDidChangeTreeData(() => { view.description = tree.title; view.message = tree.message ?? ''; }),
     failures.command('dwell.compareEpochs', 'the comparison', (before, after) => compareEpochs(dwell, idOf(before), idOf(after))),
     failures.command('dwell.pinBefore', 'pinning', async (epoch) => {
-      const before = idOf(epoch) ?? await pickEpochs(profile.epochs, [], 'Dwell: Pin as Before', 'What is shown is compared with it');
+      const before = idOf(epoch) ?? await pickEpochs(profile.epochs, [], 'Dwell: Select for Compare', 'What is shown is compared with it');
       if (before) await client.compare({ before: [before].flat() });
     }),
     failures.command('dwell.endComparison', 'the comparison', () => client.compare(null)),
@@ -100,7 +100,7 @@ class ComparisonTree implements vscode.TreeDataProvider<Row>, vscode.Disposable 
     item.id = group;
     if (!answer) return item;
     const { insignificantProcedures: procedures, insignificantLines: lines } = answer;
-    const size = { procedures: count(answer.procedures.length), lines: count(answer.lines.length), noise: `${count(procedures)} procedures, ${count(lines)} lines` };
+    const size = { procedures: count(answer.procedures.length), lines: count(answer.lines.length), noise: `${count(procedures)} functions, ${count(lines)} lines` };
     item.description = size[group];
     item.tooltip = `${groupNames[group]}: ${size[group]}`;
     if (group === 'noise') item.resourceUri = noise('group');
@@ -145,7 +145,7 @@ const icons: Record<Verdict, [string, string | undefined]> = {
 
 function procedureItem(row: DiffProcedure): vscode.TreeItem {
   const item = new vscode.TreeItem(row.name);
-  item.id = `procedure ${row.id}`;
+  item.id = `function ${row.id}`;
   item.contextValue = 'procedure';
   present(item, row, row.id, certainty(row));
   item.command = { command: 'dwell.openChange', title: 'Compare Instructions', arguments: [{ procedure: row }] };
@@ -207,7 +207,7 @@ function ids(epochs: readonly EpochSummary[]): string[] {
 
 function names(epochs: readonly EpochSummary[]): string {
   const [only] = epochs;
-  return epochs.length === 1 && only ? epochTitle(only) : `${epochs.length} epochs`;
+  return epochs.length === 1 && only ? epochTitle(only) : `${epochs.length} recordings`;
 }
 
 /** Of an epoch's row, or as a text. */
@@ -218,15 +218,15 @@ function idOf(what: unknown): string | undefined {
 
 async function compareEpochs({ client, profile }: Dwell, givenBefore?: string, givenAfter?: string): Promise<void> {
   if (profile.epochs.length < 2 && givenBefore === undefined) {
-    void vscode.window.showInformationMessage('Dwell: two epochs are needed to compare. "Dwell: Record a Command" makes one.');
+    void vscode.window.showInformationMessage('Dwell: two recordings are needed to compare. "Dwell: Record a Command" makes one.');
     return;
   }
   const pinned = profile.baseline?.map(({ id }) => id) ?? [];
-  const before = givenBefore === undefined ? await pickEpochs(profile.epochs, pinned, 'Dwell: Compare Epochs (1/2)', 'Before: what the other is compared with') : [givenBefore];
+  const before = givenBefore === undefined ? await pickEpochs(profile.epochs, pinned, 'Dwell: Compare Recordings (1/2)', 'Before: what the other is compared with') : [givenBefore];
   if (!before) return;
   const shown = profile.selected.map(({ id }) => id);
   const after = givenAfter === undefined
-    ? await pickEpochs(profile.epochs.filter(({ id }) => !before.includes(id)), shown, 'Dwell: Compare Epochs (2/2)', 'After: what lines, lenses and views show')
+    ? await pickEpochs(profile.epochs.filter(({ id }) => !before.includes(id)), shown, 'Dwell: Compare Recordings (2/2)', 'After: what lines, lenses and views show')
     : [givenAfter];
   if (!after) return;
   await client.compare({ before, after });

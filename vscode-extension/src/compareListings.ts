@@ -22,7 +22,7 @@ export function activate(dwell: Dwell): vscode.Disposable {
     dwell.failures.command('dwell.compareListings', 'comparing instructions', async (procedure) => {
       const { baseline, selected } = dwell.profile;
       const named = typeof procedure === 'string' ? procedure : undefined;
-      if (!baseline || named === undefined) throw new Error('compare two epochs first, and choose a procedure');
+      if (!baseline || named === undefined) throw new Error('compare two recordings first, and choose a function');
       await runs.show({ procedure: named, before: baseline.map(({ id }) => id), after: selected.map(({ id }) => id) });
     }),
   );
@@ -52,7 +52,7 @@ class Runs implements vscode.TextDocumentContentProvider, vscode.Disposable {
 
   provideTextDocumentContent(uri: vscode.Uri): string {
     const rows = this.rowsOf(uri);
-    return rows.length === 0 ? 'Compare the epochs again to see these instructions.\n' : `${alignedText(rows, sideOf(uri)).join('\n')}\n`;
+    return rows.length === 0 ? 'Compare the recordings again to see these instructions.\n' : `${alignedText(rows, sideOf(uri)).join('\n')}\n`;
   }
 
   /** Costs behind the instructions; an edge where the change is more than chance. */

@@ -20,8 +20,8 @@ export async function pickEpochs(
 }
 
 export const latestItems: EpochItem[] = [
-  { selector: latest, label: '$(sync) Latest', description: 'always the newest epoch', alwaysShow: true },
-  { selector: '', label: 'Epochs', kind: vscode.QuickPickItemKind.Separator },
+  { selector: latest, label: '$(sync) Latest', description: 'always the newest recording', alwaysShow: true },
+  { selector: '', label: 'Recordings', kind: vscode.QuickPickItemKind.Separator },
 ];
 
 function epochItems(epochs: readonly EpochSummary[]): EpochItem[] {
@@ -36,7 +36,7 @@ function epochItems(epochs: readonly EpochSummary[]): EpochItem[] {
 
 function pick(choices: EpochItem[], selected: ReadonlySet<string>, title: string, placeholder: string): Promise<string[] | undefined> {
   const input = vscode.window.createQuickPick<EpochItem>();
-  const several: vscode.QuickInputButton = { iconPath: new vscode.ThemeIcon('checklist'), tooltip: 'Select several epochs to merge' };
+  const several: vscode.QuickInputButton = { iconPath: new vscode.ThemeIcon('checklist'), tooltip: 'Select several recordings to merge' };
   input.title = title;
   input.placeholder = placeholder;
   input.matchOnDescription = true;
@@ -48,7 +48,7 @@ function pick(choices: EpochItem[], selected: ReadonlySet<string>, title: string
     input.onDidTriggerButton(() => {
       input.canSelectMany = true;
       input.buttons = [];
-      input.placeholder = 'The epochs to merge';
+      input.placeholder = 'The recordings to merge';
       input.items = choices.filter((item) => item.selector !== latest && item.kind === undefined);
       input.selectedItems = input.items.filter((item) => selected.has(item.selector));
     });

@@ -14,7 +14,7 @@ export function activate(dwell: Dwell): vscode.Disposable {
   const { client, profile, failures } = dwell;
   return vscode.Disposable.from(
     view, tree,
-    failures.command('dwell.showEpochs', 'showing epochs', async (clicked, chosen) => {
+    failures.command('dwell.showEpochs', 'showing recordings', async (clicked, chosen) => {
       const epochs = rows(clicked, chosen);
       if (epochs.length > 0) await client.selectEpochs(epochs.map(({ id }) => id));
     }),
@@ -88,11 +88,11 @@ function tooltip(epoch: EpochSummary): vscode.MarkdownString {
 }
 
 async function rename({ client, profile }: Dwell, given: EpochSummary | undefined): Promise<void> {
-  const epoch = given ?? await one(profile.epochs, 'Dwell: Rename Epoch', 'The epoch to name');
+  const epoch = given ?? await one(profile.epochs, 'Dwell: Rename Recording', 'The recording to name');
   if (!epoch) return;
   const name = await vscode.window.showInputBox({
-    title: 'Dwell: Rename Epoch',
-    prompt: `A name for the epoch of ${localTime(epoch.start)}. Named epochs are not removed by the daemon.`,
+    title: 'Dwell: Rename Recording',
+    prompt: `A name for the recording of ${localTime(epoch.start)}. Named recordings are not removed by the daemon.`,
     value: epoch.name ?? '',
     validateInput: (text) => text.trim() === '' ? 'It needs a name.' : undefined,
   });
@@ -105,7 +105,7 @@ async function remove({ client, profile }: Dwell, given: EpochSummary[]): Promis
   const chosen = given.length > 0 ? given : await several(profile.epochs);
   if (chosen.length === 0) return;
   const [first] = chosen;
-  const what = chosen.length === 1 && first ? `the epoch "${epochTitle(first)}" of ${localTime(first.start)}` : `${chosen.length} epochs`;
+  const what = chosen.length === 1 && first ? `the recording "${epochTitle(first)}" of ${localTime(first.start)}` : `${chosen.length} recordings`;
   const answer = await vscode.window.showWarningMessage(`Remove ${what}?`, { modal: true, detail: 'Its samples are deleted for good.' }, 'Remove');
   if (answer !== 'Remove') return;
   await client.removeEpochs(chosen.map(({ id }) => id));
@@ -118,7 +118,7 @@ async function one(epochs: readonly EpochSummary[], title: string, placeholder: 
 }
 
 async function several(epochs: readonly EpochSummary[]): Promise<EpochSummary[]> {
-  const ids = await pickEpochs(epochs, [], 'Dwell: Remove Epochs', 'What is removed for good; you are asked first') ?? [];
+  const ids = await pickEpochs(epochs, [], 'Dwell: Remove Recordings', 'What is removed for good; you are asked first') ?? [];
   return epochs.filter(({ id }) => ids.includes(id));
 }
 
@@ -128,7 +128,7 @@ async function importPerf({ client, profile, log }: Dwell, given: unknown): Prom
   const where = { location: vscode.ProgressLocation.Notification, title: `Importing ${path}`, cancellable: true };
   const result = await vscode.window.withProgress(where, (progress, token) =>
     client.importPerf({ path }, token, (message) => { progress.report({ message }); }));
-  log.info(`imported ${path} as epoch ${result.epoch}`);
+  log.info(`imported ${path} as recording ${result.epoch}`);
   await profile.refresh();
 }
 

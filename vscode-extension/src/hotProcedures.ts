@@ -20,7 +20,7 @@ const pageRows = 1000;
 const rowsMax = 20_000;
 
 const groupings: Record<By, string> = {
-  procedure: 'Procedure', image: 'Image', line: 'Source Line', app: 'Application',
+  procedure: 'Function', image: 'Binary', line: 'Source Line', app: 'Application',
 };
 
 export function activate(dwell: Dwell): vscode.Disposable {
@@ -69,7 +69,7 @@ class HotList implements vscode.WebviewViewProvider, vscode.Disposable {
     this.told = '';
     const nonce = randomBytes(16).toString('base64');
     view.webview.options = { enableScripts: true, localResourceRoots: [] };
-    view.webview.onDidReceiveMessage((message: FromPage) => this.dwell.failures.guard('the hot procedures', () => this.hear(message)));
+    view.webview.onDidReceiveMessage((message: FromPage) => this.dwell.failures.guard('the hot functions', () => this.hear(message)));
     view.onDidDispose(() => { this.view = undefined; });
     // In the page itself, so that it loads nothing.
     const script = await readFile(this.dwell.client.file('dist/hotList.js').fsPath, 'utf8');
@@ -180,7 +180,7 @@ const actions = [
   { title: 'Record a Command', command: 'dwell.record' },
   { title: 'Import perf.data', command: 'dwell.importPerf' },
   { title: 'Manage Workspace Trust', command: 'workbench.trust.manage' },
-  { title: 'Select Epoch', command: 'dwell.selectEpoch' },
+  { title: 'Select Recording', command: 'dwell.selectEpoch' },
   { title: 'Try Again', command: 'dwell.refresh' },
   { title: 'Show Log', command: 'dwell.showLog' },
 ];
@@ -188,7 +188,7 @@ const actions = [
 function wordsOf(state: 'starting' | 'empty' | 'failed' | 'samples'): Words {
   const offer = (...titles: string[]) => actions.filter(({ title }) => titles.includes(title));
   if (state === 'starting') return { text: 'Loading the profile…', actions: [] };
-  if (state === 'samples') return { text: 'The selected epoch holds no samples.', actions: offer('Select Epoch') };
+  if (state === 'samples') return { text: 'The selected recording holds no samples.', actions: offer('Select Recording') };
   if (state === 'failed') return { text: 'The profile cannot be read; the log says why.', actions: offer('Try Again', 'Show Log') };
   if (!vscode.workspace.isTrusted) {
     return { text: 'No profile yet. Recording runs a program, so it needs a trusted workspace.', actions: offer('Manage Workspace Trust') };

@@ -190,14 +190,14 @@ async function procedureAtCursor(client: Client, cursor: vscode.Location | undef
   const costs = await client.fileCosts(cursor.uri);
   const here = cursor.range.start.line;
   const ofLine = costs.lines.find((line) => line.line === here)?.procedures ?? [];
-  if (ofLine.length > 1) return vscode.window.showQuickPick(ofLine, { title: 'Dwell: Show Listing', placeHolder: 'This line was compiled into several procedures' });
+  if (ofLine.length > 1) return vscode.window.showQuickPick(ofLine, { title: 'Dwell: Show Listing', placeHolder: 'This line was compiled into several functions' });
   return ofLine[0] ?? costs.procedures.filter((procedure) => procedure.line <= here).at(-1)?.id;
 }
 
 async function askProcedure(client: Client): Promise<string | undefined> {
   const { rows } = await client.hotProcedures({ by: 'procedure', limit: 100 });
   const items = rows.map((row) => ({ label: row.label, description: row.image ?? '', id: row.id }));
-  const pick = await vscode.window.showQuickPick(items, { title: 'Dwell: Show Listing', placeHolder: 'The procedure', matchOnDescription: true });
+  const pick = await vscode.window.showQuickPick(items, { title: 'Dwell: Show Listing', placeHolder: 'The function', matchOnDescription: true });
   return pick?.id;
 }
 

@@ -36,7 +36,7 @@ async function recordCommand(dwell: Dwell, line: unknown): Promise<void> {
 /** Records, and says in the log what came of it. */
 async function recorded(dwell: Dwell, title: string, params: RecordParams): Promise<void> {
   const result = await recordWithProgress(dwell, title, params);
-  dwell.log.info(`recorded ${title} as epoch ${result.epoch}`);
+  dwell.log.info(`recorded ${title} as recording ${result.epoch}`);
   if (result.output.trim()) dwell.log.info(result.output.trimEnd());
   await dwell.profile.refresh();
 }

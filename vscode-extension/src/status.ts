@@ -10,7 +10,7 @@ const doubtfulShare = 0.05;
 
 export function activate({ profile, client }: Dwell): vscode.Disposable {
   const item = vscode.window.createStatusBarItem('dwell.epoch', vscode.StatusBarAlignment.Left);
-  item.name = 'Dwell: Epoch';
+  item.name = 'Dwell: Recording';
   const show = () => { present(item, profile, client.where); };
   show();
   item.show();
@@ -34,8 +34,8 @@ function present(item: vscode.StatusBarItem, { state, selected, baseline, warnin
 
 function title(selected: readonly EpochSummary[]): string {
   const [only] = selected;
-  if (!only) return 'select an epoch';
-  return selected.length === 1 ? epochTitle(only) : `${selected.length} epochs merged`;
+  if (!only) return 'select a recording';
+  return selected.length === 1 ? epochTitle(only) : `${selected.length} recordings merged`;
 }
 
 function isDoubtful(epoch: EpochSummary): boolean {
@@ -51,7 +51,7 @@ function tooltip(
   if (state === 'failed') return 'The profile cannot be read; the log says why. Click to try again.';
   const text = new vscode.MarkdownString();
   for (const epoch of selected) describe(text, epoch);
-  return text.appendMarkdown('\n\nClick to select another epoch.');
+  return text.appendMarkdown('\n\nClick to select another recording.');
 }
 
 function describe(text: vscode.MarkdownString, epoch: EpochSummary): void {

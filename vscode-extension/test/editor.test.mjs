@@ -114,13 +114,13 @@ function stepsOf(t, workbench, name) {
 }
 
 const namesOf = (workbench, view) => workbench.treeRows(view).evaluateAll((rows) => rows.map((row) => row.getAttribute('aria-label').trim()));
-const hotList = (workbench) => workbench.webviewTitled('Hot Procedures');
+const hotList = (workbench) => workbench.webviewTitled('Hot Functions');
 /** As screen readers hear them. */
 const rowsOf = async (workbench) => (await hotList(workbench)).locator('.row').evaluateAll((rows) => rows
   .sort((a, b) => Number(a.ariaPosInSet) - Number(b.ariaPosInSet)).map((row) => row.getAttribute('aria-label')));
 const hotRow = async (workbench, text) => (await hotList(workbench)).locator('.row').filter({ hasText: text }).first();
 const changeRows = [
-  'Procedures: 3', 'chase, +30.0% · slower ×1.60 · CPI 19→31 · >99.9% sure', 'link_cycle, +15.0% · ran more often ×2.00 · >99.9% sure',
+  'Functions: 3', 'chase, +30.0% · slower ×1.60 · CPI 19→31 · >99.9% sure', 'link_cycle, +15.0% · ran more often ×2.00 · >99.9% sure',
   'fresh, +5.0% · new · >99.9% sure',
 ];
 const procedureRows = [
@@ -219,23 +219,23 @@ test('in the workbench, over the fake server', { skip, timeout: 600_000 }, async
     await step('rows by image, and by procedure again', async () => {
       await (await hotList(workbench)).locator('#by').selectOption('image');
       await workbench.until('images', () => rowsOf(workbench), ([first]) => first === 'first image, 90.0%, with those above 90.0%');
-      await workbench.command('Dwell: Group Hot Procedures By…');
+      await workbench.command('Dwell: Group Hot Functions By…');
       await page.getByPlaceholder('What a row of the view stands for').waitFor();
-      await workbench.choose('Procedure');
+      await workbench.choose('Function');
       await workbench.until('procedures', () => rowsOf(workbench), (rows) => rows.join() === procedureRows.join());
     });
     await step('one epoch is chosen, then two are merged', async () => {
-      await workbench.command('Dwell: Select Epoch…');
+      await workbench.command('Dwell: Select Recording…');
       await workbench.row('before').click();
       await workbench.statusItem('Dwell: before').waitFor();
-      await workbench.command('Dwell: Select Epoch…');
-      await page.getByRole('button', { name: 'Select several epochs to merge' }).click();
+      await workbench.command('Dwell: Select Recording…');
+      await page.getByRole('button', { name: 'Select several recordings to merge' }).click();
       // The list is drawn anew with boxes; a click before that is lost.
-      await page.getByPlaceholder('The epochs to merge').waitFor();
+      await page.getByPlaceholder('The recordings to merge').waitFor();
       await workbench.row('./chase 32').click();
       await page.locator('.quick-input-count', { hasText: '2' }).waitFor();
       await page.keyboard.press('Enter');
-      await workbench.statusItem('Dwell: 2 epochs merged').waitFor();
+      await workbench.statusItem('Dwell: 2 recordings merged').waitFor();
     });
     await step('a recording is cancelled without a word', async () => {
       await workbench.command('Dwell: Record a Command…');
@@ -245,10 +245,10 @@ test('in the workbench, over the fake server', { skip, timeout: 600_000 }, async
       await progress.getByRole('button', { name: 'Cancel' }).click();
       await progress.waitFor({ state: 'detached' });
       assert.equal(await page.locator('.notification-list-item', { hasText: 'recording' }).count(), 0);
-      await workbench.statusItem('Dwell: 2 epochs merged').waitFor();
+      await workbench.statusItem('Dwell: 2 recordings merged').waitFor();
     });
     await step('two epochs are compared: what got slower is told from what ran more often, and noise is grey', async () => {
-      await workbench.command('Dwell: Compare Epochs…');
+      await workbench.command('Dwell: Compare Recordings…');
       await workbench.row('before').click();
       await page.getByPlaceholder('After: what lines').waitFor();
       await workbench.row('./chase 32').click();
@@ -349,18 +349,18 @@ test('in the workbench, over the fake server', { skip, timeout: 600_000 }, async
       await workbench.command('View: Close Editor');
     });
     await step('an epoch gets a name, and is removed once one has said so', async () => {
-      await workbench.command('Dwell: Rename Epoch…');
+      await workbench.command('Dwell: Rename Recording…');
       await workbench.row('./chase 32').click();
-      await page.getByText('A name for the epoch').waitFor();
+      await page.getByText('A name for the recording').waitFor();
       await workbench.input.fill('after');
       await page.keyboard.press('Enter');
       await workbench.statusItem('Dwell: after').waitFor();
-      await workbench.command('Dwell: Remove Epochs…');
+      await workbench.command('Dwell: Remove Recordings…');
       await workbench.row('after').click();
-      const dialog = page.locator('.monaco-dialog-box', { hasText: 'Remove the epoch "after"' });
+      const dialog = page.locator('.monaco-dialog-box', { hasText: 'Remove the recording "after"' });
       await dialog.getByRole('button', { name: 'Cancel' }).click();
       await dialog.waitFor({ state: 'detached' });
-      await workbench.command('Dwell: Remove Epochs…');
+      await workbench.command('Dwell: Remove Recordings…');
       await workbench.row('after').click();
       await dialog.getByRole('button', { name: 'Remove' }).click();
       await workbench.statusItem('Dwell: before').waitFor();
@@ -461,7 +461,7 @@ test('without a profile', { skip, timeout: 600_000 }, async (t) => {
     await workbench.statusItem('Dwell: no profile').waitFor();
     await workbench.command('View: Show Dwell');
     await (await hotList(workbench)).getByRole('button', { name: 'Manage Workspace Trust', exact: true }).waitFor();
-    await workbench.until('commands that record nothing', () => workbench.offers('Dwell: Start a New Epoch…', 'Dwell: '));
+    await workbench.until('commands that record nothing', () => workbench.offers('Dwell: Start a New Recording…', 'Dwell: '));
     assert.equal(await workbench.row('Dwell: Record a Command…').count(), 0);
   }));
 });

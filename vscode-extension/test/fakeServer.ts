@@ -89,7 +89,7 @@ connection.onRequest(methods.listing, ({ procedure: asked }: ListingParams): Lis
   const none = { address: null, target: null, source: null, culpritLines: [], operands: [] };
   const lines: [string, ListingLine][] = [
     [`chase  /work/chase`, none],
-    [`86.0% of epoch ${shown().join('+')}: 3,440 cpu-clock samples`, none],
+    [`86.0% of recording ${shown().join('+')}: 3,440 cpu-clock samples`, none],
     ['*** best case 1.5/3 = 0.50 CPI, actual 93/3 = 31.0 CPI', none],
     ['  chase.c:29  while (steps--) node = node->next;', { ...none, source }],
     ['1150      mov rdi, qword ptr [rdi]              12     0.1cy', { ...none, address: 0x1150, source }],

@@ -126,18 +126,18 @@ export function run(): Promise<void> {
 
     'records a process, and imports a perf.data, as the epoch that is shown': async () => {
       await vscode.commands.executeCommand('dwell.showListing', '/work/chase:chase');
-      await activeListing((text) => text.includes('epoch e2'));
+      await activeListing((text) => text.includes('recording e2'));
       await vscode.commands.executeCommand('dwell.recordProcess', 4711);
-      await activeListing((text) => text.includes('epoch e3'));
+      await activeListing((text) => text.includes('recording e3'));
       await vscode.commands.executeCommand('dwell.importPerf', '/work/perf.data');
-      await activeListing((text) => text.includes('epoch e4'));
+      await activeListing((text) => text.includes('recording e4'));
     },
 
     'records a command as the epoch that is shown, open listings too': async () => {
       await vscode.commands.executeCommand('dwell.showListing', '/work/chase:chase');
-      const listing = await activeListing((text) => text.includes('epoch e4'));
+      const listing = await activeListing((text) => text.includes('recording e4'));
       await vscode.commands.executeCommand('dwell.record', './chase 3');
-      await until('the new epoch in the listing', () => listing.getText(), (text) => text.includes('epoch e5'));
+      await until('the new epoch in the listing', () => listing.getText(), (text) => text.includes('recording e5'));
     },
 
     'starts a server again that died, with what was shown before': async () => {

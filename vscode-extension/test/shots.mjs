@@ -67,7 +67,7 @@ async function views(workbench, shot) {
   const { page } = workbench;
   await workbench.until('line ends', () => workbench.lineEnds());
   await workbench.command('View: Show Dwell');
-  const list = await workbench.webviewTitled('Hot Procedures');
+  const list = await workbench.webviewTitled('Hot Functions');
   await list.locator('.row', { hasText: 'chase' }).first().click();
   await workbench.until('a lens', () => workbench.lens(costOfProcedure).count());
   await shot('lines');
@@ -84,7 +84,7 @@ async function views(workbench, shot) {
   await workbench.webview().locator('.block').first().waitFor();
   await shot('graph');
   await workbench.command('View: Close Editor');
-  await workbench.command('Dwell: Select Epoch…');
+  await workbench.command('Dwell: Select Recording…');
   await workbench.row('samples').waitFor();
   await shot('epochs');
   await page.keyboard.press('Escape');
@@ -129,7 +129,7 @@ async function hover(workbench) {
 
 async function comparison(workbench, shot) {
   const { page } = workbench;
-  await workbench.command('Dwell: Compare Epochs…');
+  await workbench.command('Dwell: Compare Recordings…');
   await workbench.row('before').click();
   await page.getByPlaceholder('After: what lines').waitFor();
   await workbench.row('after').click();

@@ -361,10 +361,6 @@ fn rows_arrive_while_they_are_computed_and_errors_do_too() {
         "SELECT CASE WHEN i = 900000 THEN error('late') ELSE i::VARCHAR END AS t FROM range(1000000) t(i)";
     let mut errors = (0..5).map(|_| run(&session, late).unwrap_err().to_string());
     assert!(errors.all(|error| error.contains("late") || error.contains("did not pass on why")));
-    let alone = Limits { threads: 1, ..LIMITS };
-    let options = Options::for_database(scratch.database());
-    let one = Session::open(&engine, options, &alone, None, Format::Jsonl).unwrap();
-    assert!(run(&one, late).unwrap_err().to_string().contains("late"));
     let large = "SELECT list(i) AS l FROM range(100000000) t(i)";
     assert!(matches!(run(&session, large), Err(SqlError::Memory)));
     let stopper = session.stopper();

@@ -17,7 +17,7 @@ const { samples, share } = LineCost.shape;
 const selectors = z.array(z.string().min(1)).min(1);
 const epochs = selectors
   .exactOptional()
-  .describe("epochs to merge: ids, names, 'latest', 'latest~1' (the one before); without it the latest alone");
+  .describe("recordings to merge: ids, names, 'latest', 'latest~1' (the one before); without it the latest alone");
 const procedure = z.string().min(1).describe("'NAME', 'IMAGE:NAME' or an id that another tool gave; NAME is the linkage name");
 const limit = (most: number, usual: number): z.ZodDefault<z.ZodNumber> => z.number().int().min(1).max(most).default(usual);
 
@@ -27,7 +27,7 @@ const losses = z
     throttled: z.number().describe('times the kernel throttled sampling'),
     unknown: z.number().describe('samples of code in no known file'),
   })
-  .describe('what the epochs shown here miss');
+  .describe('what the recordings shown here miss');
 
 export const epochsOut = z.object({
   epochs: z.array(EpochSummary.omit({ events: true, backend: true, shown: true, pinned: true }).extend({ samples, losses })).describe('oldest first'),
@@ -41,7 +41,7 @@ export const hotIn = z.object({
   epochs,
 });
 export const hotOut = z.object({
-  epochs: z.array(z.string()).describe('ids of the epochs that were merged'),
+  epochs: z.array(z.string()).describe('ids of the recordings that were merged'),
   total: samples,
   losses,
   rows: z.array(HotRow.omit({ location: true, split: true }).extend({ file, line })).describe('most costly first'),
@@ -212,16 +212,16 @@ export const pathsOut = z.object({
 });
 
 export const diffIn = z.object({
-  before: selectors.describe("epochs before the change: ids, names, 'latest~1'"),
-  after: selectors.default(['latest']).describe('epochs after it'),
-  procedure: procedure.exactOptional().describe('this procedure alone, with its instructions'),
+  before: selectors.describe("recordings before the change: ids, names, 'latest~1'"),
+  after: selectors.default(['latest']).describe('recordings after it'),
+  procedure: procedure.exactOptional().describe('this function alone, with its instructions'),
   normalize: z
     .string()
     .min(1)
     .exactOptional()
-    .describe("what makes the runs comparable: 'run' (unless said: both did the same work), 'time', 'samples', or a procedure that did the same in both"),
+    .describe("what makes the runs comparable: 'run' (unless said: both did the same work), 'time', 'samples', or a function that did the same in both"),
   all: z.boolean().default(false).describe('what may be chance too'),
-  limit: limit(500, 20).describe('procedures and lines at most'),
+  limit: limit(500, 20).describe('functions and lines at most'),
 });
 const change = DiffChange.omit({ label: true, details: true, change: true, ratio: true, executionsBefore: true, executionsAfter: true, costRatio: true });
 const place = DiffPlace.omit({ uri: true }).extend({ file, line }).nullable();

@@ -37,13 +37,13 @@ export function mcpServer(options: McpOptions): McpServer {
 
   server.registerTool(
     'epochs',
-    { title: 'Epochs', description: 'Lists the recorded epochs with their samples and losses.', outputSchema: schemas.epochsOut, annotations },
+    { title: 'Recordings', description: 'Lists the recordings with their samples and losses.', outputSchema: schemas.epochsOut, annotations },
     (context) => ask(context, async (core, cancel) => tell(schemas.epochsOut, await answers.epochs(core, cancel), texts.epochsText)),
   );
   server.registerTool(
     'hot_procedures',
     {
-      title: 'Hot procedures', description: 'Where the time went, most costly first: by procedure, image, source line or application.',
+      title: 'Hot functions', description: 'Where the time went, most costly first: by function, image, source line or application.',
       inputSchema: schemas.hotIn, outputSchema: schemas.hotOut, annotations,
     },
     (asked, context) => ask(context, async (core, cancel) => tell(schemas.hotOut, await answers.hot(core, asked, cancel), texts.hotText)),
@@ -60,7 +60,7 @@ export function mcpServer(options: McpOptions): McpServer {
   server.registerTool(
     'listing',
     {
-      title: 'Listing', description: "A procedure's instructions with samples, cycles per execution or their bounds, stalls and culprits, source lines between them.",
+      title: 'Listing', description: "A function's instructions with samples, cycles per execution or their bounds, stalls and culprits, source lines between them.",
       inputSchema: schemas.listingIn, outputSchema: schemas.listingOut, annotations,
     },
     (asked, context) =>
@@ -72,7 +72,7 @@ export function mcpServer(options: McpOptions): McpServer {
   server.registerTool(
     'summary',
     {
-      title: 'Summary', description: 'Where the cycles of a procedure, an image, of all under a function or of everything go, by cause, as ranges.',
+      title: 'Summary', description: 'Where the cycles of a function, an image, of all under a function or of everything go, by cause, as ranges.',
       inputSchema: schemas.summaryIn, outputSchema: schemas.summaryOut, annotations,
     },
     (asked, context) => ask(context, async (core, cancel) => tell(schemas.summaryOut, await answers.summary(core, asked, cancel), texts.summaryText)),
@@ -113,7 +113,7 @@ export function mcpServer(options: McpOptions): McpServer {
   server.registerTool(
     'diff',
     {
-      title: 'Diff', description: 'What changed between two runs: procedures and lines, whether they ran more often or took longer, and whether it may be chance.',
+      title: 'Diff', description: 'What changed between two runs: functions and lines, whether they ran more often or took longer, and whether it may be chance.',
       inputSchema: schemas.diffIn, outputSchema: schemas.diffOut, annotations,
     },
     (asked, context) => ask(context, async (core, cancel) => tell(schemas.diffOut, await answers.diff(core, asked, cancel), texts.diffText)),

@@ -11,7 +11,7 @@ import { signedPercent, verdictWords } from '../verdict';
 import type { CallersAnswer, DiffAnswer, EpochsAnswer, HotAnswer, InclusiveAnswer, LinesAnswer, PathsAnswer, SummaryAnswer } from './answers';
 
 export function epochsText({ epochs, warnings }: EpochsAnswer): string {
-  if (epochs.length === 0) return ['No epochs: `dwell record COMMAND` makes one.', ...warnings].join('\n');
+  if (epochs.length === 0) return ['No recordings: `dwell record COMMAND` makes one.', ...warnings].join('\n');
   const rows = epochs.map(({ id, name, start, end, host, scope, samples, losses, notes }) => {
     const events = Object.entries(samples).map(([event, number]) => `${count(number)} ${event}`);
     const head = `${id}${name === null ? '' : ` (${name})`}: ${start} to ${end ?? 'now (still running)'}, ${host}, ${scope}, samples: ${events.join(', ')}`;
@@ -35,7 +35,7 @@ export function hotText({ epochs, total, losses, rows, omittedRows, notes }: Hot
   });
   const events = Object.entries(total).map(([event, number]) => `${count(number)} ${event}`).join(', ');
   return [
-    `Epoch ${epochs.join(' + ') || 'none'}: ${events === '' ? 'no' : events} samples`,
+    `Recording ${epochs.join(' + ') || 'none'}: ${events === '' ? 'no' : events} samples`,
     ...table,
     ...(omittedRows > 0 ? [`${omittedRows} more rows`] : []),
     ...lossLines(losses),
@@ -49,7 +49,7 @@ export function callersText({ epochs, function: name, image, samples, own, total
     return `${percent(share).padStart(6)} ${'  '.repeat(level)}${caller}${inlined ? ' (inlined)' : ''} [${of}]${place}`;
   });
   return [
-    `Epoch ${epochs.join(' + ')}: ${name} [${image}] is in ${count(samples)} of ${count(total)} samples with a call stack, ${count(own)} of them in itself`,
+    `Recording ${epochs.join(' + ')}: ${name} [${image}] is in ${count(samples)} of ${count(total)} samples with a call stack, ${count(own)} of them in itself`,
     ...tree,
     ...incompleteLines(incomplete),
     ...notes,
@@ -59,7 +59,7 @@ export function callersText({ epochs, function: name, image, samples, own, total
 export function inclusiveText({ epochs, samples, allSamples, rows, others, incomplete, notes }: InclusiveAnswer): string {
   const table = rows.map(({ function: name, image, share, own }) => `${percent(share).padStart(6)}, in itself ${percent(own / Math.max(samples, 1))}  ${name} [${image}]`);
   return [
-    `Epoch ${epochs.join(' + ')}: ${count(samples)} of ${count(allSamples)} samples have a call stack`,
+    `Recording ${epochs.join(' + ')}: ${count(samples)} of ${count(allSamples)} samples have a call stack`,
     ...table,
     ...(others > 0 ? [`${others} more rows`] : []),
     ...incompleteLines(incomplete),
@@ -78,7 +78,7 @@ export function pathsText({ epochs, samples, paths, others, othersSamples, incom
     return [`${percent(share)} (${count(own)} samples)`, ...(shortened ? ['    … outer functions left out'] : []), ...lines];
   });
   return [
-    `Epoch ${epochs.join(' + ')}: the hottest paths of ${count(samples)} samples with a call stack, outermost function first`,
+    `Recording ${epochs.join(' + ')}: the hottest paths of ${count(samples)} samples with a call stack, outermost function first`,
     ...blocks,
     ...(others > 0 ? [`${count(others)} more paths have ${count(othersSamples)} samples`] : []),
     ...incompleteLines(incomplete),
@@ -140,18 +140,18 @@ export function linesText(path: string, { epochs, source, lines, procedures, omi
   });
   const whole = procedures.map(({ id, label, line, share }) => `${percent(share)}  ${label} (line ${line}) [${id}]`);
   return [
-    `${path}, epoch ${epochs.join(' + ') || 'none'}: ${sources[source]}`,
+    `${path}, recording ${epochs.join(' + ') || 'none'}: ${sources[source]}`,
     ...(lines.length === 0 ? ['No samples on its lines.'] : rows),
     ...(omittedLines > 0 ? [`${omittedLines} lines with less`] : []),
-    ...(whole.length > 0 ? ['Procedures that begin here:', ...whole] : []),
+    ...(whole.length > 0 ? ['Functions that begin here:', ...whole] : []),
     ...notes,
   ].join('\n');
 }
 
 export function summaryText({ epochs, scope, machineModel, samples, talliedShare, proceduresLeftOut, under, notes, text }: SummaryAnswer & { text: string }): string {
   const rests = underText({ under, scope });
-  const head = `${scope.name}, epoch ${epochs.join(' + ')}: ${count(samples)} samples, ${percent(talliedShare)} of them tallied; machine model ${machineModel}`;
-  const left = proceduresLeftOut > 0 ? [`${proceduresLeftOut} procedures with samples are left out`] : [];
+  const head = `${scope.name}, recording ${epochs.join(' + ')}: ${count(samples)} samples, ${percent(talliedShare)} of them tallied; machine model ${machineModel}`;
+  const left = proceduresLeftOut > 0 ? [`${proceduresLeftOut} functions with samples are left out`] : [];
   return [head, ...(rests === undefined ? [] : [rests]), 'Each cause: at least to at most, of the tallied cycles. Ranges of causes overlap.', text.trimEnd(), ...left, ...notes].join('\n');
 }
 
@@ -159,7 +159,7 @@ type Change = DiffAnswer['total'];
 
 export function diffText({ before, after, normalizedBy, total, procedures, lines, instructions, ...rest }: DiffAnswer): string {
   const hidden = [
-    ...(rest.insignificantProcedures > 0 ? [`${rest.insignificantProcedures} procedures changed within chance`] : []),
+    ...(rest.insignificantProcedures > 0 ? [`${rest.insignificantProcedures} functions changed within chance`] : []),
     ...(rest.insignificantLines > 0 ? [`${rest.insignificantLines} lines changed within chance`] : []),
     ...(rest.omittedRows > 0 ? [`${rest.omittedRows} more rows`] : []),
   ];

@@ -7,22 +7,22 @@ export function page(script: string, nonce: string): string {
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'nonce-${nonce}'; script-src 'nonce-${nonce}'">
-<title>Hot Procedures</title>
+<title>Hot Functions</title>
 <style nonce="${nonce}">${style}</style>
 </head>
 <body>
 <div id="bar" role="toolbar" aria-label="Rows">
 <select id="by" aria-label="A row stands for">
-<option value="procedure">Procedures</option><option value="image">Images</option>
+<option value="procedure">Functions</option><option value="image">Binaries</option>
 <option value="line">Source lines</option><option value="app">Applications</option>
 </select>
 <select id="sort" aria-label="Sort by">
 <option value="share">by share</option><option value="cpi">by CPI</option><option value="label">by name</option>
 </select>
-<input id="filter" type="search" placeholder="Filter" aria-label="Filter by name or image">
+<input id="filter" type="search" placeholder="Filter" aria-label="Filter by name or binary">
 </div>
 <div id="words" hidden></div>
-<div id="head" aria-hidden="true"><span>Share</span><span>Name</span><span>Σ</span><span title="Cycles per instruction. A row with ≥ has a lower bound: how often its code ran is not known as a number.">CPI</span><span>Cycles go to</span><span>Image</span></div>
+<div id="head" aria-hidden="true"><span>Share</span><span>Name</span><span title="This row and those above it, in the order of their shares">Cumulative</span><span title="Cycles per instruction. A row with ≥ has a lower bound: how often its code ran is not known as a number.">CPI</span><span>Cycles go to</span><span>Binary</span></div>
 <div id="list" role="listbox" tabindex="0" aria-label="Where the time goes"><div id="room"></div></div>
 <div id="foot" role="status"></div>
 <script nonce="${nonce}">${script}</script>
@@ -48,7 +48,7 @@ select:focus, input:focus, #list:focus, button:focus { outline: 1px solid var(--
 #foot { padding: 2px 8px; color: var(--vscode-descriptionForeground); }
 #foot:empty { display: none; }
 .row { position: absolute; left: 0; right: 0; height: 38px; box-sizing: border-box; padding: 2px 8px; display: grid; cursor: pointer; column-gap: 6px;
-  grid-template: "share name name name" 17px "bar total cpi split" 16px / 44px minmax(56px, auto) minmax(60px, 1fr) 72px; white-space: nowrap; }
+  grid-template: "share name name name" 17px "bar total cpi split" 16px / 44px minmax(84px, auto) minmax(60px, 1fr) 72px; white-space: nowrap; }
 .row > * { overflow: hidden; text-overflow: ellipsis; }
 .row:hover { background: var(--vscode-list-hoverBackground); color: var(--vscode-list-hoverForeground, inherit); }
 .row.chosen { background: var(--vscode-list-inactiveSelectionBackground); color: var(--vscode-list-inactiveSelectionForeground, inherit); outline: 1px dashed var(--vscode-contrastActiveBorder, transparent); outline-offset: -1px; }
@@ -69,8 +69,10 @@ select:focus, input:focus, #list:focus, button:focus { outline: 1px solid var(--
 .dynamic { background: repeating-linear-gradient(135deg, var(--vscode-charts-red) 0 3px, var(--vscode-editor-background) 3px 4px); }
 .legend { display: inline-block; width: 12px; height: 8px; margin: 0 3px 0 8px; }
 body.wide #head { display: grid; height: 20px; }
-body.wide #head, body.wide .row { column-gap: 8px; grid-template: "bar share name total cpi split image" 22px / 48px 48px minmax(120px, 3fr) 56px 72px 96px minmax(60px, 1fr); }
-body.wide #head { grid-template: "share name total cpi split image" 20px / 104px minmax(120px, 3fr) 56px 72px 96px minmax(60px, 1fr); }
+body.wide #head, body.wide .row { column-gap: 8px; grid-template: "bar share name total cpi split image" 22px / 48px 48px minmax(120px, 3fr) 80px 72px 96px minmax(60px, 1fr); }
+body.wide #head { grid-template: "share name total cpi split image" 20px / 104px minmax(120px, 3fr) 80px 72px 96px minmax(60px, 1fr); }
 body.wide .row { height: 22px; padding: 0 8px; align-items: center; }
 body.wide .image { display: block; }
+body.wide .total i { display: none; }
+.total i { font-style: normal; }
 `;

@@ -98,7 +98,6 @@ function draw(): void {
   room.style.height = `${order.length * height}px`;
   const [from, to] = inSight(list.scrollTop, list.clientHeight, height, order.length);
   const seen = new Set<string>();
-  const shareMax = rows[0]?.share ?? 0;
   for (let place = from; place < to; place++) {
     const row = rows[order[place] ?? -1];
     if (!row) continue;
@@ -107,7 +106,7 @@ function draw(): void {
     shown.style.top = `${place * height}px`;
     shown.setAttribute('aria-posinset', String(place + 1));
     shown.setAttribute('aria-setsize', String(order.length));
-    fill(shown, row, shareMax);
+    fill(shown, row);
     if (!shown.isConnected) room.append(shown);
   }
   for (const [id, shown] of drawn) {
@@ -139,10 +138,10 @@ function newRow(row: ListRow): HTMLElement {
   return shown;
 }
 
-function fill(shown: HTMLElement, row: ListRow, shareMax: number): void {
+function fill(shown: HTMLElement, row: ListRow): void {
   shown.classList.toggle('chosen', row.id === chosen);
   shown.setAttribute('aria-selected', String(row.id === chosen));
-  const key = JSON.stringify([row, shareMax]);
+  const key = JSON.stringify(row);
   if (shown.dataset.key === key) return;
   shown.dataset.key = key;
   const image = row.image === null ? '' : imageName(row.image);
@@ -152,9 +151,11 @@ function fill(shown: HTMLElement, row: ListRow, shareMax: number): void {
   const [share, meter, name, total, cpiCell, splitCell, imageCell] = shown.children as unknown as HTMLElement[];
   if (!share || !meter || !name || !total || !cpiCell || !splitCell || !imageCell) return;
   share.textContent = percent(row.share);
-  meter.replaceChildren(bar('', shareMax > 0 ? row.share / shareMax : 0));
+  meter.replaceChildren(bar('', row.share));
   name.textContent = row.label;
-  total.textContent = `Σ ${percent(row.cumulativeShare)}`;
+  const sofar = document.createElement('i');
+  sofar.textContent = ' so far';
+  total.replaceChildren(percent(row.cumulativeShare), sofar);
   cpiCell.textContent = document.body.classList.contains('wide') ? cost : [cost, image].filter((part) => part !== '').join(' · ');
   splitCell.replaceChildren(...parts.map(([part, size]) => bar(part, size)));
   imageCell.textContent = image;
