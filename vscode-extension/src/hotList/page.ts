@@ -48,7 +48,7 @@ select:focus, input:focus, #list:focus, button:focus { outline: 1px solid var(--
 #foot { padding: 2px 8px; color: var(--vscode-descriptionForeground); }
 #foot:empty { display: none; }
 .row { position: absolute; left: 0; right: 0; height: 38px; box-sizing: border-box; padding: 2px 8px; display: grid; cursor: pointer; column-gap: 6px;
-  grid-template: "share name name name" 17px "bar total cpi split" 16px / 44px minmax(84px, auto) minmax(60px, 1fr) 72px; white-space: nowrap; }
+  grid-template: "share name name" 17px "bar cpi split" 16px / 44px minmax(60px, 1fr) 72px; white-space: nowrap; }
 .row > * { overflow: hidden; text-overflow: ellipsis; }
 .row:hover { background: var(--vscode-list-hoverBackground); color: var(--vscode-list-hoverForeground, inherit); }
 .row.chosen { background: var(--vscode-list-inactiveSelectionBackground); color: var(--vscode-list-inactiveSelectionForeground, inherit); outline: 1px dashed var(--vscode-contrastActiveBorder, transparent); outline-offset: -1px; }
@@ -57,7 +57,8 @@ select:focus, input:focus, #list:focus, button:focus { outline: 1px solid var(--
 .name { grid-area: name; }
 .total, .cpi, .image { color: var(--vscode-descriptionForeground); font-variant-numeric: tabular-nums; }
 .row.chosen .total, .row.chosen .cpi, .row.chosen .image { color: inherit; }
-.total { grid-area: total; } .cpi { grid-area: cpi; }
+.cpi { grid-area: cpi; }
+.total { display: none; grid-area: total; }
 .image { display: none; grid-area: image; }
 .meter { grid-area: bar; align-self: center; height: 6px; border-radius: 1px; background: var(--vscode-scrollbarSlider-background); border: 1px solid var(--vscode-contrastBorder, transparent); box-sizing: border-box; }
 .meter i { display: block; height: 100%; min-width: 1px; background: var(--vscode-dwell-heat-hot, #f0883e); }
@@ -72,7 +73,5 @@ body.wide #head { display: grid; height: 20px; }
 body.wide #head, body.wide .row { column-gap: 8px; grid-template: "bar share name total cpi split image" 22px / 48px 48px minmax(120px, 3fr) 80px 72px 96px minmax(60px, 1fr); }
 body.wide #head { grid-template: "share name total cpi split image" 20px / 104px minmax(120px, 3fr) 80px 72px 96px minmax(60px, 1fr); }
 body.wide .row { height: 22px; padding: 0 8px; align-items: center; }
-body.wide .image { display: block; }
-body.wide .total i { display: none; }
-.total i { font-style: normal; }
+body.wide .image, body.wide .total { display: block; }
 `;

@@ -153,9 +153,7 @@ function fill(shown: HTMLElement, row: ListRow): void {
   share.textContent = percent(row.share);
   meter.replaceChildren(bar('', row.share));
   name.textContent = row.label;
-  const sofar = document.createElement('i');
-  sofar.textContent = ' so far';
-  total.replaceChildren(percent(row.cumulativeShare), sofar);
+  total.textContent = percent(row.cumulativeShare);
   cpiCell.textContent = document.body.classList.contains('wide') ? cost : [cost, image].filter((part) => part !== '').join(' · ');
   splitCell.replaceChildren(...parts.map(([part, size]) => bar(part, size)));
   imageCell.textContent = image;
