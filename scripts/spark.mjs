@@ -10,7 +10,8 @@ const venv = join(target, 'spark');
 /** Hadoop's client of S3, of the version that this Spark is built with. */
 const packages = 'org.apache.hadoop:hadoop-aws:3.5.0';
 
-async function freePort() {
+/** Returns a port that nothing listens on. */
+export async function freePort() {
   const server = createServer();
   const port = await new Promise((done) => server.listen(0, '127.0.0.1', () => done(server.address().port)));
   await new Promise((done) => server.close(done));

@@ -1,19 +1,17 @@
 // A Trino server on this machine, which reads a store through its Hive connector, for the test of what docs/fleet.md says of it.
 import { spawn } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { trino } from './needs.mjs';
+import { freePort } from './spark.mjs';
 
 /**
  * Starts a server and waits for it.
  * @param {{ folder: string, store: string }} options `folder` gets all that it writes, `store` is the URL of a store that takes any credentials
  */
 export async function startTrino({ folder, store }) {
-  const server = createServer();
-  const port = await new Promise((done) => server.listen(0, '127.0.0.1', () => done(server.address().port)));
-  await new Promise((done) => server.close(done));
+  const port = await freePort();
   const url = `http://127.0.0.1:${port}`;
   mkdirSync(join(folder, 'etc/catalog'), { recursive: true });
   const settings = {
@@ -23,7 +21,7 @@ export async function startTrino({ folder, store }) {
   for (const [name, lines] of Object.entries(settings)) writeFileSync(join(folder, name), `${lines.join('\n')}\n`);
   const properties = { 'node.environment': 'test', 'node.id': 'one', 'node.data-dir': join(folder, 'data'), config: join(folder, 'etc/config.properties') };
   const words = ['-Xmx1500m', '-cp', join(trino, 'lib/*'), ...Object.entries(properties).map(([name, value]) => `-D${name}=${value}`), 'io.trino.server.TrinoServer'];
-  const child = spawn('java', words, { stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn('java', words, { cwd: folder, stdio: ['ignore', 'pipe', 'pipe'] });
   let told = '';
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (bytes) => (told += bytes));
   for (let tries = 0; !told.includes('SERVER STARTED'); tries++) {

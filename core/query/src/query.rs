@@ -201,8 +201,7 @@ impl Query {
         SampleFilter { service: self.service.clone(), ..filter.clone() }
     }
 
-    /// Returns what an answer about one recording or machine holds: nothing if the service that the query is narrowed to has no sample
-    /// there.
+    /// Returns the answer about one recording or machine; `None` if the query is narrowed to a service without samples in it.
     pub(crate) fn of_service<T>(&self, answer: Result<T, QueryError>) -> Result<Option<T>, QueryError> {
         match answer {
             Err(QueryError::NothingTaken { .. } | QueryError::NoDimension { .. })

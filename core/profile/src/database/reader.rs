@@ -344,7 +344,7 @@ impl Database {
         String::from_utf8_lossy(&bytes).trim_end().parse().unwrap_or(0)
     }
 
-    /// Reads one segment.
+    /// Reads one segment of an epoch and decodes all its rows.
     pub(super) fn read_one(
         &self,
         id: &EpochId,

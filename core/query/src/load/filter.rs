@@ -18,7 +18,8 @@ pub struct SampleFilter {
     pub cpu: Option<u32>,
     /// A part of the control group's path, or of its usual name (`docker 3f2a…`).
     pub cgroup: Option<String>,
-    /// The same of a service, outside of which there are no samples for the answer: shares are those of the service's samples.
+    /// A part of the path or usual name of a service's control group. An answer is as if there were no samples of others: shares are
+    /// those of the service's samples.
     pub service: Option<String>,
 }
 

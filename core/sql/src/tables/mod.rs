@@ -39,7 +39,7 @@ pub struct Context {
     /// Rows that are read from files, which need not be computed.
     pub stored: Stored,
     running: Mutex<Running>,
-    /// What statements selected but could not get, and why.
+    /// Notes that say what statements selected but could not get, and why.
     notes: Mutex<BTreeSet<String>>,
 }
 
