@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
-TABLES = ("instructions", "stalls", "blocks", "edges")
+TABLES = ("instructions", "stalls", "blocks", "edges", "analyses")
 
 
 def dwell(program, words):
@@ -123,7 +123,7 @@ def analyse(spark, options, table):
     # A task for each binary: one that takes long holds up no other, and a failure repeats no more than itself.
     tasks = spark.sparkContext.parallelize(wanted, len(wanted)).toDF(["epoch", "image"])
     done = tasks.mapInArrow(compute, from_arrow_schema(schema))
-    done.write.mode("append").partitionBy("of_epoch", "of_image").parquet(stored)
+    done.write.mode("append").option("compression", "zstd").partitionBy("of_epoch", "of_image").parquet(stored)
     return len(wanted), spark.read.parquet(stored).count()
 
 
@@ -151,7 +151,7 @@ def parse(words):
     parser.add_argument("--dwell", default="dwell", metavar="PROGRAM", help="dwell, on each worker [default: dwell]")
     parser.add_argument("--recordings", type=int, default=1000, metavar="N", help="the most recordings in a roll-up [default: 1000]")
     parser.add_argument("--today", action="store_true", help="also roll up recordings that began today")
-    parser.add_argument("--tables", default="instructions,stalls", metavar="NAMES", help="tables to compute, of instructions, stalls, blocks, edges; empty: none [default: instructions,stalls]")
+    parser.add_argument("--tables", default="instructions,stalls,analyses", metavar="NAMES", help="tables to compute, of instructions, stalls, blocks, edges, analyses (for dwell's other commands); empty: none [default: instructions,stalls,analyses]")
     parser.add_argument("--share", type=float, default=0.99, metavar="SHARE", help="analyse the binaries that have this share of all samples [default: 0.99]")
     options = parser.parse_args(words)
     options.tables = [name for name in options.tables.split(",") if name]

@@ -8,7 +8,7 @@ import { createServer as createSecureServer } from 'node:https';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 import { before, test } from 'node:test';
-import { ask, database, faults, forward, json, listening, machine, objects, refused, remove, run, samples, scratch, secret, skip, startStore, told } from './fleet-store.mjs';
+import { ask, database, dwell, faults, forward, json, listening, machine, objects, refused, remove, run, samples, scratch, secret, skip, startStore, told } from './fleet-store.mjs';
 import { top } from './step.mjs';
 
 const kills = Number(process.env.DWELL_KILLS ?? 12);
@@ -208,6 +208,49 @@ test('symbols go along, and binaries when they are asked for', { skip }, async (
   assert.match((await json(['top', '--db', 's3://fleet/symbols'], { env: { XDG_CACHE_HOME: join(scratch, 'cache-symbols') } })).notes.join(), /parquet.*checksum/);
   faults.damages = undefined;
   assert.match(await told(['annotate', '--db', 's3://fleet/named', 'spin']), /lea rdx/);
+});
+
+test('analyses that a job stored answer where the binary is missing', { skip }, async () => {
+  const program = join(scratch, 'spin');
+  writeFileSync(`${program}.c`, '__attribute__((noinline)) long spin(long n, long *of) { long s = 1; while (n--) s += of[s & 255] / (n | 1); return s; }\nint main(int n, char **v) { static long of[256]; return spin(n, of) == 7; }\n');
+  assert.equal(spawnSync('gcc', ['-O1', '-g', '-Wl,--build-id', '-o', program, `${program}.c`]).status, 0);
+  const [, start] = /([0-9a-f]+) T spin$/m.exec(spawnSync('nm', [program], { encoding: 'utf8' }).stdout);
+  const table = join(scratch, 'counts.tsv');
+  writeFileSync(table, Array.from({ length: 40 }, (_, n) => `${program}\t${(parseInt(start, 16) + n).toString(16)}\t${1000 + 100 * n}\n`).join(''));
+  const folder = join(scratch, 'analysed');
+  const place = 's3://fleet/analysed';
+  for (const name of ['one', 'two']) await told(['import', '--db', folder, '--counts', table, '--image', program, ...machine, '--name', name]);
+  await told(['push', '--db', folder, '--to', place]);
+  const questions = [['annotate', 'spin'], ['summary'], ['top', '-n', '0'], ['top', '--by', 'line']];
+  const answers = async () => Promise.all(questions.map((words) => json([...words, '--db', place])));
+  const before = await answers();
+  const [{ epoch, image }] = before;
+  const rows = (where) => spawnSync(dwell, ['sql', '--db', folder, '--format', 'parquet', `SELECT * FROM analyses WHERE ${where}`], { maxBuffer: 2 ** 28 }).stdout;
+  const stored = (name, bytes) => ask('PUT', `/fleet/analysed/tables/analyses/of_epoch=${epoch}/of_image=${image.build_id}/${name}.parquet`, bytes);
+  await stored('part-0', rows(`epoch = '${epoch}'`));
+  const foreign = rows("epoch = dwell_epoch('one')");
+  // While the binary is here it is read. Now it is gone.
+  assert.deepEqual(await answers(), before);
+  rmSync(program);
+  const after = await answers();
+  const plain = ({ operands, ...instruction }) => instruction;
+  for (const part of ['scale', 'blocks', 'machine_model', 'procedure', 'source_lines']) assert.deepEqual(after[0][part], before[0][part], part);
+  assert.deepEqual(after[0].instructions, before[0].instructions.map((i) => ({ ...plain(i), operands: [] })));
+  assert.match(after[0].notes.join(), /this analysis of it was stored beside the recordings/);
+  assert.deepEqual(after[1].causes, before[1].causes);
+  assert.equal(after[1].cpi, before[1].cpi);
+  const cost = (answer) => answer.rows.map(({ procedure, line, samples, cpi, cpi_min, cpi_max }) => ({ procedure, line, samples, cpi, cpi_min, cpi_max }));
+  assert.deepEqual(cost(after[2]), cost(before[2]));
+  // A table of SQL that has no stored rows is made of the analyses.
+  assert.match(await told(['sql', '--db', place, '--format', 'csv', `SELECT count(*) FROM blocks WHERE epoch = '${epoch}'`]), new RegExp(`\\b${before[0].blocks.length}\\b`));
+  // They are of one recording, and of all of its samples.
+  await refused(['annotate', 'spin', '--epoch', 'all', '--db', place], /analyses are stored of single recordings and roll-ups: name one with --epoch/);
+  await refused(['annotate', 'spin', '--epoch', 'one', '--db', place], /No such file/);
+  // What is wrong is left out, and said.
+  await stored('part-1', foreign);
+  await refused(['annotate', 'spin', '--db', place], /stored analyses of recording .*: .*it holds rows of something else/);
+  await stored('part-1', 'no Parquet');
+  await refused(['annotate', 'spin', '--db', place], /stored analyses of recording .*: not a readable Parquet file/, { env: { XDG_CACHE_HOME: join(scratch, 'cache-analysed') } });
 });
 
 test('a web identity is exchanged for credentials, and an expired one anew', { skip }, async () => {

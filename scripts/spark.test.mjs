@@ -2,7 +2,7 @@
 // computes, row by row, and what Spark itself, ClickHouse and Trino sum up. It takes minutes: `npm run test:spark`, in `npm run check:full`.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -57,7 +57,7 @@ async function run(program, words) {
   return JSON.parse(stdout.trim().split('\n').at(-1));
 }
 
-const tables = ['instructions', 'stalls', 'blocks', 'edges'];
+const tables = ['instructions', 'stalls', 'blocks', 'edges', 'analyses'];
 const rows = (table, where, env) => told(['sql', '--db', where, '--format', 'csv', `SELECT * FROM ${table} ORDER BY ALL`], env);
 
 test('roll-ups and analyses of a cluster are those of one machine', async () => {
@@ -79,7 +79,20 @@ test('roll-ups and analyses of a cluster are those of one machine', async () => 
   }
   // What is done is not done again.
   const again = await run(job, words);
-  assert.deepEqual([again.roll_ups.made, ...tables.map((table) => again[table].images)], [0, 0, 0, 0, 0]);
+  assert.deepEqual([again.roll_ups.made, ...tables.map((table) => again[table].images)], [0, 0, 0, 0, 0, 0]);
+  // Another machine without the binary answers as the one with it, from what Spark stored.
+  const program = join(scratch, 'spin');
+  const question = ['annotate', 'spin3', '--db', `${place}?rollups=shown`, '--json'];
+  const before = JSON.parse(told(question, elsewhere));
+  const authorization = 'AWS4-HMAC-SHA256 Credential=key/20261127/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0';
+  const removed = await fetch(`${cluster.env.AWS_ENDPOINT_URL}/fleet/prod/images/${before.image.build_id}.zst`, { method: 'DELETE', headers: { authorization } });
+  assert.equal(removed.status, 204);
+  renameSync(program, `${program}-away`);
+  const after = JSON.parse(told(question, { XDG_CACHE_HOME: join(scratch, 'third-cache') }));
+  renameSync(`${program}-away`, program);
+  assert.match(after.notes.join(), /was stored beside the recordings/);
+  assert.deepEqual(after.blocks, before.blocks);
+  assert.deepEqual(after.instructions, before.instructions.map((i) => ({ ...i, operands: [] })));
 });
 
 test("Spark's own sums of the raw segments are those of dwell's roll-ups, count by count", async () => {

@@ -2,12 +2,12 @@
 
 use std::ops::Range;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{Interval, Scale};
 
-/// Frequency, CPI and stalls of one procedure.
-#[derive(Clone, Debug, PartialEq)]
+/// Frequency, CPI and stalls of one procedure. It can be stored and read again as JSON, by the version that wrote it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProcedureAnalysis {
     /// Basic blocks by ascending address. Together they contain every instruction once.
     pub blocks: Vec<Block>,
@@ -26,7 +26,7 @@ pub struct ProcedureAnalysis {
 }
 
 /// Evidence of frequencies besides the cycles that every procedure has.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Basis {
     /// Number of directions of conditional branches in samples' registers.
     pub directions: u64,
@@ -41,7 +41,7 @@ pub struct Basis {
 }
 
 /// A basic block.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Block {
     /// Indices of its instructions.
     pub instructions: Range<usize>,
@@ -67,7 +67,7 @@ pub struct Block {
 }
 
 /// Executions for each time that the loop or procedure around a block is entered.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PerEntry {
     /// Number of executions per entry.
     pub executions: f64,
@@ -76,7 +76,7 @@ pub struct PerEntry {
 }
 
 /// What executions per entry refer to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 #[serde(rename_all = "kebab-case")]
 pub enum Entered {
@@ -97,7 +97,7 @@ impl Entered {
 }
 
 /// An edge between two blocks.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Edge {
     /// Index of the block that it leaves.
     pub from: usize,
@@ -110,7 +110,7 @@ pub struct Edge {
 }
 
 /// The cost of one instruction.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InstructionCost {
     /// The frequency of its block.
     pub frequency: Option<f64>,
@@ -141,7 +141,7 @@ pub struct InstructionCost {
 }
 
 /// Time in the kernel that a user's instruction caused. It is not part of the instruction's CPI.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct KernelTime {
     /// `PageFault` if the instruction accesses memory, otherwise `System`: a call or an interrupt.
     pub cause: Cause,
@@ -153,7 +153,7 @@ pub struct KernelTime {
 
 /// One possible explanation of an instruction's lost cycles. The ranges of several dynamic stalls of one instruction
 /// overlap: each may explain up to `cycles_max` of the same cycles.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stall {
     /// Whether the model shows it, or it is inferred from samples.
     pub kind: StallKind,
@@ -172,7 +172,7 @@ pub struct Stall {
 }
 
 /// A level of the memory that may have held the data that a load waited for.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataSource {
     /// The level.
     pub level: Level,
@@ -181,7 +181,7 @@ pub struct DataSource {
 }
 
 /// Levels of the memory beyond the first-level cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
@@ -196,7 +196,7 @@ pub enum Level {
 }
 
 /// Whether a stall follows from the instructions alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 #[serde(rename_all = "kebab-case")]
 pub enum StallKind {
@@ -207,7 +207,7 @@ pub enum StallKind {
 }
 
 /// Why an instruction stalls (DCPI §6.3 and Figure 4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Cause {
     /// Static: slots or ports of the machine are taken by neighbouring instructions.
     Slotting,
@@ -246,7 +246,7 @@ pub enum Cause {
 }
 
 /// How far to trust an estimate (DCPI §6.1.5).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 #[serde(rename_all = "kebab-case")]
 pub enum Confidence {

@@ -4,16 +4,18 @@
 //! factors of a program's procedures, and counted executions fix them. An estimate is shown as an absolute number only if
 //! the factor is known; everything else is a ratio or a bound.
 
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// The scale of a procedure's frequencies.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scale {
     /// Which frequencies can be compared with each other.
     pub kind: ScaleKind,
     /// Standard deviation of the logarithm of the factor; infinite unless `kind` is [`ScaleKind::Absolute`].
+    #[serde(deserialize_with = "infinite_if_null")]
     pub deviation: f64,
     /// The factor by which all frequencies can grow before they exceed the limits of the processor.
+    #[serde(deserialize_with = "infinite_if_null")]
     pub headroom: f64,
     /// Descriptions of the evidence.
     pub evidence: Vec<String>,
@@ -30,7 +32,7 @@ impl Scale {
 }
 
 /// Which frequencies can be compared with each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "typescript", derive(ts_rs::TS))]
 #[serde(rename_all = "kebab-case")]
 pub enum ScaleKind {
@@ -64,12 +66,18 @@ impl Default for OuterScale {
 }
 
 /// Bounds that contain a figure in 90 % of all cases.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
     /// The lower bound.
     pub min: f64,
     /// The upper bound; infinite if nothing bounds the figure.
+    #[serde(deserialize_with = "infinite_if_null")]
     pub max: f64,
+}
+
+/// Reads a number that may be infinite: JSON has no such number, and `null` is written for it.
+fn infinite_if_null<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
+    Option::<f64>::deserialize(from).map(|number| number.unwrap_or(f64::INFINITY))
 }
 
 /// Standard deviations between the middle and either end of an interval that contains 90 % of a normal distribution.

@@ -26,6 +26,11 @@ pub(crate) const TOTALS: &str = "totals/";
 /// The start of the keys of rows of tables that were computed and stored.
 pub(crate) const TABLES: &str = "tables/";
 
+/// Returns the folder of an epoch's stored rows in that of a table, as Spark writes it.
+pub(crate) fn folder_of_stored_rows(epoch: &EpochId) -> String {
+    format!("of_epoch={}/", url::form_urlencoded::byte_serialize(epoch.0.as_bytes()).collect::<String>())
+}
+
 /// Takes the key of stored rows apart, `of_epoch=ID/of_image=ID/NAME.parquet` after the table, as Spark writes it.
 pub(crate) fn stored_rows(key: &str) -> Option<(EpochId, ImageId)> {
     let mut parts = key.split('/');
@@ -160,6 +165,7 @@ mod tests {
         let key = "of_epoch=20261127T000000Z-1/of_image=module%3Aext4/part-0.c000.snappy.parquet";
         let found = stored_rows(key).unwrap();
         assert_eq!((&*found.0.0, found.1.as_str()), ("20261127T000000Z-1", "module:ext4"));
+        assert!(key.starts_with(&folder_of_stored_rows(&found.0)));
         for foreign in
             ["_SUCCESS", "of_epoch=1/of_image=a/_temporary/0.parquet", "of_epoch=/of_image=a/p.parquet"]
         {

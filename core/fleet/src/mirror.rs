@@ -424,11 +424,12 @@ impl Disk for Mirror {
         Ok(index.sums.iter().map(|(id, (_, parts))| (id.clone(), parts.clone())).collect())
     }
 
-    fn stored_rows(&self, table: &str) -> io::Result<Vec<StoredRows>> {
+    fn stored_rows(&self, table: &str, epoch: Option<&EpochId>) -> io::Result<Vec<StoredRows>> {
         let folder = self.location.key(&format!("{TABLES}{table}/"));
+        let of_epoch = epoch.map_or_else(String::new, keys::folder_of_stored_rows);
         let mut found = Vec::new();
         let mut stored = self.stored.lock().unwrap_or_else(|e| e.into_inner());
-        let listed = self.client.list(&folder, None, &mut |key, bytes| {
+        let listed = self.client.list(&format!("{folder}{of_epoch}"), None, &mut |key, bytes| {
             if let Some((epoch, image)) = key.strip_prefix(&folder).and_then(keys::stored_rows) {
                 let name = format!("{}.parquet", &blake3::hash(key.as_bytes()).to_hex()[..32]);
                 let path = self.root.join(TABLES).join(table).join(name);

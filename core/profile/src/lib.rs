@@ -40,7 +40,7 @@ pub use database::disk::{Disk, Entry, LockGuard, LockOutcome, StoredRows, read_f
 pub use database::fuzz_epoch_file;
 pub use database::{
     Compacted, DATABASE_FORMAT, Database, EpochProfile, EpochRows, EpochWriter, EpochsRead, EpochsSummed,
-    Kept, SegmentFiles, SegmentRange, TOTALS_FILE, Writer, newest_first,
+    Kept, SegmentFiles, SegmentRange, StoredAnalysis, TOTALS_FILE, Writer, newest_first,
 };
 pub use dimensions::{Dimension, DimensionSet, DimensionValues, NoDimension};
 pub use epoch::{Cpu, Epoch, EpochId, EventRecord, Host, Scope};

@@ -26,7 +26,8 @@ pub use ask::{
     stats::{Normalize, StatsRequest},
     summary::SummaryRequest,
     tables::{
-        KnownNames, ProcedureCount, ProcedureRange, SampledLine, SampledProcedure, demangle, image_path,
+        AnalysedProcedure, KnownNames, ProcedureCount, ProcedureRange, SampledLine, SampledProcedure,
+        demangle, image_path,
     },
     top::{Detail, Domain, TopBy, TopRequest},
 };

@@ -20,14 +20,17 @@ use crate::{
         file_index::FileIndex,
         procedures::{self, ProcedureSamples},
         scales::{self, Scales},
+        stored,
         totals::Totals,
     },
     answer::CycleSplit,
     ask::stacks::NamedStacks,
     load::{
         images::ImageStore,
+        merge::Places,
         selection::Selection,
         source::{self, Built, Compared, SourceMap},
+        stored_analyses::StoredAnalyses,
     },
 };
 
@@ -89,16 +92,24 @@ pub struct Query {
 #[derive(Default)]
 struct Views {
     generation: u64,
-    by_samples: FxHashMap<(Vec<EpochId>, SampleFilter), (usize, ViewSlot)>,
+    by_samples: FxHashMap<ViewKey, (usize, ViewSlot)>,
     /// Number of requests so far. It records when each view was last used.
     clock: usize,
 }
+
+/// The merged epochs, the samples that are taken, and what is kept of their places.
+type ViewKey = (Vec<EpochId>, SampleFilter, Places);
 
 /// A view that may still be being read.
 type ViewSlot = Arc<OnceCell<Arc<View>>>;
 
 impl Views {
-    fn slot(&mut self, key: (Vec<EpochId>, SampleFilter)) -> ViewSlot {
+    /// Returns whether a view has been read.
+    fn has(&self, key: &ViewKey) -> bool {
+        self.by_samples.get(key).is_some_and(|(_, slot)| slot.get().is_some())
+    }
+
+    fn slot(&mut self, key: ViewKey) -> ViewSlot {
         self.clock += 1;
         let known = self.by_samples.contains_key(&key);
         if !known && self.by_samples.len() >= VIEWS_KEPT {
@@ -144,6 +155,8 @@ pub(crate) struct View {
     pub(crate) rows: LruCache<(usize, u64), RowCost>,
     /// Factors for the frequencies of each image's procedures, by image (an index).
     scales: Mutex<FxHashMap<usize, Arc<OnceCell<Scales>>>>,
+    /// Analyses of procedures whose images are not at hand.
+    pub(crate) stored: StoredAnalyses,
     /// Call stacks of the samples, by name.
     pub(crate) stacks: OnceCell<Arc<NamedStacks>>,
 }
@@ -224,20 +237,31 @@ impl Query {
         selectors: &[String],
         filter: &SampleFilter,
     ) -> Result<Arc<View>, QueryError> {
-        if self.narrowed(filter).has_dimensions() {
-            return self.view_apart(selectors, filter);
-        }
-        let epochs = self.database.in_few(self.selected(selectors)?)?;
-        self.view_on(epochs, filter)
+        self.view_with(selectors, filter, false, Places::Each)
     }
 
-    /// Returns the merged epochs, each read by itself, for answers about single epochs, instances, threads, CPUs and control groups.
+    /// Returns the merged epochs, each read by itself, for answers about single epochs.
     pub(crate) fn view_apart(
         &self,
         selectors: &[String],
         filter: &SampleFilter,
     ) -> Result<Arc<View>, QueryError> {
-        self.view_on(self.selected(selectors)?, filter)
+        self.view_with(selectors, filter, true, Places::Each)
+    }
+
+    /// Returns the merged epochs with what an answer needs of them: `are_apart` if it tells of single epochs, instances, threads, CPUs or
+    /// control groups, which sums do not keep; `places` if not of the code in an image.
+    pub(crate) fn view_with(
+        &self,
+        selectors: &[String],
+        filter: &SampleFilter,
+        are_apart: bool,
+        places: Places,
+    ) -> Result<Arc<View>, QueryError> {
+        let epochs = self.selected(selectors)?;
+        let are_apart = are_apart || self.narrowed(filter).has_dimensions();
+        let epochs = if are_apart { epochs } else { self.database.in_few(epochs)? };
+        self.view_on(epochs, filter, places)
     }
 
     fn selected(&self, selectors: &[String]) -> Result<Vec<Epoch>, QueryError> {
@@ -245,19 +269,26 @@ impl Query {
         Ok(self.database.resolve_all(if selectors.is_empty() { &latest } else { selectors })?)
     }
 
-    fn view_on(&self, epochs: Vec<Epoch>, filter: &SampleFilter) -> Result<Arc<View>, QueryError> {
+    fn view_on(
+        &self,
+        epochs: Vec<Epoch>,
+        filter: &SampleFilter,
+        places: Places,
+    ) -> Result<Arc<View>, QueryError> {
         let filter = &self.narrowed(filter);
         let generation = self.database.generation();
-        let key = (epochs.iter().map(|e| e.id.clone()).collect(), filter.clone());
+        let key = |places| (epochs.iter().map(|e| e.id.clone()).collect(), filter.clone(), places);
         let found_again = self.store.look_again();
         let mut views = lock(&self.views);
         if views.generation != generation || found_again {
             *views = Views { generation, ..Views::default() };
         }
-        let slot = views.slot(key);
+        // A view with places serves who needs none.
+        let places = if views.has(&key(Places::Each)) { Places::Each } else { places };
+        let slot = views.slot(key(places));
         drop(views); // Reading a large epoch must not block threads that need another epoch.
         let read = || {
-            let selection = Selection::read(&self.database, &epochs, filter)?;
+            let selection = Selection::read(&self.database, &epochs, filter, places)?;
             Ok::<_, QueryError>(Arc::new(View {
                 selection,
                 procedures: OnceCell::default(),
@@ -265,6 +296,7 @@ impl Query {
                 costs: LruCache::new(INSTRUCTIONS_KEPT),
                 rows: LruCache::new(ROWS_IN_SIGHT),
                 scales: Mutex::default(),
+                stored: StoredAnalyses::of(&epochs, filter),
                 stacks: OnceCell::default(),
             }))
         };
@@ -328,7 +360,9 @@ impl Query {
 
     fn analyse(&self, view: &View, procedure: &ProcedureSamples) -> Option<Arc<ProcedureCosts>> {
         let found = self.store.find(&view.selection.images[procedure.image].record);
-        let image = found.image.as_ref().ok().cloned()?;
+        let Some(image) = found.image.as_ref().ok().cloned() else {
+            return self.stored_costs(view, procedure).ok().flatten().map(Arc::new);
+        };
         let slot = lock(&view.scales).entry(procedure.image).or_default().clone();
         let scales = self.scales(view, procedure.image, &image, &slot);
         let scaled = scales.zip(procedure.address).and_then(|(scales, address)| scales.get(&address.0));
@@ -337,6 +371,19 @@ impl Query {
 }
 
 impl Query {
+    /// Returns the analysis of a procedure whose image is not at hand: `None` if none was stored, or the reason why it cannot be read.
+    pub(crate) fn stored_costs(
+        &self,
+        view: &View,
+        procedure: &ProcedureSamples,
+    ) -> Result<Option<ProcedureCosts>, String> {
+        let Some(start) = procedure.address else { return Ok(None) };
+        let image = &view.selection.images[procedure.image].record.id;
+        let text = view.stored.text(&self.database, image, start.0)?;
+        let read = |text: Box<str>| stored::read(&view.selection, procedure, &text);
+        text.map(read).transpose().map_err(|why| format!("stored analysis of {}: {why}", procedure.name))
+    }
+
     /// Returns the factors that make the frequencies of an image's procedures agree with those of their callers and callees.
     fn scales<'s>(
         &self,

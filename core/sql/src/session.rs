@@ -299,7 +299,7 @@ impl Session {
         let path = scratch.path().join(RESULT_FILE);
         self.connection.prepare(statement)?; // Errors name places in the statement as it was typed.
         self.connection.run(&format!(
-            "COPY (\n{statement}\n) TO {} (FORMAT parquet)",
+            "COPY (\n{statement}\n) TO {} (FORMAT parquet, COMPRESSION zstd)",
             literal(&path.display().to_string())
         ))?;
         let mut file = std::fs::File::open(&path).map_err(SqlError::output)?;

@@ -545,7 +545,7 @@ fn an_answer_has_the_first_rows_as_exact_values() {
         ("SELECT repeat('x', 1000000) FROM range(100)", 100, 16, true),
         ("SELECT repeat('x', 17000000)", 100, 0, true),
         ("DESCRIBE samples", 100, 10, false),
-        ("SHOW TABLES", 100, 17, false),
+        ("SHOW TABLES", 100, 18, false),
         ("EXPLAIN SELECT 1", 100, 1, false),
         ("SUMMARIZE epochs", 100, 8, false),
         ("FROM samples", 100, 2, false),

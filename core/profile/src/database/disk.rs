@@ -67,9 +67,9 @@ pub trait Disk: Send + Sync + Debug {
     fn sums(&self) -> io::Result<Vec<(EpochId, Vec<EpochId>)>> {
         Ok(Vec::new())
     }
-    /// Returns the files of rows of a table that were computed before and stored. They can be read as Parquet.
-    fn stored_rows(&self, table: &str) -> io::Result<Vec<StoredRows>> {
-        let _ = table;
+    /// Returns the files of rows of a table that were computed before and stored, of one epoch or of all. They can be read as Parquet.
+    fn stored_rows(&self, table: &str, epoch: Option<&EpochId>) -> io::Result<Vec<StoredRows>> {
+        let _ = (table, epoch);
         Ok(Vec::new())
     }
     /// Creates a folder that only its owner can access (0700).

@@ -15,6 +15,7 @@ mod reader;
 mod select;
 mod sources;
 mod stack_files;
+mod stored;
 mod sums;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ pub use images::Kept;
 pub use layout::SegmentRange;
 pub use reader::{EpochProfile, EpochRows, EpochsRead, SegmentFiles};
 pub use select::newest_first;
+pub use stored::StoredAnalysis;
 pub use sums::{EpochsSummed, TOTALS_FILE};
 pub use writer::{EpochWriter, Writer};
 

@@ -14,7 +14,7 @@ use std::{
 use crate::{
     DatabaseError, DimensionSet, Epoch, EpochId, EpochRows, Event, ExecutionCount, ExecutionEvidence,
     ImageId, ImageOffset, ImageRecord, MAX_SEGMENT_BYTES, MAX_SEGMENT_ROWS, SampleRun, StackRoot,
-    StoredCallTree, StoredRows, TotalRow, Warning, error::IoContext, path_to_text,
+    StoredCallTree, TotalRow, Warning, error::IoContext, path_to_text,
 };
 
 use super::{Database, writer::EpochWriter};
@@ -102,22 +102,6 @@ impl Database {
             files.push((path.strip_prefix(self.path()).map(Path::to_owned).unwrap_or(path), parts));
         }
         Ok(files)
-    }
-
-    /// Returns the files of rows of a table that were computed before, as far as `takes` wants them. Paths are relative to the folder of
-    /// the database; the files are there when this returns.
-    pub fn stored_rows(
-        &self,
-        table: &str,
-        takes: &dyn Fn(&StoredRows) -> bool,
-    ) -> Result<Vec<StoredRows>, DatabaseError> {
-        let mut found = self.disk.stored_rows(table).context("list", self.path())?;
-        found.retain(takes);
-        for stored in &mut found {
-            self.disk.read(&stored.path, MAX_SEGMENT_BYTES).context("read", &stored.path)?;
-            stored.path = stored.path.strip_prefix(self.path()).map(Path::to_owned).unwrap_or_default();
-        }
-        Ok(found)
     }
 }
 

@@ -158,19 +158,26 @@ pub(super) fn open(
     verify: bool,
     newest_version: u32,
 ) -> Result<(SerializedFileReader<Bytes>, Metadata, u64), SegmentError> {
+    let file = open_foreign(bytes.clone())?;
+    let footer = file.metadata().file_metadata();
+    let metadata = Metadata::of_file(footer, newest_version)?;
+    if verify {
+        metadata.verify(footer, &bytes)?;
+    }
+    let rows = u64::try_from(footer.num_rows()).unwrap_or(u64::MAX);
+    Ok((file, metadata, rows))
+}
+
+/// Opens a file that another program may have written, after checking its sizes and its pages.
+pub(super) fn open_foreign(bytes: Bytes) -> Result<SerializedFileReader<Bytes>, SegmentError> {
     SegmentError::limit("bytes", bytes.len() as u64, MAX_SEGMENT_BYTES)?;
     check_footer(&bytes)?;
     let file = SerializedFileReader::new(bytes.clone())?;
-    let footer = file.metadata();
-    let metadata = Metadata::of_file(footer.file_metadata(), newest_version)?;
-    if verify {
-        metadata.verify(footer.file_metadata(), &bytes)?;
-    }
-    let rows = u64::try_from(footer.file_metadata().num_rows()).unwrap_or(u64::MAX);
+    let rows = u64::try_from(file.metadata().file_metadata().num_rows()).unwrap_or(u64::MAX);
     SegmentError::limit("rows", rows, MAX_SEGMENT_ROWS as u64)?;
     SegmentError::limit("row groups", file.num_row_groups() as u64, MAX_ROW_GROUPS as u64)?;
-    page_walk::check_pages(&bytes, footer)?;
-    Ok((file, metadata, rows))
+    page_walk::check_pages(&bytes, file.metadata())?;
+    Ok(file)
 }
 
 pub(super) fn short(what: &str) -> SegmentError {

@@ -3,6 +3,7 @@
 //! `FORMAT.md` describes the columns and the key-value metadata. Input may be hostile: reading returns an error and
 //! never panics, and [`MAX_SEGMENT_BYTES`] and [`MAX_SEGMENT_ROWS`] bound its memory.
 
+mod analyses;
 mod base64;
 mod call_stacks;
 mod columns;
@@ -27,6 +28,7 @@ mod tests;
 mod thrift;
 mod totals;
 
+pub(crate) use analyses::read_analyses;
 pub(crate) use call_stacks::{check_stacks, encode_stacks, read_stacks};
 pub(crate) use counts::{encode_counts, read_counts};
 pub(crate) use decode::{BesideFile, read_owned};
@@ -61,6 +63,7 @@ pub fn fuzz_beside(bytes: &[u8]) {
     let _ = read_counts(bytes, false);
     let _ = read_stacks(bytes, false);
     let _ = read_symbols(bytes, &crate::ImageId::unknown(), false);
+    let _ = read_analyses(bytes, &EpochId(String::new()), &crate::ImageId::unknown());
 }
 
 /// The contents of a segment.

@@ -24,7 +24,7 @@ pub const LINES_SHARE_MIN: f64 = 0.0005;
 
 /// One procedure with all data that answers are built from.
 pub struct ProcedureCosts {
-    /// The image; `None` if it is not at hand and only the profile names its places.
+    /// The image; `None` if it is not at hand, and the profile names its places or the analysis was stored.
     pub image: Option<Arc<Image>>,
     /// Machine model of the processor that was sampled.
     pub model: &'static MachineModel,
@@ -94,7 +94,7 @@ impl ProcedureCosts {
         Some(ProcedureCosts {
             image: None,
             model: MachineModel::for_cpu(&selection.epochs.last()?.cpu),
-            instructions: points().map(|p| without_text(ImageAddress(address(p)))).collect(),
+            instructions: points().map(|p| bare_instruction(ImageAddress(address(p)))).collect(),
             lines: points().map(line).collect(),
             analysis: ProcedureAnalysis {
                 // Answers are built block by block; the ends of the blocks are unknown here, so all places are one block.
@@ -134,6 +134,13 @@ impl ProcedureCosts {
         self.analysis.scale.kind == ScaleKind::Absolute
     }
 
+    /// Returns the address of the first byte, as `instructions` have it. Where the image is not at hand, `procedure` and call stacks have
+    /// offsets in place of addresses.
+    pub fn begin(&self, procedure: &ProcedureSamples) -> Option<ImageAddress> {
+        let first = self.instructions.first().filter(|first| self.image.is_none() && !first.text.is_empty());
+        first.map(|first| first.address).or(procedure.address)
+    }
+
     /// Returns the instruction set, if the image is at hand.
     pub fn arch(&self) -> Option<Arch> {
         self.image.as_ref().map(|image| image.arch())
@@ -145,7 +152,8 @@ impl ProcedureCosts {
     }
 }
 
-fn without_text(address: ImageAddress) -> Instruction {
+/// Returns an instruction of which only its place is known.
+pub fn bare_instruction(address: ImageAddress) -> Instruction {
     Instruction {
         address,
         length: 1,

@@ -35,7 +35,7 @@ pub fn listing(selection: &Selection, procedure: &ProcedureSamples, costs: &Proc
         procedure: ListingProcedure {
             name: procedure.name.clone(),
             demangled: procedure.demangled.clone(),
-            address: procedure.address.map_or(0, |a| a.0),
+            address: costs.begin(procedure).map_or(0, |a| a.0),
             size: procedure.size_bytes,
             samples: selection.named(&procedure.counts),
             share: selection.share(&procedure.counts),

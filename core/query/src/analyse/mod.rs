@@ -15,4 +15,5 @@ pub mod sampled;
 pub mod scales;
 pub mod significance;
 pub mod similar_names;
+pub mod stored;
 pub mod totals;

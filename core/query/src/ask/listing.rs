@@ -1,5 +1,7 @@
 //! Request `listing`: one procedure, instruction by instruction.
 
+use dwell_profile::Epoch;
+
 use crate::{
     Cancel, Query, QueryError, SampleFilter,
     analyse::{listing, procedure_names, procedures::ProcedureSamples},
@@ -38,9 +40,24 @@ impl Query {
         Ok(listing)
     }
 
+    /// Returns why an analysis that a job stored is not used, if there is one.
+    fn why_not_stored(&self, view: &View, procedure: &ProcedureSamples) -> Option<String> {
+        if let Err(why) = self.stored_costs(view, procedure) {
+            return Some(why);
+        }
+        let epochs = &view.selection.epochs;
+        let is_stored =
+            |epoch: &Epoch| self.database.stored_analyses(&epoch.id).is_ok_and(|all| !all.is_empty());
+        let why = "analyses are stored of single recordings and roll-ups: name one with --epoch";
+        (epochs.len() > 1 && epochs.iter().any(is_stored)).then(|| why.to_owned())
+    }
+
     fn why_none(&self, view: &View, procedure: &ProcedureSamples) -> String {
         match &self.store.find(&view.selection.images[procedure.image].record).image {
-            Err(why) => why.clone(),
+            Err(why) => match self.why_not_stored(view, procedure) {
+                Some(stored) => format!("{why}; {stored}"),
+                None => why.clone(),
+            },
             Ok(_) => "no symbol covers these samples".to_owned(),
         }
     }

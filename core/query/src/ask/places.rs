@@ -56,7 +56,7 @@ impl Query {
         let found = self.store.find(record);
         let image = found.image.as_deref().ok();
         let matters = view.selection.share(&p.counts) >= LINES_SHARE_MIN;
-        let costs = matters.then(|| self.costs_once(view, p)).flatten();
+        let costs = matters.then(|| self.costs_once(view, p)).flatten().filter(|costs| costs.image.is_some());
         let instructions = match &costs {
             Some(costs) => of_costs(&view.selection, costs, events),
             None => where_they_landed(view, p, image, events),

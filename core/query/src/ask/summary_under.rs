@@ -45,7 +45,10 @@ impl Query {
             let matters = samples as f64 >= PROCEDURE_SHARE_MIN * within.samples() as f64;
             let costs =
                 (matters && cancel.check().is_ok()).then(|| self.costs_once(view, &procedures[*p])).flatten();
-            Some(costs.map_or_else(|| Tally::left_out(samples), |costs| tally(&costs, places)))
+            Some(
+                costs
+                    .map_or_else(|| Tally::left_out(samples), |costs| tally(&costs, &procedures[*p], places)),
+            )
         });
         cancel.check()?;
         let mut sum = if elsewhere > 0 { Tally::left_out(elsewhere) } else { Tally::default() };
@@ -111,12 +114,14 @@ fn by_procedure(
 }
 
 /// Tallies the samples at these places of a procedure.
-fn tally(costs: &ProcedureCosts, places: &[(ImageAddress, u64)]) -> Tally {
+fn tally(costs: &ProcedureCosts, procedure: &ProcedureSamples, places: &[(ImageAddress, u64)]) -> Tally {
     let blocks = &costs.analysis.blocks;
+    let begin = |address: Option<ImageAddress>| address.map_or(0, |address| address.0);
+    let shift = begin(costs.begin(procedure)).wrapping_sub(begin(procedure.address));
     let mut by_block = vec![0; blocks.len()];
     for (address, samples) in places {
         // A sample inside an instruction counts for that instruction.
-        let after = costs.instructions.partition_point(|i| i.address <= *address);
+        let after = costs.instructions.partition_point(|i| i.address.0 <= address.0.wrapping_add(shift));
         let at = after.checked_sub(1).and_then(|i| blocks.iter().position(|b| b.instructions.contains(&i)));
         if let Some(block) = at {
             by_block[block] += samples;

@@ -18,9 +18,10 @@ use crate::{
         costs::ProcedureCosts,
         listing,
         procedures::{self, NamesByAddress, ProcedureSamples},
+        stored,
     },
     answer::Listing,
-    load::{samples::ImageSamples, selection::Selection},
+    load::{merge::Places, samples::ImageSamples, selection::Selection},
     parallel::in_parallel,
     query::View,
 };
@@ -80,6 +81,21 @@ impl KnownNames {
 pub struct SampledProcedure {
     view: Arc<View>,
     procedure: ProcedureSamples,
+}
+
+/// An analysed procedure, to be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AnalysedProcedure {
+    /// Id of the epoch.
+    pub epoch: String,
+    /// The image.
+    pub image: ImageId,
+    /// Linkage name.
+    pub procedure: String,
+    /// Offset of the first byte in the image.
+    pub start: u64,
+    /// The analysis as text.
+    pub analysis: String,
 }
 
 /// Returns the path of an image as `top --by image` names it: the id for code that was generated in memory.
@@ -160,7 +176,7 @@ impl Query {
     ) -> Result<Vec<ProcedureCount>, QueryError> {
         let epoch = self.database.resolve(epoch)?;
         let filter = self.narrowed(&SampleFilter::default());
-        let selection = Selection::read(&self.database, &[epoch], &filter)?;
+        let selection = Selection::read(&self.database, &[epoch], &filter, Places::Each)?;
         let takes = |samples: &ImageSamples| !samples.points.is_empty() && wanted(&samples.record);
         let images: Vec<usize> =
             (0..selection.images.len()).filter(|at| takes(&selection.images[*at])).collect();
@@ -203,6 +219,22 @@ impl Query {
             |p: &&ProcedureSamples| wanted(&view.selection.images[p.image].record, &p.name, &p.demangled);
         let found: Vec<_> = all.iter().filter(accepts).cloned().collect();
         Ok(found.into_iter().map(|procedure| SampledProcedure { view: view.clone(), procedure }).collect())
+    }
+
+    /// Returns the analyses of sampled procedures, for [`StoredAnalysis`](dwell_profile::StoredAnalysis). Those whose image is not on this
+    /// machine are left out. Cost: as of [`Query::listings_of_sampled`].
+    pub fn analyses_of_sampled(&self, sampled: &[SampledProcedure]) -> Vec<AnalysedProcedure> {
+        in_parallel(sampled, |SampledProcedure { view, procedure }| {
+            let costs = self.costs_once(view, procedure)?;
+            let start = costs.image.as_ref()?.offset_of(procedure.address?)?.0;
+            Some(AnalysedProcedure {
+                epoch: view.selection.name(),
+                image: view.selection.images[procedure.image].record.id.clone(),
+                procedure: procedure.name.clone(),
+                start,
+                analysis: stored::write(&costs),
+            })
+        })
     }
 
     /// Returns the listings of sampled procedures without source texts, in their order. Those that have no instructions

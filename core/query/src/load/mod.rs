@@ -15,4 +15,5 @@ pub mod sampled_offsets;
 pub mod samples;
 pub mod selection;
 pub mod source;
+pub mod stored_analyses;
 pub mod transfers;

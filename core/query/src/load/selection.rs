@@ -12,7 +12,7 @@ use crate::{
     load::{
         breakpoint_counts::BreakpointCounts,
         execution_counts::ExecutionCounts,
-        merge::Merge,
+        merge::{Merge, Places},
         samples::{AppCounts, CountsByEvent, DataCounts, DimensionCounts, ImageSamples},
         transfers::TransferSums,
     },
@@ -51,8 +51,13 @@ pub struct Selection {
 
 impl Selection {
     /// Reads and merges the epochs, with the samples that `filter` takes.
-    pub fn read(database: &Database, epochs: &[Epoch], filter: &SampleFilter) -> Result<Self, QueryError> {
-        let (profiles, mut merge) = read_in_parallel(database, epochs, filter)?;
+    pub fn read(
+        database: &Database,
+        epochs: &[Epoch],
+        filter: &SampleFilter,
+        places: Places,
+    ) -> Result<Self, QueryError> {
+        let (profiles, mut merge) = read_in_parallel(database, epochs, &|| Merge::new(filter, places))?;
         let events = events_primary_first(&profiles, &merge.events);
         let notes = notes(&profiles);
         let kept = (0..profiles.len()).map(|at| merge.kept.get(&at).copied().unwrap_or_default()).collect();
@@ -195,7 +200,7 @@ const READERS_MAX: usize = 4;
 fn read_in_parallel(
     database: &Database,
     epochs: &[Epoch],
-    filter: &SampleFilter,
+    new_merge: &(dyn Fn() -> Merge + Sync),
 ) -> Result<(Vec<EpochProfile>, Merge), QueryError> {
     let mut in_order: Vec<&Epoch> = epochs.iter().collect();
     in_order.sort_by_key(|epoch| epoch.start);
@@ -203,7 +208,7 @@ fn read_in_parallel(
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(READERS_MAX);
     let parts: Vec<_> = numbered.chunks(numbered.len().div_ceil(threads).max(1)).collect();
     let read = in_parallel(parts, |part| {
-        let (mut profiles, mut merge) = (Vec::new(), Merge::new(filter));
+        let (mut profiles, mut merge) = (Vec::new(), new_merge());
         for &(at, epoch) in part {
             let mut rows = match database.read_rows(&epoch.id) {
                 Ok(rows) => rows,
@@ -217,7 +222,7 @@ fn read_in_parallel(
         }
         Some(Ok((profiles, merge)))
     });
-    let (mut profiles, mut merge) = (Vec::new(), Merge::new(filter));
+    let (mut profiles, mut merge) = (Vec::new(), new_merge());
     for part in read {
         let (of_part, sums) = part?;
         profiles.extend(of_part);

@@ -1,5 +1,5 @@
-//! Tables of analysed procedures: `instructions`, `stalls`, `blocks`, `edges`. Each row is a part of what `dwell
-//! annotate` returns.
+//! Tables of analysed procedures: `instructions`, `stalls`, `blocks`, `edges`, `analyses`. Each row is a part of what `dwell
+//! annotate` returns, or all that it is made from.
 //!
 //! Cost: the analysis of each sampled procedure that the statement selects, a few at a time.
 
@@ -7,7 +7,7 @@ use std::{cell::RefCell, collections::BTreeMap, sync::Arc, vec};
 
 use dwell_profile::{ImageId, ImageRecord};
 use dwell_query::{
-    Cancel, SampledProcedure,
+    AnalysedProcedure, Cancel, Query, SampledProcedure,
     answer::{Listing, ListingInstruction, ListingStall},
 };
 
@@ -49,33 +49,35 @@ pub fn instructions(
     cancel: Cancel,
     _: &[bool],
 ) -> Result<CellRows, String> {
-    Ok(each_listing(context, selections, cancel, "instructions", |listing| {
-        let key = key(&listing);
-        let (demangled, scale) =
-            (text(&listing.procedure.demangled), text(kebab(format!("{:?}", listing.scale.kind))));
-        let row = |i: &ListingInstruction| {
-            let values = [
-                address(i.address),
-                text(&i.text),
-                count(i.samples.get(&listing.time_event).copied().unwrap_or(0)),
-                double(i.executions),
-                double(i.executions_min),
-                double(i.executions_max),
-                double(i.cpi),
-                Cell::Double(i.cpi_min),
-                double(i.cpi_max),
-                double(i.executions_relative),
-                Cell::Double(i.head_samples),
-                Cell::Double(i.issue_cycles_min),
-                text(kebab(format!("{:?}", i.confidence))),
-                scale.clone(),
-                demangled.clone(),
-                i.file.as_ref().map_or(Cell::Null, text),
-                i.line.map_or(Cell::Null, |line| Cell::Integer(line.into())),
-            ];
-            key.iter().cloned().chain(values).collect()
-        };
-        listing.instructions.iter().map(row).collect()
+    Ok(each_procedure(context, selections, cancel, "instructions", |query, sampled| {
+        rows_of_listings(query, sampled, |listing| {
+            let key = key(&listing);
+            let (demangled, scale) =
+                (text(&listing.procedure.demangled), text(kebab(format!("{:?}", listing.scale.kind))));
+            let row = |i: &ListingInstruction| {
+                let values = [
+                    address(i.address),
+                    text(&i.text),
+                    count(i.samples.get(&listing.time_event).copied().unwrap_or(0)),
+                    double(i.executions),
+                    double(i.executions_min),
+                    double(i.executions_max),
+                    double(i.cpi),
+                    Cell::Double(i.cpi_min),
+                    double(i.cpi_max),
+                    double(i.executions_relative),
+                    Cell::Double(i.head_samples),
+                    Cell::Double(i.issue_cycles_min),
+                    text(kebab(format!("{:?}", i.confidence))),
+                    scale.clone(),
+                    demangled.clone(),
+                    i.file.as_ref().map_or(Cell::Null, text),
+                    i.line.map_or(Cell::Null, |line| Cell::Integer(line.into())),
+                ];
+                key.iter().cloned().chain(values).collect()
+            };
+            listing.instructions.iter().map(row).collect()
+        })
     }))
 }
 
@@ -99,23 +101,25 @@ pub fn stalls(
     cancel: Cancel,
     _: &[bool],
 ) -> Result<CellRows, String> {
-    Ok(each_listing(context, selections, cancel, "stalls", |listing| {
-        let key = key(&listing);
-        let row = |(at, stall): (u64, &ListingStall)| {
-            let values = [
-                address(at),
-                text(kebab(format!("{:?}", stall.kind))),
-                text(&stall.cause),
-                Cell::Double(stall.cycles_min),
-                Cell::Double(stall.cycles_max),
-                Cell::Double(stall.share_min),
-                Cell::Double(stall.share_max),
-                stall.culprit_address.map_or(Cell::Null, address),
-            ];
-            key.iter().cloned().chain(values).collect()
-        };
-        let stalls = listing.instructions.iter().flat_map(|i| i.stalls.iter().map(|s| (i.address, s)));
-        stalls.map(row).collect()
+    Ok(each_procedure(context, selections, cancel, "stalls", |query, sampled| {
+        rows_of_listings(query, sampled, |listing| {
+            let key = key(&listing);
+            let row = |(at, stall): (u64, &ListingStall)| {
+                let values = [
+                    address(at),
+                    text(kebab(format!("{:?}", stall.kind))),
+                    text(&stall.cause),
+                    Cell::Double(stall.cycles_min),
+                    Cell::Double(stall.cycles_max),
+                    Cell::Double(stall.share_min),
+                    Cell::Double(stall.share_max),
+                    stall.culprit_address.map_or(Cell::Null, address),
+                ];
+                key.iter().cloned().chain(values).collect()
+            };
+            let stalls = listing.instructions.iter().flat_map(|i| i.stalls.iter().map(|s| (i.address, s)));
+            stalls.map(row).collect()
+        })
     }))
 }
 
@@ -141,24 +145,26 @@ pub fn blocks(
     cancel: Cancel,
     _: &[bool],
 ) -> Result<CellRows, String> {
-    Ok(each_listing(context, selections, cancel, "blocks", |listing| {
-        let key = key(&listing);
-        let row = |block: &dwell_query::answer::ListingBlock| {
-            let values = [
-                address(block.address),
-                double(block.executions),
-                double(block.executions_min),
-                double(block.executions_max),
-                double(block.executions_relative),
-                double(block.cpi),
-                Cell::Double(block.cpi_min),
-                double(block.cpi_max),
-                Cell::Double(block.best_case_cpi),
-                text(kebab(format!("{:?}", block.confidence))),
-            ];
-            key.iter().cloned().chain(values).collect()
-        };
-        listing.blocks.iter().map(row).collect()
+    Ok(each_procedure(context, selections, cancel, "blocks", |query, sampled| {
+        rows_of_listings(query, sampled, |listing| {
+            let key = key(&listing);
+            let row = |block: &dwell_query::answer::ListingBlock| {
+                let values = [
+                    address(block.address),
+                    double(block.executions),
+                    double(block.executions_min),
+                    double(block.executions_max),
+                    double(block.executions_relative),
+                    double(block.cpi),
+                    Cell::Double(block.cpi_min),
+                    double(block.cpi_max),
+                    Cell::Double(block.best_case_cpi),
+                    text(kebab(format!("{:?}", block.confidence))),
+                ];
+                key.iter().cloned().chain(values).collect()
+            };
+            listing.blocks.iter().map(row).collect()
+        })
     }))
 }
 
@@ -178,22 +184,63 @@ pub fn edges(
     cancel: Cancel,
     _: &[bool],
 ) -> Result<CellRows, String> {
-    Ok(each_listing(context, selections, cancel, "edges", |listing| {
-        let key = key(&listing);
-        let mut rows = Vec::new();
-        for block in &listing.blocks {
-            for edge in &block.successors {
-                let values = [
-                    address(block.address),
-                    address(edge.to),
-                    double(edge.executions),
-                    double(edge.executions_relative),
-                ];
-                rows.push(key.iter().cloned().chain(values).collect());
+    Ok(each_procedure(context, selections, cancel, "edges", |query, sampled| {
+        rows_of_listings(query, sampled, |listing| {
+            let key = key(&listing);
+            let mut rows = Vec::new();
+            for block in &listing.blocks {
+                for edge in &block.successors {
+                    let values = [
+                        address(block.address),
+                        address(edge.to),
+                        double(edge.executions),
+                        double(edge.executions_relative),
+                    ];
+                    rows.push(key.iter().cloned().chain(values).collect());
+                }
             }
-        }
-        rows
+            rows
+        })
     }))
+}
+
+pub const ANALYSES: &[(&str, Column)] = &[
+    ("epoch", Column::Text),
+    ("image", Column::Text),
+    ("procedure", Column::Text),
+    ("start", Column::Integer),
+    ("analysis", Column::Text),
+];
+
+pub fn analyses(
+    context: &Arc<Context>,
+    selections: Vec<Selection>,
+    cancel: Cancel,
+    _: &[bool],
+) -> Result<CellRows, String> {
+    Ok(each_procedure(context, selections, cancel, "analyses", |query, sampled| {
+        let row = |of: AnalysedProcedure| {
+            vec![
+                text(of.epoch),
+                text(of.image.as_str()),
+                text(of.procedure),
+                address(of.start),
+                text(of.analysis),
+            ]
+        };
+        query.analyses_of_sampled(sampled).into_iter().map(row).collect()
+    }))
+}
+
+/// Computes the rows of some procedures.
+type RowsOf = fn(&Query, &[SampledProcedure]) -> Vec<Vec<Cell>>;
+
+fn rows_of_listings(
+    query: &Query,
+    sampled: &[SampledProcedure],
+    rows_of: impl FnMut(Listing) -> Vec<Vec<Cell>>,
+) -> Vec<Vec<Cell>> {
+    query.listings_of_sampled(sampled).into_iter().flat_map(rows_of).collect()
 }
 
 /// Returns the cells that name a procedure: epoch, image, linkage name.
@@ -207,15 +254,15 @@ fn kebab(variant: String) -> String {
 }
 
 /// Returns the rows of each procedure that any of the selections takes.
-fn each_listing(
+fn each_procedure(
     context: &Arc<Context>,
     selections: Vec<Selection>,
     cancel: Cancel,
     table: &'static str,
-    rows_of: fn(Listing) -> Vec<Vec<Cell>>,
+    rows_of: RowsOf,
 ) -> CellRows {
     let epochs = context.epochs_taken(&selections);
-    Box::new(Listings {
+    Box::new(AnalysedRows {
         context: context.clone(),
         selections,
         cancel,
@@ -228,19 +275,19 @@ fn each_listing(
 }
 
 /// The rows of a scan: those of the last batch, and the procedures and epochs that follow.
-struct Listings {
+struct AnalysedRows {
     context: Arc<Context>,
     selections: Vec<Selection>,
     cancel: Cancel,
     /// The table, whose stored rows are left out.
     table: &'static str,
-    rows_of: fn(Listing) -> Vec<Vec<Cell>>,
+    rows_of: RowsOf,
     epochs: vec::IntoIter<usize>,
     procedures: vec::IntoIter<SampledProcedure>,
     rows: vec::IntoIter<Vec<Cell>>,
 }
 
-impl Iterator for Listings {
+impl Iterator for AnalysedRows {
     type Item = Result<Vec<Cell>, String>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -260,13 +307,12 @@ impl Iterator for Listings {
                 }
                 continue;
             }
-            let listings = self.context.query.listings_of_sampled(&batch);
-            self.rows = listings.into_iter().flat_map(self.rows_of).collect::<Vec<_>>().into_iter();
+            self.rows = (self.rows_of)(&self.context.query, &batch).into_iter();
         }
     }
 }
 
-impl Listings {
+impl AnalysedRows {
     fn procedures_of(&self, at: usize) -> Result<Vec<SampledProcedure>, String> {
         let epoch = &self.context.epochs[at];
         let is_latest = Some(at) == super::latest(&self.context.epochs);

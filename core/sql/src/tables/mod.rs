@@ -153,6 +153,7 @@ pub const COMPUTED: &[Table] = &[
     Table { name: "stalls", columns: analysed::STALLS, scan: analysed::stalls },
     Table { name: "blocks", columns: analysed::BLOCKS, scan: analysed::blocks },
     Table { name: "edges", columns: analysed::EDGES, scan: analysed::edges },
+    Table { name: "analyses", columns: analysed::ANALYSES, scan: analysed::analyses },
 ];
 
 /// Returns the columns of a table that Dwell computes.

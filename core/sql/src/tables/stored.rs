@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The tables whose rows may be stored.
-pub const TABLES: [&str; 4] = ["instructions", "stalls", "blocks", "edges"];
+pub const TABLES: [&str; 5] = ["instructions", "stalls", "blocks", "edges", "analyses"];
 
 /// The stored rows that a statement may need, by table.
 #[derive(Debug, Default)]

@@ -16,6 +16,7 @@ use crate::{
     analyse::procedures::{self, ProcedureSamples},
     answer::{Top, TopRow},
     ask::summary,
+    load::merge::Places,
     parallel::in_parallel,
     query::{RowCost, View},
 };
@@ -26,10 +27,12 @@ const ROWS_KEPT: usize = 200;
 impl Query {
     /// Returns where the time goes.
     pub fn top(&self, request: &TopRequest, cancel: &Cancel) -> Result<Top, QueryError> {
-        let view = match request.by {
-            TopBy::Instance | TopBy::Dimension(_) => self.view_apart(&request.epochs, &request.filter)?,
-            _ => self.view_of(&request.epochs, &request.filter)?,
+        let are_apart = matches!(request.by, TopBy::Instance | TopBy::Dimension(_));
+        let places = match request.by {
+            TopBy::Procedure | TopBy::Line | TopBy::Data => Places::Each,
+            TopBy::Image | TopBy::App | TopBy::Instance | TopBy::Dimension(_) => Places::None,
         };
+        let view = self.view_with(&request.epochs, &request.filter, are_apart, places)?;
         let selection = &view.selection;
         let candidates = match request.by {
             TopBy::Procedure => return self.top_procedures(&view, request, cancel),
@@ -121,6 +124,7 @@ impl Query {
         address: ImageAddress,
         keep: bool,
     ) -> RowCost {
+        let costs = if keep { self.costs(view, procedure) } else { self.costs_once(view, procedure) };
         let found = self.store.find(&view.selection.images[procedure.image].record);
         let place = match &found.image {
             Ok(image) => image.procedure_line(address),
@@ -129,7 +133,7 @@ impl Query {
                 procedures::begin_of(&samples.record, samples.points.offset(point as usize))
             }),
         };
-        let costs = if keep { self.costs(view, procedure) } else { self.costs_once(view, procedure) };
+        let place = place.or_else(|| costs.as_ref()?.lines.first()?.clone());
         let totals = costs.as_ref().map(|c| c.all_totals());
         RowCost { place, totals, split: costs.and_then(|c| summary::split(&c)) }
     }
