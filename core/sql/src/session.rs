@@ -43,7 +43,7 @@ const COLUMNS: &str =
 
 /// The error of a statement whose own error is not known.
 const LOST_ERROR: &str =
-    "it failed in one of several threads, and DuckDB did not pass on why: the same with --threads 1 shows it";
+    "it failed in one of several threads, and DuckDB did not pass on why: `dwell sql --threads 1` with the same query shows it";
 
 /// Largest number of notes on what statements could not get.
 const NOTES_MAX: usize = 20;
