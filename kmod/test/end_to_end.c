@@ -210,6 +210,20 @@ static void come_and_go(void)
 	ask("modules images", "/tmp/modules", "top", "--by", "image");
 }
 
+/* Functions of a module are listed by instruction while it is loaded. */
+static void list_module(void)
+{
+	char *arguments[] = { "/dwell", "--db", "/tmp/listed", "record", "-a", "--backend", "kmod", BY_CLOCK,
+			      "2000", "--", "/init", "spin", NULL };
+
+	tap(!module_load_of("dwell_spin"), "the module to list is loaded");
+	tap(!end(start(arguments)), "dwell records it");
+	ask("listed module", "/tmp/listed", "annotate", "dwell_spin", NULL);
+	tap(!module_unload_of("dwell_spin"), "the module to list is unloaded");
+	ask("unloaded module", "/tmp/listed", "annotate", "dwell_spin", NULL);
+	tap(said("that module is not loaded here"), "its code is not listed when it is gone");
+}
+
 static bool step_clock(long seconds)
 {
 	struct timespec now;
@@ -306,6 +320,7 @@ void end_to_end_run(void)
 	run_daemon();
 	kill_daemon();
 	come_and_go();
+	list_module();
 	set_the_clock();
 	fall_silent();
 	tap(!module_unload(), "the module is unloaded");

@@ -178,6 +178,8 @@ int main(int argc, char **argv)
 
 	if (argc > 1 && !strcmp(argv[1], "work"))
 		return work();
+	if (argc > 1 && !strcmp(argv[1], "spin"))
+		return write_file("/sys/module/dwell_spin/parameters/spin_ms", "500");
 	if (argc > 1)
 		return 0;
 	set_up();

@@ -127,6 +127,19 @@ function checkModules(text) {
   });
 }
 
+/** Checks that a module's function has its code: a loop that half a second passes in. */
+function checkListing(text) {
+  const { instructions = [], procedure, image } = answer(text, 'listed module') ?? {};
+  const samples = procedure?.samples[CLOCK] ?? 0;
+  const texts = instructions.map((instruction) => instruction.text);
+  const hottest = instructions.filter((instruction) => (instruction.samples[CLOCK] ?? 0) > samples / 20);
+  const isLoop = hottest.length > 0 && hottest.length < 8 && hottest.every((instruction) => /^(sub|add|cmp|j|dec|inc|nop|b|cb|mov)/.test(instruction.text));
+  return [
+    [`listed module: dwell_spin has its code (${texts.length} instructions of ${image?.path})`, image?.path === '[dwell_spin]' && texts.length > 10 && texts.every((one) => one !== '' && one !== '(bad)')],
+    [`listed module: the samples are in its loop (${samples}; ${hottest.map((instruction) => instruction.text).join('; ')})`, near(samples, RATE_HZ / 2, NEAR) && isLoop],
+  ];
+}
+
 /** Checks that two steps of the clock give three epochs (listed by their start), and that none ends before it starts. */
 function checkClock(text) {
   const epochs = answer(text, 'clock epochs')?.epochs ?? [];
@@ -165,6 +178,7 @@ export function checks(text) {
     ...checkCounts('daemon', 'kmod', daemon),
     ...checkCounts('killed daemon', 'kmod', killed),
     ...checkModules(text),
+    ...checkListing(text),
     [`record: the kernel's samples are there (${kmod.byImage['[kernel.kallsyms]']})`, kmod.byImage['[kernel.kallsyms]'] > 100],
   ];
 }

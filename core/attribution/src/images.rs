@@ -349,6 +349,16 @@ impl Images {
         self.records[index.0 as usize].kernel_builds = build.into_iter().collect();
     }
 
+    /// Adds a build of the kernel module that an image stands for; `None` if a sample's is not known.
+    pub fn add_module_build(&mut self, index: ImageIndex, build: Option<String>) {
+        let builds = &mut self.records[index.0 as usize].kernel_builds;
+        let build = build.unwrap_or_default();
+        if !builds.contains(&build) {
+            builds.push(build);
+            builds.sort();
+        }
+    }
+
     /// Adds symbols to an image. None of them may be known already.
     pub fn add_symbols(&mut self, index: ImageIndex, new: Vec<ImageSymbol>) {
         if new.is_empty() {

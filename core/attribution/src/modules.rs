@@ -80,6 +80,11 @@ impl Modules {
         is_certain.then(|| (&*found.name, address - found.start))
     }
 
+    /// Returns whether a module of this name was unloaded, so that samples of the name may be of another build than the one that is loaded.
+    pub fn was_unloaded(&self, name: &str) -> bool {
+        self.gone.iter().any(|module| module.name == name)
+    }
+
     /// Returns the first address of a loaded module.
     pub fn start(&self, name: &str) -> Option<u64> {
         self.listed.iter().find(|m| m.name == name).map(|m| m.start)
@@ -163,7 +168,7 @@ mod tests {
     #[test]
     fn an_unloaded_module_keeps_the_samples_of_its_time() {
         let mut modules = looks(&[A, "", B]);
-        assert!(modules.has_gone());
+        assert!(modules.has_gone() && modules.was_unloaded("a") && !modules.was_unloaded("b"));
         assert_eq!(tell(&modules, IN_BOTH, 12, 14).as_deref(), Some("a+1008"));
         assert_eq!(tell(&modules, IN_BOTH, 12, 22), None, "either's");
         assert_eq!(tell(&modules, IN_BOTH, 22, 31).as_deref(), Some("b+8"));

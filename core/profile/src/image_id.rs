@@ -151,8 +151,8 @@ pub struct ImageRecord {
     /// not have the image.
     #[serde(default, skip_serializing_if = "ImagePlaces::is_empty")]
     pub places: ImagePlaces,
-    /// For the kernel: the build IDs, in hex, of the kernels that the offsets belong to. There is one, unless epochs of
-    /// several kernels were merged. An empty text stands for kernels whose build ID was not recorded.
+    /// For the kernel and its modules: the build IDs, in hex, of what the offsets belong to. There is one, unless epochs of
+    /// several kernels were merged or a module was loaded anew. An empty text stands for builds that were not recorded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kernel_builds: Vec<String>,
 }
@@ -181,7 +181,8 @@ impl ImageRecord {
         places.absorb(std::mem::take(&mut newer.places));
         newer.places = places;
         // A record without a build ID may belong to another kernel.
-        if self.kind == ImageKind::Kernel && self.kernel_builds.is_empty() != newer.kernel_builds.is_empty() {
+        let has_builds = matches!(self.kind, ImageKind::Kernel | ImageKind::Module);
+        if has_builds && self.kernel_builds.is_empty() != newer.kernel_builds.is_empty() {
             newer.kernel_builds.push(String::new());
         }
         newer.kernel_builds.append(&mut self.kernel_builds);

@@ -42,8 +42,7 @@ const COLUMNS: &str =
     "SELECT concat(table_name, '.', column_name) FROM duckdb_columns() WHERE NOT internal ORDER BY ALL";
 
 /// The error of a statement whose own error is not known.
-const LOST_ERROR: &str =
-    "it failed in one of several threads, and DuckDB did not pass on why: `dwell sql --threads 1` with the same query shows it";
+const LOST_ERROR: &str = "it failed in one of several threads, and DuckDB did not pass on why: `dwell sql --threads 1` with the same query shows it";
 
 /// Largest number of notes on what statements could not get.
 const NOTES_MAX: usize = 20;

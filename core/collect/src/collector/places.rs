@@ -56,7 +56,9 @@ impl<H: Host> Attribution<H> {
             }),
             Some(name) => {
                 let id = ImageId::named(&format!("module:{name}"));
-                self.images.named(id, ImageKind::Module, &format!("[{name}]"))
+                let module = self.images.named(id, ImageKind::Module, &format!("[{name}]"));
+                self.images.add_module_build(module, self.host.module_build(&name));
+                module
             }
         };
         Ok(Spot::Image(image, place.offset))

@@ -65,6 +65,8 @@ pub struct LinuxHost {
     modules_read: Instant,
     modules_counted: Instant,
     modules_count: u64,
+    /// Build IDs of loaded modules by name, read since the modules were last listed.
+    module_builds: FxHashMap<String, Option<String>>,
     /// Symbols of `layout`.
     symbols: Option<KernelNames>,
     vdso: Option<ImageId>,
@@ -91,6 +93,7 @@ impl LinuxHost {
             modules_read: Instant::now(),
             modules_counted: Instant::now(),
             modules_count,
+            module_builds: FxHashMap::default(),
             symbols: Some(symbols),
             vdso: None,
             files: FxHashMap::default(),
@@ -116,6 +119,7 @@ impl LinuxHost {
         }
         self.modules_count = count;
         self.modules_read = Instant::now();
+        self.module_builds.clear();
         if look_at(&mut self.layout.modules) {
             self.symbols = None; // They lack the symbols of new modules.
         }
@@ -125,6 +129,7 @@ impl LinuxHost {
         let mut modules = mem::take(&mut self.layout.modules);
         look_at(&mut modules);
         self.modules_read = Instant::now();
+        self.module_builds.clear();
         let (layout, symbols) = read_this_kernel(modules);
         self.layout_read = Instant::now();
         if layout.text.is_none() && self.layout.text.is_some() {
@@ -201,6 +206,20 @@ impl Host for LinuxHost {
     fn kernel_build(&mut self) -> Option<String> {
         let notes = fs::read("/sys/kernel/notes").ok()?;
         program_headers::find_in_notes(&notes).map(|id| id.to_string())
+    }
+
+    fn module_build(&mut self, name: &str) -> Option<String> {
+        if self.layout.modules.was_unloaded(name) {
+            return None;
+        }
+        if let Some(known) = self.module_builds.get(name) {
+            return known.clone();
+        }
+        let notes = fs::read(format!("/sys/module/{name}/notes/.note.gnu.build-id"));
+        let build = notes.ok().and_then(|notes| program_headers::find_in_notes(&notes));
+        let build = build.map(|id| id.to_string());
+        self.module_builds.insert(name.to_owned(), build.clone());
+        build
     }
 
     fn is_alive(&self, pid: Pid) -> bool {

@@ -136,6 +136,12 @@ pub trait Host: ImageFiles {
         None
     }
 
+    /// Returns the build ID of a kernel module that samples now belong to, in hexadecimal; `None` if it is not certain.
+    fn module_build(&mut self, name: &str) -> Option<String> {
+        let _ = name;
+        None
+    }
+
     /// Returns whether a kernel module was unloaded that samples yet to come may belong to.
     fn has_gone_modules(&mut self) -> bool {
         false

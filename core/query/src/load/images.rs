@@ -123,7 +123,7 @@ impl ImageStore {
     /// Looks again for files that were not found some time ago. Returns whether one of them exists now.
     pub fn look_again(&self) -> bool {
         let missing = |e: &&mut Entry| {
-            matches!(e.record.kind, ImageKind::File | ImageKind::Kernel)
+            matches!(e.record.kind, ImageKind::File | ImageKind::Kernel | ImageKind::Module)
                 && e.found.image.is_err()
                 && e.looked.elapsed() > LOOK_AGAIN_AFTER
         };
@@ -148,7 +148,8 @@ impl ImageStore {
             _ if record.places.numbered => {
                 Err("the profile names its functions without addresses".to_owned())
             }
-            ImageKind::File | ImageKind::Module => self.open_file(record),
+            ImageKind::File => self.open_file(record),
+            ImageKind::Module => kernel_text::open_module(record),
             ImageKind::Vdso => self.open_vdso(record),
             ImageKind::Kernel => kernel_text::open(record, &self.search.debug_dirs),
             ImageKind::Jit => Err("its code was generated in memory and is gone".to_owned()),
@@ -182,9 +183,6 @@ impl ImageStore {
     }
 
     fn open_file(&self, record: &ImageRecord) -> Result<Image, String> {
-        if record.kind == ImageKind::Module {
-            return Err("kernel modules are known by their symbols only".to_owned());
-        }
         let why = match same_file(record) {
             Ok(image) => return Ok(image),
             Err(why) => why,

@@ -1,6 +1,6 @@
-//! Finds the kernel's text by its build ID, so that its procedures can be listed by instruction like any others.
+//! Finds the text of the kernel or of a module by its build ID, so that its procedures can be listed by instruction like any others.
 //!
-//! Input: the record of the kernel, and folders of debug information. Output: the image, or the reason why there is none.
+//! Input: the record of the kernel or module, and folders of debug information. Output: the image, or the reason why there is none.
 //! Text of another build is never returned.
 //!
 //! A file is preferred because it may also contain source lines. If there is none and the recorded kernel is the running
@@ -22,6 +22,32 @@ mod running;
 
 /// Folders where distributions and builders put an uncompressed kernel, in addition to the folders of debug information.
 const OTHER_DIRS: [&str; 3] = ["/boot", "/lib/modules", "/usr/lib/modules"];
+
+/// Opens the text of a kernel module that was recorded, which must be loaded. Its file is no help: the kernel lays out a module's sections
+/// and links them when it loads it.
+pub fn open_module(record: &ImageRecord) -> Result<Image, String> {
+    let build = match &record.kernel_builds[..] {
+        [build] if !build.is_empty() => build,
+        [_, _, ..] => {
+            return Err("several builds of the module, or unknown ones, were loaded meanwhile".to_owned());
+        }
+        _ => return Err("the recording does not say which build of the module it was".to_owned()),
+    };
+    let name = record.id.as_str().strip_prefix("module:").unwrap_or_default();
+    let is_loaded =
+        || build_id_in_notes(&running::module_notes(name)).is_some_and(|id| id.to_string() == *build);
+    let read = || {
+        let image = running::module_image(name, &record.symbols)?;
+        // It may have been loaded anew while it was read.
+        if is_loaded() { Ok(image) } else { Err("the module was unloaded".to_owned()) }
+    };
+    let read = if is_loaded() { read() } else { Err("that module is not loaded here".to_owned()) };
+    read.map_err(|why| {
+        format!(
+            "no code of the module's build {build} was found ({why}): run dwell as root while it is loaded"
+        )
+    })
+}
 
 /// Opens the text of the kernel that was recorded.
 pub fn open(record: &ImageRecord, debug_dirs: &[PathBuf]) -> Result<Image, String> {

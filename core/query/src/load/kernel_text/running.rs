@@ -1,7 +1,7 @@
-//! Reads the running kernel's text from /proc/kcore, an ELF core file of the kernel's memory.
+//! Reads the running kernel's text, or that of a loaded module, from /proc/kcore, an ELF core file of the kernel's memory.
 //!
-//! Input: what /proc and /sys contain about the running kernel. Output: its text and the address of the text. This module
-//! does not know which kernel is wanted.
+//! Input: what /proc and /sys contain about the running kernel. Output: the text and its address. This module does not know which kernel
+//! is wanted.
 
 use std::{
     fs::{self, File},
@@ -23,13 +23,44 @@ const PT_LOAD: u32 = 1;
 /// Returns an image of the running kernel's text as it is now, with these symbols. It needs permission to read the kernel's
 /// memory.
 pub fn image(symbols: &[ImageSymbol]) -> Result<Image, String> {
-    let why = |what: &'static str| move |error: std::io::Error| format!("{what}: {error}");
-    let core = File::open("/proc/kcore").map_err(why("/proc/kcore"))?;
-    let kallsyms = File::open("/proc/kallsyms").map_err(why("/proc/kallsyms"))?;
+    let kallsyms = open("/proc/kallsyms")?;
     let (start, end) = bounds(BufReader::new(kallsyms))
         .ok_or("/proc/kallsyms does not show the addresses of the kernel's text")?;
-    let (machine, text) = text(&core, start, end)?;
+    image_at(start, end, symbols)
+}
+
+/// Returns an image of the text of a loaded module, as far as these symbols reach. It needs the same permission.
+pub fn module_image(name: &str, symbols: &[ImageSymbol]) -> Result<Image, String> {
+    let (start, size_bytes) = module(BufReader::new(open("/proc/modules")?), name)
+        .ok_or("/proc/modules does not show the module's address")?;
+    let ends = symbols.iter().map(|symbol| symbol.offset.0.saturating_add(symbol.size_bytes));
+    let end = ends.max().unwrap_or(0).min(size_bytes);
+    image_at(start, start.saturating_add(end), symbols)
+}
+
+fn open(path: &str) -> Result<File, String> {
+    File::open(path).map_err(|error| format!("{path}: {error}"))
+}
+
+fn image_at(start: u64, end: u64, symbols: &[ImageSymbol]) -> Result<Image, String> {
+    let (machine, text) = text(&open("/proc/kcore")?, start, end)?;
     Image::of_kernel_text(machine, ImageAddress(start), &text, symbols).map_err(|error| error.to_string())
+}
+
+/// Returns the ELF notes of a loaded module, one of which contains its build ID; none of a name that no module can have.
+pub fn module_notes(name: &str) -> Vec<u8> {
+    let is_plain = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-'));
+    let path = format!("/sys/module/{name}/notes/.note.gnu.build-id");
+    if is_plain { fs::read(path).unwrap_or_default() } else { Vec::new() }
+}
+
+/// Returns the address and the size in bytes of a loaded module; `None` if it is not there or its address is hidden.
+fn module(modules: impl BufRead, name: &str) -> Option<(u64, u64)> {
+    let line = modules.lines().map_while(Result::ok).find(|line| line.split(' ').next() == Some(name))?;
+    let mut words = line.split_ascii_whitespace();
+    let size_bytes = words.nth(1)?.parse().ok()?;
+    let start = u64::from_str_radix(words.nth(3)?.strip_prefix("0x")?, 16).ok()?;
+    (start != 0).then_some((start, size_bytes))
 }
 
 /// Returns the ELF notes of the running kernel, one of which contains its build ID.
@@ -145,6 +176,15 @@ mod tests {
         let mut cut = b"\x7fELF\x02\x01\x01".to_vec();
         cut.resize(HEADER_BYTES, 0xff);
         assert!(of(&cut).contains("the core file"), "its table lies nowhere");
+    }
+
+    #[test]
+    fn a_module_is_where_the_list_says() {
+        let list = "ab 8192 1 - Live 0xffffffffc0000000\na 4096 0 - Live 0xffffffffc0010000 (OE)\nhidden 9 0 - Live 0x0000000000000000\n";
+        let of = |name| module(list.as_bytes(), name);
+        assert_eq!(of("a"), Some((0xffff_ffff_c001_0000, 4096)));
+        assert_eq!((of("hidden"), of("b")), (None, None));
+        assert!(module_notes("../kernel").is_empty());
     }
 
     #[test]
