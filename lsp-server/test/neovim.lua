@@ -1,4 +1,4 @@
--- Neovim as a plain LSP client, no plugin: nvim -l neovim.lua SERVER FILE DATABASE HOT_LINE PROCEDURE_LINE
+-- Neovim with the plug-in of neovim/: nvim -l neovim.lua SERVER FILE DATABASE HOT_LINE PROCEDURE_LINE
 local server, file, database = arg[1], arg[2], arg[3]
 local hot_line, procedure_line = tonumber(arg[4]), tonumber(arg[5])
 local passed = 0
@@ -15,10 +15,12 @@ end
 local function comes(condition) return vim.wait(15000, condition, 20) end
 
 -- Set up as README.md says, then told where the server and the database of this test are.
-local readme = io.open(vim.fs.joinpath(vim.fs.dirname(vim.fs.dirname(server)), 'README.md')):read('a')
-local setup = load(readme:match('```lua\n(.-)```'))
+local folder = vim.fs.dirname(vim.fs.dirname(server))
+local readme = io.open(vim.fs.joinpath(folder, 'README.md')):read('a')
+local setup = load((readme:match('```lua\n(.-)```'):gsub('/path/to/dwell', vim.fs.dirname(folder))))
 check('the README has a setup', setup)
 setup()
+check('the built server is found', vim.fn.executable('dwell-lsp') == 1 or vim.uv.fs_realpath(vim.lsp.config.dwell.cmd[2]) == vim.uv.fs_realpath(server))
 local news = 0
 vim.lsp.config('dwell', {
   cmd = { 'node', server, '--stdio' },
@@ -80,12 +82,50 @@ check('the lens opens the listing', comes(function()
   return vim.api.nvim_get_current_buf() ~= code and vim.fn.search('best case', 'nw') > 0
 end))
 
+local said = {}
+vim.notify = function(message) table.insert(said, message) end
+local function shows(pattern)
+  return comes(function() return vim.fn.search(pattern, 'nw') > 0 end)
+end
+
+vim.api.nvim_set_current_buf(code)
+vim.cmd('Dwell hot')
+check('hot functions fill the quickfix list', comes(function() return #vim.fn.getqflist() > 0 end))
+local entry = vim.fn.getqflist()[1]
+check('with their share and place', entry.text:find('%d %%  chase') and entry.lnum == procedure_line + 1 and entry.bufnr == code)
+check('the list is open', vim.bo.buftype == 'quickfix')
+vim.cmd('Dwell listing')
+check('an entry has a listing', shows('best case') and vim.api.nvim_buf_get_name(0):find('dwell://'))
+check('which is not changed', not vim.bo.modifiable)
+vim.fn.search('\\<mov\\>')
+vim.api.nvim_feedkeys('\r', 'x', false)
+check('Enter leads to the source', vim.api.nvim_get_current_buf() == code)
+vim.api.nvim_win_set_cursor(0, { hot_line + 1, 0 })
+vim.cmd('Dwell listing')
+check('so does the cursor to the listing', shows('best case'))
+vim.cmd('Dwell summary')
+check('a summary is shown', shows('Dynamic\\|dynamic'))
+vim.cmd('Dwell legend')
+check('the legend is shown', shows('cycles per instruction'))
+vim.cmd('Dwell sql SELECT count(*) AS recordings, NULL AS nothing FROM epochs')
+check('a query is answered', shows('^recordings\tnothing$') and vim.fn.getline(2) == '1\t')
+vim.ui.select = function(choices, _, use) use(choices[1]) end
+vim.cmd('Dwell recordings')
+check('a recording is chosen', comes(function() return news > 0 end))
+vim.cmd('Dwell nonsense')
+check('what is unknown is said', said[#said]:find('expected one of callees, callers, compare', 1, true))
+vim.cmd('Dwell listing no such function')
+check('an error too', comes(function() return said[#said]:find('no such function', 1, true) end))
+check('words are completed', vim.deep_equal(vim.fn.getcompletion('Dwell ho', 'cmdline'), { 'hot' })
+  and vim.deep_equal(vim.fn.getcompletion('Dwell hot im', 'cmdline'), { 'image' }))
+vim.api.nvim_set_current_buf(code)
+
 local listing = request('workspace/executeCommand', { command = 'dwell.server.listing', arguments = lens.arguments })
 check('its lines know their sources', #listing.lines > 5)
 local hot = request('dwell/hotProcedures', {})
 check('hot procedures are ranked', hot and hot.rows[1].label == 'chase')
 local epochs = request('dwell/epochs', {})
-check('epochs are listed', epochs and #epochs.epochs == 1 and epochs.selected[1] == 'latest')
+check('epochs are listed', epochs and #epochs.epochs == 1 and epochs.selected[1] == epochs.epochs[1].id)
 local before = news
 request('workspace/executeCommand', { command = 'dwell.server.selectEpochs', arguments = { { epochs.epochs[1].id } } })
 check('a selection is news', comes(function() return news > before end))
