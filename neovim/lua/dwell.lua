@@ -52,6 +52,7 @@ local function show(title, text)
   else
     vim.cmd.split()
     vim.api.nvim_win_set_buf(0, buffer)
+    vim.wo.number, vim.wo.relativenumber, vim.wo.wrap = false, false, false
   end
   return buffer
 end
@@ -85,6 +86,7 @@ end
 local function show_listing(procedure)
   ask('dwell/listing', { procedure = procedure }, function(answer)
     local buffer = show(answer.title, answer.text)
+    vim.cmd([[syntax match Comment /^\*\*\* .*/ | syntax match WarningMsg /^\s\+\S\+ •\+/ | syntax match String /^  \S\+:\d\+  .*/]])
     local function line() return answer.lines[vim.fn.line('.')] or {} end
     local function jump(to)
       if to then vim.api.nvim_win_set_cursor(0, { to, 0 }) end
@@ -170,7 +172,7 @@ M.commands = {
       ask('dwell/hotProcedures', { by = by, limit = 200 }, function(answer)
         local items = {}
         for _, row in ipairs(answer.rows) do
-          local image = row.image ~= vim.NIL and by ~= 'image' and '  ' .. row.image or ''
+          local image = row.image ~= vim.NIL and by ~= 'image' and '  ' .. vim.fs.basename(row.image) or ''
           local text = ('%5.1f %%  %s%s%s'):format(100 * row.share, row.label, image, cycles(row))
           table.insert(items, item(row.location, text, row.id))
         end
@@ -202,7 +204,7 @@ M.commands = {
       ask('dwell/diff', { all = false }, function(answer)
         local items = {}
         for _, row in ipairs(answer.procedures) do
-          table.insert(items, item(nil, ('%s  %s  %s'):format(row.label, row.name, row.image), row.id))
+          table.insert(items, item(nil, ('%s  %s  %s'):format(row.label, row.name, vim.fs.basename(row.image)), row.id))
         end
         fill_quickfix('Dwell: what changed', items)
       end)
