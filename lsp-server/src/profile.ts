@@ -88,6 +88,11 @@ export class Profile {
     return this.database;
   }
 
+  /** Folders with separate debug files. */
+  get debugDirs(): readonly string[] {
+    return this.options.debugDirs ?? [];
+  }
+
   use({ database, epochs, sourceMap, debugDirs }: Place): void {
     const place = JSON.stringify([database, sourceMap, debugDirs]);
     const moved = place !== this.place;

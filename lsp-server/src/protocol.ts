@@ -35,6 +35,7 @@ export const commands = {
   renameEpoch: 'dwell.server.renameEpoch',
   removeEpochs: 'dwell.server.removeEpochs',
   importPerf: 'dwell.server.importPerf',
+  report: 'dwell.server.report',
   compare: 'dwell.server.compare',
   listing: 'dwell.server.listing',
   legend: 'dwell.server.legend',

@@ -1,13 +1,13 @@
 /**
- * `dwell.server.record`, `importPerf` and `newEpoch`: new epochs, by the `dwell` program.
+ * `dwell.server.record`, `importPerf` and `newEpoch`: new epochs; `report`: a page about those that are shown. All by the `dwell` program.
  */
 import { LSPErrorCodes, ResponseError, type CancellationToken } from 'vscode-languageserver';
 import { errorMessage } from './core';
 import type { Profile } from './profile';
-import { failureLine, findDwell, reportFd, run } from './program';
+import { failureLine, findDwell, reportFd, run, type Finished } from './program';
 import type { Progress } from './progress';
 import { commands, type RecordResult } from './protocol';
-import { ImportPerfParams, NewEpochParams, read, RecordParams } from './requests';
+import { ImportPerfParams, NewEpochParams, read, RecordParams, ReportParams } from './requests';
 import { isRecord } from './settings';
 
 /** Where the program is and what it works on. */
@@ -55,7 +55,7 @@ interface Work {
 
 async function makeEpoch(profile: Profile, programs: Programs, work: Work, token: CancellationToken, progress: Progress): Promise<RecordResult> {
   try {
-    const result = await dwell(profile, programs, work, [token, progress.cancelled]);
+    const result = made(await dwell(profile, programs, work, [token, progress.cancelled]));
     profile.select([result.epoch]);
     return result;
   } finally {
@@ -66,17 +66,30 @@ async function makeEpoch(profile: Profile, programs: Programs, work: Work, token
 export async function newEpoch(profile: Profile, programs: Programs, argument: unknown, token: CancellationToken): Promise<{ epoch: string }> {
   const { name } = read(commands.newEpoch, NewEpochParams, argument);
   const verb = ['epoch', 'new', ...(name === undefined ? [] : [name])];
-  const { epoch } = await dwell(profile, programs, { verb, cwd: undefined, keeps: false }, [token]);
+  const { epoch } = made(await dwell(profile, programs, { verb, cwd: undefined, keeps: false }, [token]));
   return { epoch };
 }
 
-/** Runs a verb that makes an epoch on the profile's database; what fails is one line. */
+export async function report(profile: Profile, programs: Programs, argument: unknown, token: CancellationToken, progress: Progress): Promise<null> {
+  const { path } = read(commands.report, ReportParams, argument);
+  progress.begin(`writing ${path}`);
+  const epochs = profile.selected.flatMap((epoch) => ['--epoch', epoch]);
+  const debugDirs = profile.debugDirs.flatMap((folder) => ['--debug-dir', folder]);
+  try {
+    await dwell(profile, programs, { verb: ['report', '--html', path, ...epochs, ...debugDirs], cwd: undefined, keeps: false }, [token, progress.cancelled]);
+    return null;
+  } finally {
+    progress.done();
+  }
+}
+
+/** Runs a verb on the profile's database; what fails is one line. */
 async function dwell(
   profile: Profile,
   programs: Programs,
   { verb, cwd, keeps }: Work,
   tokens: (CancellationToken | undefined)[],
-): Promise<RecordResult> {
+): Promise<Finished> {
   const program = await findDwell(programs.dwellPath, programs.serverFolder);
   if (program === undefined) {
     const where = programs.dwellPath ?? 'neither beside the server nor in PATH';
@@ -90,14 +103,17 @@ async function dwell(
     const finished = await run(program, ['--db', profile.folder, '--json', ...verb], cwd, interrupt.signal);
     if (interrupt.signal.aborted && !keeps) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
     if (finished.status !== 0) throw failed(failureLine(finished));
-    // `record` reports apart from what the command prints; other verbs run no command.
-    const { stdout, stderr, report } = finished;
-    return report === '' ? { epoch: epochOf(stdout), output: stderr } : { epoch: epochOf(report), output: stdout + stderr };
+    return finished;
   } catch (error) {
     throw error instanceof ResponseError ? error : failed(`${program}: ${errorMessage(error)}`);
   } finally {
     for (const subscription of subscriptions) subscription?.dispose();
   }
+}
+
+/** The epoch that a run made. `record` reports apart from what the command prints; other verbs run no command. */
+function made({ stdout, stderr, report: told }: Finished): RecordResult {
+  return told === '' ? { epoch: epochOf(stdout), output: stderr } : { epoch: epochOf(told), output: stdout + stderr };
 }
 
 /** The epoch that an answer in JSON names. */

@@ -143,6 +143,9 @@ export type RenameEpochParams = Read<typeof RenameEpochParams>;
 /** `dwell.server.importPerf`'s argument. */
 export const ImportPerfParams = parameters({ path: needed('must name a file'), name: lenient(text) });
 export type ImportPerfParams = Read<typeof ImportPerfParams>;
+/** `dwell.server.report`'s argument. */
+export const ReportParams = parameters({ path: needed('must name a file') });
+export type ReportParams = Read<typeof ReportParams>;
 /** `dwell.server.compare`'s argument; null ends the comparison. */
 export const CompareParams = parameters({ before: namedEpochs, after: lenient(epochs) });
 export type CompareParams = Read<typeof CompareParams>;

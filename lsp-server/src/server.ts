@@ -42,7 +42,7 @@ import { Profile } from './profile';
 import { processes } from './processes';
 import { startProgress } from './progress';
 import { commands, methods, protocolVersion, type LineResult } from './protocol';
-import { importPerf, newEpoch, record } from './record';
+import { importPerf, newEpoch, record, report } from './record';
 import * as requests from './requests';
 import { isRecord, readSettings, type ValidSettings } from './settings';
 import { Cancelled } from './shared';
@@ -305,6 +305,8 @@ class Server {
         return newEpoch(this.profile, programs, argument, token);
       case commands.importPerf:
         return importPerf(this.profile, programs, argument, token, await startProgress(this.connection, workDoneToken, this.takesProgress));
+      case commands.report:
+        return report(this.profile, programs, argument, token, await startProgress(this.connection, workDoneToken, this.takesProgress));
       case commands.renameEpoch:
         return renameEpoch(this.profile, argument);
       case commands.removeEpochs:

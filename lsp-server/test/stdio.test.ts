@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { cp, rename, stat, utimes, writeFile } from 'node:fs/promises';
+import { cp, readFile, rename, stat, utimes, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { CodeLens, Hover, InlayHint } from 'vscode-languageserver/node';
@@ -207,6 +207,10 @@ test('runs are compared, named and removed by the real core', { skip }, async ()
   const stats = await client.sendRequest<StatsResult>('dwell/stats', { epochs: ['first', 'faster'] });
   assert.equal(stats.rows[0]?.n, 2);
   assert.match((await client.sendRequest<{ svg: string }>('dwell/cfg', { procedure: 'chase' })).svg, /^<svg [^]*class="edge"/);
+  const page = join(given().folder, 'report.html');
+  await run('dwell.server.report', { path: page });
+  assert.match(await readFile(page, 'utf8'), /^<!doctype html>[^]*chase/i);
+  await assert.rejects(run('dwell.server.report', { path: '/no/such/report.html' }), /report\.html|no such|No such/);
   await run('dwell.server.renameEpoch', { epoch: 'faster', name: 'another' });
   await run('dwell.server.compare', { before: ['first'], after: ['another'] });
   const named = await client.sendRequest<EpochsResult>('dwell/epochs', {});

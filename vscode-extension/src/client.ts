@@ -4,7 +4,7 @@ import * as vscode from 'vscode';
 import {
   commands, methods, type CallersParams, type CallersResult, type CfgResult, type CompareParams, type DiffParams, type DiffResult, type EpochsResult, type FileChangesResult,
   type FileCostsResult, type FlameParams, type FlameResult, type HotProceduresParams, type HotProceduresResult, type ImportPerfParams, type LegendResult, type ListingResult, type NewEpochParams, type ProcessesResult,
-  type RecordParams, type RecordResult, type RenameEpochParams, type SqlParams, type SqlResult,
+  type RecordParams, type RecordResult, type RenameEpochParams, type ReportParams, type SqlParams, type SqlResult,
 } from '@dwell/lsp-server/protocol';
 import { Connection, type Report, type ServerState } from './connection';
 import { grouped } from './folders';
@@ -96,6 +96,19 @@ export class Client implements vscode.Disposable {
 
   importPerf(params: ImportPerfParams, token: vscode.CancellationToken, report: Report): Promise<RecordResult> {
     return this.makeEpoch(commands.importPerf, params, token, report);
+  }
+
+  /** Writes an HTML page about what is shown. */
+  async report(path: string, token: vscode.CancellationToken, report: Report): Promise<void> {
+    await this.current.execute(commands.report, { path } satisfies ReportParams, token, report);
+  }
+
+  /** Ends all servers and starts them anew. */
+  async restart(): Promise<void> {
+    this.current = this.connect();
+    this.follow(vscode.window.activeTextEditor);
+    await this.start();
+    this.changed.fire();
   }
 
   renameEpoch(epoch: string, name: string): Promise<void> {
@@ -200,10 +213,7 @@ export class Client implements vscode.Disposable {
 
   private async settingsChanged(): Promise<void> {
     if (keyOf(foldersByPlace()) !== this.groups) {
-      this.current = this.connect();
-      this.follow(vscode.window.activeTextEditor);
-      await this.start();
-      this.changed.fire();
+      await this.restart();
     } else {
       await Promise.all(this.connections.map((connection) => connection.sendSettings()));
     }

@@ -1,6 +1,7 @@
 // A language server with fixed answers, for what must not depend on a sampled machine: what the views, pickers and
 // documents do with an answer, and how the extension stands a server that fails. It speaks PROTOCOL.md for any file
 // that has a line with `HOT`; a recorded command of `die`, `fail` or `wait` does just that, `collect` adds samples.
+import { writeFile } from 'node:fs/promises';
 import {
   createConnection, DiagnosticSeverity, LSPErrorCodes, ProposedFeatures, ResponseError, TextDocuments, TextDocumentSyncKind,
   type CancellationToken,
@@ -10,7 +11,7 @@ import {
   commands, goToCallerCommand, methods, protocolVersion, showListingCommand, type CallerRow, type CallersLens, type CallersParams, type CallersResult, type EpochsResult, type EpochSummary, type FileCostsResult,
   type CfgResult, type CompareParams, type FlameFunction, type FlameParams, type FlameResult, type DiffChange, type DiffParams, type DiffResult, type FileChangesResult, type HotProceduresParams,
   type HotProceduresResult, type LegendResult,
-  type ImportPerfParams, type ProcessesResult, type RenameEpochParams, type HotRow, type ListingLine, type ListingParams,
+  type ImportPerfParams, type ProcessesResult, type RenameEpochParams, type ReportParams, type HotRow, type ListingLine, type ListingParams,
   type ListingResult,
   type RecordParams, type RecordResult, type Settings, type SqlParams, type SqlResult,
 } from '@dwell/lsp-server/protocol';
@@ -179,6 +180,7 @@ connection.onExecuteCommand(async (params, token): Promise<unknown> => {
     case commands.selectEpochs: select(argument as string[]); return null;
     case commands.record: return record(argument as RecordParams, token);
     case commands.importPerf: return record({ command: [(argument as ImportPerfParams).path] }, token);
+    case commands.report: return (argument as ReportParams).path.includes('no') ? Promise.reject(new ResponseError(LSPErrorCodes.RequestFailed, 'no room')) : writeFile((argument as ReportParams).path, shown().join());
     case commands.renameEpoch: return rename(argument as RenameEpochParams);
     case commands.removeEpochs: return remove(argument as string[]);
     case commands.compare: return compare(argument as CompareParams | null);

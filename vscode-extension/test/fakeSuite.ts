@@ -1,5 +1,8 @@
 // The extension in the real extension host, over the fake server: what each feature does with known answers.
 import * as assert from 'node:assert/strict';
+import { mkdtemp, readFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import * as vscode from 'vscode';
 import { activeListing, codeLenses, hintCount, lineEnds, lineWith, runTests, until, workspaceFile } from './inHost';
 
@@ -138,6 +141,16 @@ export function run(): Promise<void> {
       const listing = await activeListing((text) => text.includes('recording e4'));
       await vscode.commands.executeCommand('dwell.record', './chase 3');
       await until('the new epoch in the listing', () => listing.getText(), (text) => text.includes('recording e5'));
+    },
+
+    'exports a report of what is shown, and starts the server anew when asked to': async () => {
+      const path = join(await mkdtemp(join(tmpdir(), 'dwell-report-')), 'r.html');
+      await vscode.commands.executeCommand('dwell.exportReport', path);
+      assert.equal(await readFile(path, 'utf8'), 'e5');
+      const document = await source();
+      await vscode.window.showTextDocument(document);
+      await vscode.commands.executeCommand('dwell.restartServer');
+      await until('line ends', () => lineEnds(document), (answer) => answer.length === 1);
     },
 
     'starts a server again that died, with what was shown before': async () => {

@@ -158,26 +158,36 @@ pub(super) fn open(
     verify: bool,
     newest_version: u32,
 ) -> Result<(SerializedFileReader<Bytes>, Metadata, u64), SegmentError> {
-    let file = open_foreign(bytes.clone())?;
+    let file = open_unchecked(&bytes)?;
     let footer = file.metadata().file_metadata();
     let metadata = Metadata::of_file(footer, newest_version)?;
     if verify {
         metadata.verify(footer, &bytes)?;
     }
-    let rows = u64::try_from(footer.num_rows()).unwrap_or(u64::MAX);
+    let rows = check_contents(&bytes, &file)?;
     Ok((file, metadata, rows))
 }
 
 /// Opens a file that another program may have written, after checking its sizes and its pages.
 pub(super) fn open_foreign(bytes: Bytes) -> Result<SerializedFileReader<Bytes>, SegmentError> {
+    let file = open_unchecked(&bytes)?;
+    check_contents(&bytes, &file)?;
+    Ok(file)
+}
+
+fn open_unchecked(bytes: &Bytes) -> Result<SerializedFileReader<Bytes>, SegmentError> {
     SegmentError::limit("bytes", bytes.len() as u64, MAX_SEGMENT_BYTES)?;
-    check_footer(&bytes)?;
-    let file = SerializedFileReader::new(bytes.clone())?;
+    check_footer(bytes)?;
+    Ok(SerializedFileReader::new(bytes.clone())?)
+}
+
+/// Checks what the footer says of rows and pages; returns the number of rows.
+fn check_contents(bytes: &[u8], file: &SerializedFileReader<Bytes>) -> Result<u64, SegmentError> {
     let rows = u64::try_from(file.metadata().file_metadata().num_rows()).unwrap_or(u64::MAX);
     SegmentError::limit("rows", rows, MAX_SEGMENT_ROWS as u64)?;
     SegmentError::limit("row groups", file.num_row_groups() as u64, MAX_ROW_GROUPS as u64)?;
-    page_walk::check_pages(&bytes, file.metadata())?;
-    Ok(file)
+    page_walk::check_pages(bytes, file.metadata())?;
+    Ok(rows)
 }
 
 pub(super) fn short(what: &str) -> SegmentError {
