@@ -173,6 +173,15 @@ With a prefix argument ask for the recording's NAME."
   (dwell--make-epoch "dwell.server.importPerf" (concat "importing " (file-name-nondirectory file))
                      `(:path ,(expand-file-name file) ,@(dwell--name-given name))))
 
+;;;###autoload
+(defun dwell-export-report (file)
+  "Write FILE, an HTML page about the recordings that are shown.
+The page needs no network and no other file."
+  (interactive (list (read-file-name "Write the report to: " nil nil nil "dwell-report.html")))
+  (let ((file (expand-file-name file)))
+    (dwell--execute (dwell--ensure) "dwell.server.report" (vector (list :path file))
+                    (lambda (_) (message "Dwell: wrote %s; `M-x browse-url-of-file' shows it" file)))))
+
 (defun dwell--recorded-before ()
   "Return the command that the latest recording is of, to record it again, or nil."
   (let* ((connection (dwell--connection))

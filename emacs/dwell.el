@@ -69,6 +69,7 @@
 ;;     M-x dwell-record-process    record a process that runs
 ;;     M-x dwell-import-perf       make an epoch of a perf.data file
 ;;     M-x dwell-record-cancel     end it
+;;     M-x dwell-export-report     write an HTML page about what is shown
 ;;     M-x dwell-new-epoch         have the running daemon begin a new epoch
 ;;
 ;; In the list `*' stands before what is shown and `b' before what it is compared with.  RET shows
@@ -191,6 +192,7 @@
     ["Record a process…" dwell-record-process]
     ["Import perf.data…" dwell-import-perf]
     ["Cancel the recording" dwell-record-cancel :active dwell--recording]
+    ["Export an HTML report…" dwell-export-report]
     ["New recording…" dwell-new-epoch]
     "--"
     ["Which lines…" dwell-set-hints]

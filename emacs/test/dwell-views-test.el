@@ -124,6 +124,16 @@
     (should (equal (dwell-test-sent "dwell.server.importPerf")
                    (list :path (expand-file-name "perf.data") :name "import")))))
 
+(ert-deftest dwell-exporting-a-report ()
+  (dwell-test-with-costs
+    (let ((page (expand-file-name "r.html")))
+      (should (member (format "Dwell: wrote %s; `M-x browse-url-of-file' shows it" page)
+                      (dwell-test-messages
+                        (dwell-export-report "r.html")
+                        (dwell-test-until "the page" (dwell-test-sent "dwell.server.report"))
+                        (sit-for 0.2))))
+      (should (equal (dwell-test-sent "dwell.server.report") (list :path page))))))
+
 ;;;; Before and after
 
 (ert-deftest dwell-lines-show-what-changed ()

@@ -202,6 +202,8 @@ function executeCommand({ command, arguments: [argument], workDoneToken }, id) {
       state.baseline = argument?.before ?? null;
       notify('dwell/profileDidChange', { epochs: state.selected });
       return null;
+    case 'dwell.server.report':
+      return null;
     case 'dwell.server.importPerf':
       state.round += 1;
       return { epoch: `imported-${state.round}`, output: '' };
