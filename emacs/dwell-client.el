@@ -61,12 +61,12 @@ Nil leaves it to the server: beside itself, else on PATH."
 (defcustom dwell-hints 'hot
   "Which lines show their cost."
   :type '(choice (const :tag "None" off)
-                 (const :tag "Those of at least `dwell-hot-share'" hot)
+                 (const :tag "Those of at least `dwell-hot-percent'" hot)
                  (const :tag "All with samples" all)))
 
-(defcustom dwell-hot-share 0.01
-  "Least share of the recording's time for a line to be hot, 0 to 1."
-  :type '(restricted-sexp :match-alternatives (dwell--share-p)))
+(defcustom dwell-hot-percent 1
+  "Least part of the recording's time for a line to be hot, in percent."
+  :type '(restricted-sexp :match-alternatives (dwell--percent-p)))
 
 (defcustom dwell-diagnostics nil
   "Whether severe avoidable stalls are among the notes of Flymake.
@@ -87,9 +87,9 @@ A folder as built is what the debug information spells, after
   "Seconds that a command waits for the server's answer."
   :type 'number)
 
-(defun dwell--share-p (value)
-  "Return non-nil if VALUE is a share, 0 to 1."
-  (and (numberp value) (<= 0 value 1)))
+(defun dwell--percent-p (value)
+  "Return non-nil if VALUE is a percentage, 0 to 100."
+  (and (numberp value) (<= 0 value 100)))
 
 (defclass dwell-connection (jsonrpc-process-connection)
   ((key :initarg :key :accessor dwell--key
@@ -273,7 +273,7 @@ Its log pretty-prints what it is given, which is slow for whole files."
                                     (expand-file-name dwell-database))))
      :epochs ,(vconcat dwell-epochs)
      :hints ,(symbol-name dwell-hints)
-     :hotShare ,dwell-hot-share
+     :hotShare ,(/ dwell-hot-percent 100.0)
      :diagnostics ,(if dwell-diagnostics t :json-false)
      ,@(and dwell-program (list :dwellPath (expand-file-name dwell-program)))
      ,@(and dwell-source-map

@@ -91,10 +91,10 @@
   "Return non-nil if the user wants to see COST."
   (pcase dwell-hints
     ('all t)
-    ('hot (or (>= (plist-get cost :share) dwell-hot-share)
+    ('hot (or (>= (* 100 (plist-get cost :share)) dwell-hot-percent)
               (when-let ((change (plist-get cost :change)))
                 (and (dwell--significant-p change)
-                     (>= (abs (plist-get change :changeShare)) dwell-hot-share)))))))
+                     (>= (* 100 (abs (plist-get change :changeShare))) dwell-hot-percent)))))))
 
 (defun dwell--with-changes (costs changes)
   "Return COSTS with the change of each line out of CHANGES, both vectors by line.

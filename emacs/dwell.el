@@ -44,7 +44,7 @@
 ;; A source that changed since the program was built is mapped by the server; a line that was edited
 ;; says so, and never shows another's number.
 ;;
-;;     M-x dwell-set-hints         no lines, hot lines (`dwell-hot-share') or all
+;;     M-x dwell-set-hints         no lines, hot lines (`dwell-hot-percent') or all
 ;;     M-x dwell-next-line, dwell-previous-line, dwell-hottest-line
 ;;     M-x dwell-goto-culprit      to the line that this one's cost is blamed on
 ;;     M-x dwell-describe-line     all that is known of this line; its links lead to culprits and listings

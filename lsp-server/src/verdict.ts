@@ -80,10 +80,10 @@ function changeLabel(verdict: Verdict, change: CoreChange): string {
   return join().slice(0, hintLengthMax);
 }
 
-/** The label, and beside it what the change rests on and how likely it is chance. */
+/** The label, and beside it what the change rests on and how many of such calls are chance. */
 function changeDetails(verdict: Verdict, change: CoreChange): string {
   const { samples_a: samplesA, samples_b: samplesB, p, false_discovery_rate: rate, cpi_a: cpiA, cpi_b: cpiB, count_ratio: countRatio, tells_apart: tellsApart } = change;
-  const doubt = rate >= 0.05 ? `may be chance (p ${p.toFixed(2)})` : `chance below ${rate < 0.001 ? '0.1' : (100 * rate).toFixed(1)}%`;
+  const doubt = rate >= 0.05 ? `may be chance (p ${p.toFixed(2)})` : `of changes called like this one ${rate < 0.001 ? 'under 0.1' : (100 * rate).toFixed(1)}% are chance`;
   return joined([
     changeLabel(verdict, change),
     `${count(samplesA)} → ${count(samplesB)} samples`,

@@ -64,8 +64,8 @@ class ComparisonTree implements vscode.TreeDataProvider<Row>, vscode.Disposable 
     if (this.failure !== undefined) return this.failure;
     if (!this.answer) return undefined;
     const { total, notes } = this.answer;
-    const sure = total.significant ? confidence(total) : 'may be chance';
-    const whole = total.ratio === null ? '' : `In all ×${total.ratio.toFixed(3)} (${sure}).`;
+    const doubt = total.significant ? falseCalls(total) : 'may be chance';
+    const whole = total.ratio === null ? '' : `In all ×${total.ratio.toFixed(3)} (${doubt}).`;
     const single = notes.some((note) => note.startsWith('one run')) ? 'One run a side: only the noise of sampling is filtered.' : '';
     return [whole, single, ...notes.filter((note) => note.startsWith('unlike'))].filter((part) => part !== '').join(' ');
   }
@@ -147,7 +147,7 @@ function procedureItem(row: DiffProcedure): vscode.TreeItem {
   const item = new vscode.TreeItem(row.name);
   item.id = `function ${row.id}`;
   item.contextValue = 'procedure';
-  present(item, row, row.id, certainty(row));
+  present(item, row, row.id);
   item.command = { command: 'dwell.openChange', title: 'Compare Instructions', arguments: [{ procedure: row }] };
   return item;
 }
@@ -159,17 +159,17 @@ function lineItem(row: DiffLine): vscode.TreeItem {
   const place = moved ? `${at(row.lineBefore)} → ${at(row.lineAfter)}` : at(row.lineAfter ?? row.lineBefore);
   const item = new vscode.TreeItem(`${row.file.slice(row.file.lastIndexOf('/') + 1)}:${place}${side}`);
   item.id = `line ${row.file} ${at(row.lineBefore)} ${at(row.lineAfter)}`;
-  present(item, row, row.file, certainty(row));
+  present(item, row, row.file);
   if (row.uri !== null) item.command = { command: 'dwell.openChange', title: 'Open', arguments: [{ line: row }] };
   return item;
 }
 
-function present(item: vscode.TreeItem, row: DiffChange, what: string, doubt: string): void {
+function present(item: vscode.TreeItem, row: DiffChange, what: string): void {
   const [icon, colour] = icons[row.verdict];
   item.iconPath = new vscode.ThemeIcon(icon, colour === undefined ? undefined : new vscode.ThemeColor(colour));
-  item.description = row.label + doubt;
+  item.description = row.label;
   item.tooltip = tooltip(row, what);
-  item.accessibilityInformation = { label: `${typeof item.label === 'string' ? item.label : what}, ${row.label}${doubt}` };
+  item.accessibilityInformation = { label: `${typeof item.label === 'string' ? item.label : what}, ${row.label}` };
   if (!row.significant) item.resourceUri = noise(what);
 }
 
@@ -188,17 +188,12 @@ function tooltip(row: DiffChange, what: string): vscode.MarkdownString {
   pair('CPI', row.cpiBefore, row.cpiAfter, (value) => value.toFixed(2));
   text.appendMarkdown(`| | before | after |\n| :-- | --: | --: |\n${rows.map((cells) => `| ${cells.join(' | ')} |`).join('\n')}\n\n`);
   if (row.changeCycles !== null) text.appendText(`${row.changeCycles < 0 ? '−' : '+'}${magnitude(Math.abs(row.changeCycles))} cycles, `);
-  return text.appendText(row.significant ? confidence(row) : 'may be chance').appendText(`: p = ${row.p.toPrecision(2)}`);
+  return text.appendText(row.significant ? falseCalls(row) : 'may be chance').appendText(`: p = ${row.p.toPrecision(2)}`);
 }
 
-/** Behind a change that is more than chance: how sure that is. */
-function certainty(row: DiffChange): string {
-  return row.significant ? ` · ${confidence(row)}` : '';
-}
-
-/** What is left of certainty after the part of false calls. */
-function confidence({ falseDiscoveryRate: rate }: DiffChange): string {
-  return rate < 0.001 ? '>99.9% sure' : `${((1 - rate) * 100).toFixed(1)}% sure`;
+/** How many of the changes that are called like this one are chance: that is what a false discovery rate says, and nothing of this one alone. */
+function falseCalls({ falseDiscoveryRate: rate }: DiffChange): string {
+  return `of changes called like this one, ${rate < 0.001 ? 'under 0.1%' : `${(rate * 100).toFixed(1)}%`} are chance`;
 }
 
 function ids(epochs: readonly EpochSummary[]): string[] {

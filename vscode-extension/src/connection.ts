@@ -137,7 +137,7 @@ export class Connection implements vscode.Disposable {
     return {
       ...(epochs ? { epochs } : {}),
       hints: chosen.get('hints', 'hot'),
-      hotShare: chosen.get('hotShare', 0.01),
+      hotShare: chosen.get('hotPercent', 1) / 100,
       diagnostics: chosen.get('diagnostics', false),
       callHierarchy: chosen.get('callHierarchy', false),
       sourceMap: chosen.get<Record<string, string>>('sourceMap', {}),

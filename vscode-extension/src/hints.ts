@@ -5,7 +5,7 @@ import type { Dwell } from './dwell';
 
 const levels: Record<HintLevel, { label: string; detail: string }> = {
   off: { label: 'Off', detail: 'No line has a hint.' },
-  hot: { label: 'Hot lines', detail: 'Lines with at least the share of dwell.hotShare.' },
+  hot: { label: 'Hot lines', detail: 'Lines with at least dwell.hotPercent of the time.' },
   all: { label: 'All lines', detail: 'Every line with samples.' },
 };
 

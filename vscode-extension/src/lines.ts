@@ -107,7 +107,7 @@ function withinLines({ lines, stale, changes }: Marks, lineCount: number): Marks
 }
 
 function shownOf(document: vscode.TextDocument): Shown {
-  return { hotShare: vscode.workspace.getConfiguration('dwell', document.uri).get('hotShare', 0.01), all: hintsOf(document) === 'all' };
+  return { hotShare: vscode.workspace.getConfiguration('dwell', document.uri).get('hotPercent', 1) / 100, all: hintsOf(document) === 'all' };
 }
 
 function hintsOf(document: vscode.TextDocument): HintLevel {

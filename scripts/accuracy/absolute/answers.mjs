@@ -69,19 +69,20 @@ function hottest(rows, samplesOf, all) {
  * Reads everything that is judged in a recording.
  * @param {string} dwell
  * @param {string} database
- * @param {{ apps?: string[] }} options only these applications, where a recording is of the whole machine
+ * @param {{ apps?: string[] }} options only these applications, where a daemon recorded the whole machine, in several recordings if its rate changed
  * @returns {Promise<Answer>}
  */
 export async function answerOf(dwell, database, { apps } = {}) {
   const opened = open(database);
+  const epochs = [apps ? 'all' : 'latest'];
   // Computing CPI for all procedures of a machine takes minutes, so for such recordings only blocks are judged.
-  const { rows, total } = apps ? await opened.top({ epochs: ['latest'], bare: true }) : await ask(dwell, '--db', database, 'top', '--json', '-n', '0');
+  const { rows, total } = apps ? await opened.top({ epochs, bare: true }) : await ask(dwell, '--db', database, 'top', '--json', '-n', '0');
   const own = apps ? await ownSamples(opened, apps) : null;
   const event = timeEvent(total);
   const samplesOf = ({ id, samples }) => (own ? (own.get(id) ?? 0) : (samples[event] ?? 0));
   const samples = own ? [...own.values()].reduce((sum, each) => sum + each, 0) : (total[event] ?? 0);
   const chosen = hottest(rows, samplesOf, samples);
-  const listings = await mapAtOnce(chosen, ({ id }) => opened.listing(['latest'], id));
+  const listings = await mapAtOnce(chosen, ({ id }) => opened.listing(epochs, id));
   const procedures = chosen.map((row, at) => ({ ...procedureOf(listings[at], event), own: samplesOf(row), samples: row.samples[event] ?? 0, cpi: row.cpi ?? null, cpi_min: row.cpi_min ?? row.cpi ?? null }));
   const [first] = listings;
   return { samples, period_cycles: first?.period_cycles ?? 0, width: first ? widthOf(first.machine_model) : 1, knows_scale: first?.scale !== undefined, procedures };
@@ -100,7 +101,7 @@ const timeEvent = (total) => ['cycles', 'cpu-clock', 'task-clock'].find((event) 
 async function ownSamples(opened, apps) {
   const own = new Map();
   for (const app of apps) {
-    const { rows, total } = await opened.top({ epochs: ['latest'], bare: true, app });
+    const { rows, total } = await opened.top({ epochs: ['all'], bare: true, app });
     for (const { id, samples } of rows) own.set(id, (own.get(id) ?? 0) + (samples[timeEvent(total)] ?? 0));
   }
   return own;

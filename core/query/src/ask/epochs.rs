@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use dwell_profile::{Epoch, EpochId, EpochsRead, Scope};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::{
     Query, QueryError,
@@ -30,6 +30,9 @@ fn wrong_clocks(epochs: &[Epoch], now: Timestamp) -> impl Iterator<Item = String
     })
 }
 
+/// Time that two recordings of one machine may have in common: a collector empties its buffers while the next recording begins.
+const SAME_TIME_MIN: SignedDuration = SignedDuration::from_mins(1);
+
 /// Returns a warning for each name that two machines seem to have: each machine is sampled as a whole by one collector at a time.
 fn same_names(epochs: &[Epoch]) -> impl Iterator<Item = String> {
     let mut before: BTreeMap<&str, &Epoch> = BTreeMap::new();
@@ -37,7 +40,7 @@ fn same_names(epochs: &[Epoch]) -> impl Iterator<Item = String> {
     for epoch in epochs.iter().filter(|epoch| epoch.scope == Scope::System) {
         let name = epoch.host.name.as_str();
         let Some(earlier) = before.insert(name, epoch) else { continue };
-        if earlier.end.is_some_and(|end| end > epoch.start) {
+        if earlier.end.is_some_and(|end| end.duration_since(epoch.start) > SAME_TIME_MIN) {
             same.entry(name).or_insert_with(|| {
                 format!(
                     "two machines seem to be called {name}: recordings {} and {} are of the same time; they are shown as one machine",
@@ -158,6 +161,8 @@ mod tests {
             epoch("c", "db", "2026-11-02T00:00:00Z", "2026-11-03T00:00:00Z"),
             epoch("d", "db", "2026-11-02T12:00:00Z", "2026-11-02T13:00:00Z"),
             epoch("e", "db", "2026-11-02T14:00:00Z", "2026-11-02T15:00:00Z"),
+            epoch("g", "next", "2026-11-02T00:00:00Z", "2026-11-02T10:00:00.1Z"),
+            epoch("h", "next", "2026-11-02T10:00:00Z", "2026-11-02T11:00:00Z"),
             epoch("f", "old", "2099-01-01T00:00:00Z", "2099-01-02T00:00:00Z"),
         ];
         let now = "2026-11-05T00:00:00Z".parse().unwrap();

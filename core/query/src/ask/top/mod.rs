@@ -133,7 +133,9 @@ impl Query {
                 procedures::begin_of(&samples.record, samples.points.offset(point as usize))
             }),
         };
-        let place = place.or_else(|| costs.as_ref()?.lines.first()?.clone());
+        // Of a stored analysis the first instruction tells the place.
+        let stored = costs.as_ref().filter(|costs| costs.image.is_none());
+        let place = place.or_else(|| stored?.lines.first()?.clone());
         let totals = costs.as_ref().map(|c| c.all_totals());
         RowCost { place, totals, split: costs.and_then(|c| summary::split(&c)) }
     }
