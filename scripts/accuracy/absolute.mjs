@@ -125,8 +125,13 @@ async function daemon(runs, { dwell: binary, folder, anew }) {
   const results = [];
   for (const run of runs.filter(({ program }) => program.role !== 'kernel' && recordings.has(program.name))) {
     const recording = recordings.get(run.program.name);
-    const answer = await answerOf(binary, recording.database, { apps: [appOf(run)] });
-    results.push(resultOf(run, 'daemon-30', recording, answer));
+    try {
+      const answer = await answerOf(binary, recording.database, { apps: [appOf(run)] });
+      results.push(resultOf(run, 'daemon-30', recording, answer));
+    } catch (error) {
+      if (error.code !== 'nothing-taken') throw error;
+      console.error(`SKIPPED ${run.program.name}, daemon-30: it did not run, or had no samples`);
+    }
   }
   return results;
 }
