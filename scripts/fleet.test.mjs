@@ -249,6 +249,7 @@ test('analyses that a job stored answer where the binary is missing', { skip }, 
   // What is wrong is left out, and said.
   await stored('part-1', foreign);
   await refused(['annotate', 'spin', '--db', place], /stored analyses of recording .*: .*it holds rows of something else/);
+  for (const words of [['summary'], ['top', '-n', '0']]) assert.match((await json([...words, '--db', place])).notes.join(), /it holds rows of something else/, words[0]);
   await stored('part-1', 'no Parquet');
   await refused(['annotate', 'spin', '--db', place], /stored analyses of recording .*: not a readable Parquet file/, { env: { XDG_CACHE_HOME: join(scratch, 'cache-analysed') } });
 });

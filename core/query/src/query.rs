@@ -361,7 +361,8 @@ impl Query {
     fn analyse(&self, view: &View, procedure: &ProcedureSamples) -> Option<Arc<ProcedureCosts>> {
         let found = self.store.find(&view.selection.images[procedure.image].record);
         let Some(image) = found.image.as_ref().ok().cloned() else {
-            return self.stored_costs(view, procedure).ok().flatten().map(Arc::new);
+            let stored = self.stored_costs(view, procedure);
+            return stored.map_err(|why| view.stored.add_unread(why)).ok().flatten().map(Arc::new);
         };
         let slot = lock(&view.scales).entry(procedure.image).or_default().clone();
         let scales = self.scales(view, procedure.image, &image, &slot);

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use dwell_analysis::{MachineModel, ProcedureAnalysis};
+use dwell_analysis::{Block, InstructionCost, Interval, MachineModel, ProcedureAnalysis, Stall};
 use dwell_image::{ImageAddress, Instruction};
 use serde::{Deserialize, Serialize};
 
@@ -43,7 +43,7 @@ struct Stored {
 
 #[derive(Serialize, Deserialize)]
 struct StoredInstruction {
-    address: u64,
+    address: ImageAddress,
     length: u8,
     mnemonic: Box<str>,
     text: Box<str>,
@@ -57,7 +57,7 @@ pub fn write(costs: &ProcedureCosts) -> String {
         costs.lines.iter().flatten().map(|(file, _)| (file.clone(), 0)).collect();
     files.values_mut().enumerate().for_each(|(index, file)| *file = index);
     let instruction = |(i, line): (&Instruction, &Option<(Arc<str>, u32)>)| StoredInstruction {
-        address: i.address.0,
+        address: i.address,
         length: i.length,
         mnemonic: i.mnemonic.clone(),
         text: i.text.clone(),
@@ -79,12 +79,14 @@ pub fn read(
     text: &str,
 ) -> Result<ProcedureCosts, String> {
     let Stored { instructions, files, mut analysis, .. } = parse(text)?;
+    let model = MachineModel::for_cpu(&selection.epochs.last().ok_or("there is no recording")?.cpu);
+    check_numbers(&analysis, model)?;
     let samples = counts(selection, procedure, &instructions);
     analysis.notes.push(NOTE.to_owned());
     let line = |i: &StoredInstruction| i.line.map(|(file, line)| (files[file].clone(), line));
     Ok(ProcedureCosts {
         image: None,
-        model: MachineModel::for_cpu(&selection.epochs.last().ok_or("there is no recording")?.cpu),
+        model,
         samples,
         lines: instructions.iter().map(line).collect(),
         instructions: instructions
@@ -93,7 +95,7 @@ pub fn read(
                 length: i.length,
                 mnemonic: i.mnemonic,
                 text: i.text,
-                ..bare_instruction(ImageAddress(i.address))
+                ..bare_instruction(i.address)
             })
             .collect(),
         analysis,
@@ -138,6 +140,42 @@ fn check(
     if all.contains(&false) { Err("its parts do not fit together".to_owned()) } else { Ok(()) }
 }
 
+/// Checks that no number is impossible: negative, outside of its range, or a block faster than the processor.
+fn check_numbers(analysis: &ProcedureAnalysis, model: &MachineModel) -> Result<(), String> {
+    // Two instructions at most are executed as one.
+    let least = 0.5 / f64::from(model.issue_width.min(model.retire_width).max(1));
+    let is_amount = |value: f64| value >= 0.0;
+    let is_known_amount = |value: Option<f64>| value.is_none_or(|value| value.is_finite() && value >= 0.0);
+    let is_range = |range: Interval| range.min >= 0.0 && range.min <= range.max;
+    let is_part = |part: f64| (0.0..=1.0).contains(&part);
+    let stall = |stall: &Stall| {
+        is_range(Interval { min: stall.cycles_min, max: stall.cycles_max })
+            && stall.sources.iter().all(|source| is_part(source.part))
+    };
+    let block = |block: &Block| {
+        is_known_amount(block.frequency)
+            && block.frequency_interval.is_none_or(is_range)
+            && block.cpi.is_none_or(|cpi| cpi.is_finite() && cpi >= least)
+            && is_range(block.cpi_interval)
+            && is_amount(block.best_case_cpi)
+            && block.per_entry.is_none_or(|entry| is_amount(entry.executions))
+    };
+    let instruction = |cost: &InstructionCost| {
+        let amounts = [cost.issue_cycles_min, cost.best_case_cycles, cost.gain_cycles, cost.head_samples];
+        is_known_amount(cost.frequency)
+            && cost.frequency_interval.is_none_or(is_range)
+            && is_known_amount(cost.cpi)
+            && is_range(cost.cpi_interval)
+            && amounts.into_iter().all(is_amount)
+            && cost.stalls.iter().all(stall)
+            && cost.kernel.is_none_or(|kernel| is_amount(kernel.cycles))
+    };
+    let all = analysis.blocks.iter().all(block)
+        && analysis.edges.iter().all(|edge| is_known_amount(edge.frequency))
+        && analysis.instructions.iter().all(instruction);
+    if all { Ok(()) } else { Err("it has numbers that are impossible".to_owned()) }
+}
+
 /// Returns the samples of each instruction. A sample inside an instruction counts for that instruction.
 fn counts(
     selection: &Selection,
@@ -150,7 +188,7 @@ fn counts(
     let start = procedure.address.map_or(0, |address| address.0);
     for point in procedure.points.iter().map(|&point| point as usize) {
         let distance = points.offset(point).0.wrapping_sub(start);
-        let address = instructions[0].address.wrapping_add(distance);
+        let address = instructions[0].address.offset(distance);
         let after = instructions.partition_point(|i| i.address <= address);
         if let Some(sum) = after.checked_sub(1).and_then(|at| counts.get_mut(at)) {
             add_counts(sum, points.counts(point));
@@ -223,5 +261,28 @@ mod tests {
             assert!(error.contains(why), "{place}: {error}");
         }
         assert!(parse(&"[".repeat(100_000)).is_err());
+    }
+
+    #[test]
+    fn impossible_numbers_are_refused() {
+        let model = MachineModel::named("amd-zen3").unwrap();
+        let check = |text: &Value| check_numbers(&parse(&text.to_string()).unwrap().analysis, model);
+        assert_eq!(check(&text()), Ok(()));
+        let changes = [
+            ("/analysis/blocks/0/cpi", json!(0.01)),
+            ("/analysis/blocks/0/frequency", json!(-1.0)),
+            ("/analysis/blocks/0/cpi_interval/min", json!(4.0)),
+            ("/analysis/blocks/0/per_entry/executions", json!(-2.0)),
+            ("/analysis/edges/0/frequency", json!(-1e300)),
+            ("/analysis/instructions/0/cpi", json!(-0.5)),
+            ("/analysis/instructions/1/head_samples", json!(-3.0)),
+            ("/analysis/instructions/0/stalls/0/cycles_min", json!(6.0)),
+            ("/analysis/instructions/0/stalls/0/sources/0/part", json!(1.5)),
+        ];
+        for (place, value) in changes {
+            let mut changed = text();
+            *changed.pointer_mut(place).unwrap() = value;
+            assert!(check(&changed).is_err(), "{place}");
+        }
     }
 }

@@ -58,7 +58,9 @@ impl Query {
             None => of_images(selection, all, &request.image)?,
         };
         let tally = self.tally(&view, &subjects, cancel)?;
-        Ok(tally.answer(selection, scope, &machine_model(selection)))
+        let mut answer = tally.answer(selection, scope, &machine_model(selection));
+        answer.notes.extend(view.stored.note());
+        Ok(answer)
     }
 
     fn tally(

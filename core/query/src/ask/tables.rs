@@ -88,12 +88,12 @@ pub struct SampledProcedure {
 pub struct AnalysedProcedure {
     /// Id of the epoch.
     pub epoch: String,
-    /// The image.
+    /// Id of its image.
     pub image: ImageId,
-    /// Linkage name.
+    /// Its linkage name.
     pub procedure: String,
-    /// Offset of the first byte in the image.
-    pub start: u64,
+    /// Offset of its first byte in the image.
+    pub start: ImageOffset,
     /// The analysis as text.
     pub analysis: String,
 }
@@ -226,7 +226,7 @@ impl Query {
     pub fn analyses_of_sampled(&self, sampled: &[SampledProcedure]) -> Vec<AnalysedProcedure> {
         in_parallel(sampled, |SampledProcedure { view, procedure }| {
             let costs = self.costs_once(view, procedure)?;
-            let start = costs.image.as_ref()?.offset_of(procedure.address?)?.0;
+            let start = costs.image.as_ref()?.offset_of(procedure.address?)?;
             Some(AnalysedProcedure {
                 epoch: view.selection.name(),
                 image: view.selection.images[procedure.image].record.id.clone(),

@@ -25,13 +25,13 @@ use crate::{
     parallel::in_parallel,
 };
 
-/// What is kept of where samples are in their image.
+/// Chooses what is kept of where samples are in their image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Places {
-    /// Each sampled offset.
+    /// Each sampled offset is kept.
     #[default]
     Each,
-    /// Nothing: the samples of an image are one sum, as if all of them were at offset 0. Counting them takes a fraction of the time and memory.
+    /// Nothing is kept: the samples of an image are one sum, as if all of them were at offset 0. Counting them takes a fraction of the time and memory.
     None,
 }
 

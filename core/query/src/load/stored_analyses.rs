@@ -2,7 +2,10 @@
 //!
 //! Cost: one listing of the stored files when the first such image is asked for, and its file for each image.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
+};
 
 use dwell_profile::{Database, Epoch, EpochId, ImageId, StoredRows};
 use once_cell::sync::OnceCell;
@@ -15,6 +18,7 @@ pub struct StoredAnalyses {
     epoch: Option<EpochId>,
     files: OnceCell<Result<Vec<StoredRows>, String>>,
     by_image: Mutex<FxHashMap<ImageId, Arc<OnceCell<OfImage>>>>,
+    unread: Mutex<BTreeSet<String>>,
 }
 
 /// The texts of the analyses of an image's procedures by their offset, or why they cannot be read.
@@ -26,11 +30,11 @@ impl StoredAnalyses {
             [epoch] if *filter == SampleFilter::default() => Some(epoch.id.clone()),
             _ => None,
         };
-        StoredAnalyses { epoch, files: OnceCell::new(), by_image: Mutex::default() }
+        StoredAnalyses { epoch, files: OnceCell::new(), by_image: Mutex::default(), unread: Mutex::default() }
     }
 
-    /// Returns the text of the analysis of a procedure that begins at this offset; `None` if there is none, or the reason why it cannot be
-    /// read.
+    /// Returns the text of the analysis of a procedure that begins at this offset: `None` if none is stored, or the reason why
+    /// it cannot be read.
     pub fn text(&self, database: &Database, image: &ImageId, start: u64) -> Result<Option<Box<str>>, String> {
         let Some(epoch) = &self.epoch else { return Ok(None) };
         let files = self.files.get_or_init(|| database.stored_analyses(epoch).map_err(|e| e.to_string()));
@@ -50,5 +54,21 @@ impl StoredAnalyses {
             Ok(texts)
         };
         slot.get_or_init(read).as_ref().map(|texts| texts.get(&start).cloned()).map_err(String::clone)
+    }
+
+    /// Keeps the reason why an analysis cannot be read, for [`Self::note`].
+    pub fn add_unread(&self, why: String) {
+        self.unread.lock().unwrap_or_else(PoisonError::into_inner).insert(why);
+    }
+
+    /// Returns a note if analyses that were asked for until now cannot be read.
+    pub fn note(&self) -> Option<String> {
+        let unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = unread.first()?;
+        let others = match unread.len() - 1 {
+            0 => String::new(),
+            others => format!(" (and {others} more)"),
+        };
+        Some(format!("{first}{others}"))
     }
 }

@@ -224,7 +224,7 @@ pub fn analyses(
                 text(of.epoch),
                 text(of.image.as_str()),
                 text(of.procedure),
-                address(of.start),
+                address(of.start.0),
                 text(of.analysis),
             ]
         };

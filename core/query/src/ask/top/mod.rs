@@ -70,6 +70,7 @@ impl Query {
         };
         cancel.check()?;
         top.notes.extend(rows::image_notes(&view.selection, &self.store, request));
+        top.notes.extend(view.stored.note());
         Ok(top)
     }
 
@@ -96,6 +97,7 @@ impl Query {
             });
         }
         top.notes.extend(hottest.notes);
+        top.notes.extend(view.stored.note());
         Ok(top)
     }
 
