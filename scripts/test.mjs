@@ -2,7 +2,7 @@
 // `npm test -- NAME…` runs only the steps whose name contains one of the words.
 
 import { build, main } from './build.mjs';
-import { linting } from './cargo.mjs';
+import { checking } from './cargo.mjs';
 import { closingLine, count, failures } from './counts.mjs';
 import { forBuilding, forTesting } from './needs.mjs';
 import { join } from 'node:path';
@@ -13,10 +13,10 @@ const npm = (script, workspace) => ['npm', 'run', '-s', script, '-w', workspace]
 /** `kinds`: runners whose closing lines are summed. Without any, the step itself counts as one test. */
 const steps = [
   { name: 'rustfmt', command: ['cargo', 'fmt', '--all', '--check'] },
-  { name: 'clippy', command: ['cargo', ...linting()] },
+  { name: 'clippy', ...checking('clippy', '--workspace', '--all-targets', '--', '-D', 'warnings') },
   // --show-output: a test that cannot run here reports this in its output, which cargo hides if the test passes.
-  { name: 'cargo test', command: ['cargo', 'test', '--workspace', '--no-fail-fast', '--', '--show-output'], kinds: ['cargo'] },
-  { name: 'tidy', command: ['cargo', 'run', '-q', '-p', 'dwell-xtask', '--', 'tidy'] },
+  { name: 'cargo test', ...checking('test', '--workspace', '--no-fail-fast', '--', '--show-output'), kinds: ['cargo'] },
+  { name: 'tidy', ...checking('run', '-q', '-p', 'dwell-xtask', '--', 'tidy') },
   { name: 'scripts', command: ['node', '--test', 'scripts/build.test.mjs', 'scripts/counts.test.mjs', 'scripts/export.test.mjs', 'scripts/report.test.mjs', 'scripts/accuracy/callgrind.test.mjs', 'scripts/accuracy/inorder.test.mjs', 'scripts/accuracy/absolute.test.mjs'], kinds: ['node'] },
   { name: 'field cases', command: ['node', '--test', 'scripts/field-cases.test.mjs'], kinds: ['node'] },
   { name: 'fleet', command: ['node', '--test', 'scripts/fleet.test.mjs', 'scripts/receivers.test.mjs'], kinds: ['node'] },
@@ -32,8 +32,8 @@ const steps = [
   { name: 'Emacs 30', command: ['make', '-s', '-C', 'emacs', 'check-30'], kinds: ['ert'] },
 ];
 
-async function runStep({ name, command, kinds = [] }) {
-  const done = await run(name, command, { env: { CARGO_TERM_COLOR: 'never', NO_COLOR: '1' } });
+async function runStep({ name, command, env = {}, kinds = [] }) {
+  const done = await run(name, command, { env: { CARGO_TERM_COLOR: 'never', NO_COLOR: '1', ...env } });
   const counts = count({ kinds, output: done.output, status: done.status });
   if (counts.failed > 0) {
     console.log(tail(done));
