@@ -7,7 +7,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import ts from 'typescript';
-import { linting } from '../../scripts/cargo.mjs';
+import { checking } from '../../scripts/cargo.mjs';
 
 const here = import.meta.dirname;
 const workspace = join(here, '../..');
@@ -18,7 +18,8 @@ async function bindingTypes() {
   const typeDefDir = mkdtempSync(join(tmpdir(), 'dwell-types-'));
   try {
     // A new folder each time: napi-build tells cargo to expand again when it changes.
-    execFileSync('cargo', ['-q', ...linting()], { cwd: workspace, stdio: 'inherit', env: { ...process.env, NAPI_TYPE_DEF_TMP_FOLDER: typeDefDir } });
+    const { command: [cargo, ...words], env } = checking('clippy', '-q', '--workspace', '--all-targets', '--', '-D', 'warnings');
+    execFileSync(cargo, words, { cwd: workspace, stdio: 'inherit', env: { ...process.env, ...env, NAPI_TYPE_DEF_TMP_FOLDER: typeDefDir } });
     // One line for each; the build of the library's own tests adds the same ones.
     const file = join(typeDefDir, 'dwell-node');
     const lines = readFileSync(file, 'utf8').split('\n');
@@ -31,9 +32,9 @@ async function bindingTypes() {
 
 /** Answers, from core/query. Optimizing a program that runs once would take five times as long. */
 function answerTypes() {
-  const plainly = ['dwell-analysis', 'dwell-query'].flatMap((name) => ['--config', `profile.dev.package.${name}.opt-level=0`]);
-  const example = ['run', '-q', '--features', 'dwell-query/typescript', '--example', 'typescript', ...plainly];
-  const types = execFileSync('cargo', example, { cwd: workspace, stdio: ['ignore', 'pipe', 'inherit'], encoding: 'utf8' });
+  const plainly = ['--config', 'profile.release.package.dwell-analysis.opt-level=0'];
+  const { command: [cargo, ...words], env } = checking('run', '-q', ...plainly, '--features', 'dwell-query/typescript', '--example', 'typescript');
+  const types = execFileSync(cargo, words, { cwd: workspace, stdio: ['ignore', 'pipe', 'inherit'], encoding: 'utf8', env: { ...process.env, ...env } });
   return types
     .replace(/\?: (.*) \| null, /g, '?: $1, ') // What may be left out is never null as well.
     .replace(/\/\*\*\n \* (.*)\n \*\//g, '/** $1 */') // A sentence takes a line,
