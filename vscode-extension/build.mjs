@@ -5,9 +5,10 @@
 import { createVSIX } from '@vscode/vsce';
 import { build } from 'esbuild';
 import { execFile } from 'node:child_process';
-import { chmod, copyFile, mkdir, rm } from 'node:fs/promises';
+import { chmod, copyFile, mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { bundled, crates, notices, ownLicense } from '../scripts/package/components.mjs';
 
 const run = promisify(execFile);
 const here = import.meta.dirname;
@@ -36,7 +37,9 @@ export async function bundlePages(folder) {
 /** Builds dist/ and packs it, with what the manifest names, into `vsix`. */
 export async function buildPackage(vsix) {
   await buildDist();
-  await createVSIX({ cwd: here, target, dependencies: false, allowMissingRepository: true, skipLicense: true, packagePath: vsix });
+  await writeFile(join(here, 'LICENSE'), ownLicense());
+  await writeFile(join(dist, 'NOTICES.txt'), notices([...crates(['dwell-cli', 'dwell-node']), ...(await bundled())]));
+  await createVSIX({ cwd: here, target, dependencies: false, allowMissingRepository: true, packagePath: vsix });
 }
 
 async function buildDist() {

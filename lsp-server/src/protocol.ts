@@ -31,6 +31,7 @@ export const methods = {
 export const commands = {
   selectEpochs: 'dwell.server.selectEpochs',
   record: 'dwell.server.record',
+  recordCommandLine: 'dwell.server.recordCommandLine',
   newEpoch: 'dwell.server.newEpoch',
   renameEpoch: 'dwell.server.renameEpoch',
   removeEpochs: 'dwell.server.removeEpochs',
@@ -65,6 +66,14 @@ export interface CallersLens {
   id: string;
   function: string;
   calls: { label: string; details: string; uri: string | null; line: number | null }[];
+}
+
+/** `dwell.server.recordCommandLine`'s result: what a client runs in a terminal. */
+export interface CommandLine {
+  program: string;
+  args: string[];
+  /** A file that has `{"epoch": …}` when it ended, if anything was recorded. The client removes it. */
+  report: string;
 }
 
 /** `dwell.server.record`'s result. */

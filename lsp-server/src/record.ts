@@ -1,12 +1,16 @@
 /**
- * `dwell.server.record`, `importPerf` and `newEpoch`: new epochs; `report`: a page about those that are shown. All by the `dwell` program.
+ * `dwell.server.record`, `recordCommandLine`, `importPerf` and `newEpoch`: new epochs; `report`: a page about those that are shown. All
+ * by the `dwell` program.
  */
+import { mkdtemp } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { LSPErrorCodes, ResponseError, type CancellationToken } from 'vscode-languageserver';
 import { errorMessage } from './core';
 import type { Profile } from './profile';
 import { failureLine, findDwell, reportFd, run, type Finished } from './program';
 import type { Progress } from './progress';
-import { commands, type RecordResult } from './protocol';
+import { commands, type CommandLine, type RecordResult } from './protocol';
 import { ImportPerfParams, NewEpochParams, read, RecordParams, ReportParams } from './requests';
 import { isRecord } from './settings';
 
@@ -23,13 +27,30 @@ export async function record(
   token: CancellationToken,
   progress: Progress,
 ): Promise<RecordResult> {
-  const { command, pids, cwd, name, seconds } = read(commands.record, RecordParams, argument);
-  const subject = command === undefined ? ['--pid', (pids ?? []).join(',')] : ['--', ...command];
+  const params = read(commands.record, RecordParams, argument);
+  const { command, pids, cwd } = params;
   progress.begin(`recording ${command?.join(' ') ?? `process ${(pids ?? []).join(', ')}`}`);
-  const options = [...(name === undefined ? [] : ['--name', name]), ...(seconds === undefined ? [] : ['--duration', String(seconds)])];
   // A command that is interrupted did not do its work; processes are watched until one has seen enough.
   const keeps = command === undefined;
-  return makeEpoch(profile, programs, { verb: ['record', '--report-fd', String(reportFd), ...options, ...subject], cwd, keeps }, token, progress);
+  return makeEpoch(profile, programs, { verb: ['record', '--report-fd', String(reportFd), ...recordArguments(params)], cwd, keeps }, token, progress);
+}
+
+/** The same to be run by the client, in a terminal where the command can be talked to. The client selects the new epoch. */
+export async function recordCommandLine(profile: Profile, programs: Programs, argument: unknown): Promise<CommandLine> {
+  const params = read(commands.recordCommandLine, RecordParams, argument);
+  const program = await programOf(programs);
+  reports ??= mkdtemp(join(tmpdir(), 'dwell-'));
+  const report = join(await reports, `${(lastReport += 1)}.json`);
+  return { program, args: ['--db', profile.folder, 'record', '--report', report, ...recordArguments(params)], report };
+}
+
+/** The folder of this server's reports, which nobody else can write to. */
+let reports: Promise<string> | undefined;
+let lastReport = 0;
+
+function recordArguments({ command, pids, name, seconds }: RecordParams): string[] {
+  const subject = command === undefined ? ['--pid', (pids ?? []).join(',')] : ['--', ...command];
+  return [...(name === undefined ? [] : ['--name', name]), ...(seconds === undefined ? [] : ['--duration', String(seconds)]), ...subject];
 }
 
 export async function importPerf(
@@ -90,11 +111,7 @@ async function dwell(
   { verb, cwd, keeps }: Work,
   tokens: (CancellationToken | undefined)[],
 ): Promise<Finished> {
-  const program = await findDwell(programs.dwellPath, programs.serverFolder);
-  if (program === undefined) {
-    const where = programs.dwellPath ?? 'neither beside the server nor in PATH';
-    throw failed(`the dwell program is missing (${where}): set 'dwellPath' to it`);
-  }
+  const program = await programOf(programs);
   const interrupt = new AbortController();
   const subscriptions = tokens.map((token) => token?.onCancellationRequested(() => {
     interrupt.abort();
@@ -109,6 +126,12 @@ async function dwell(
   } finally {
     for (const subscription of subscriptions) subscription?.dispose();
   }
+}
+
+async function programOf({ dwellPath, serverFolder }: Programs): Promise<string> {
+  const program = await findDwell(dwellPath, serverFolder);
+  if (program !== undefined) return program;
+  throw failed(`the dwell program is missing (${dwellPath ?? 'neither beside the server nor in PATH'}): set 'dwellPath' to it`);
 }
 
 /** The epoch that a run made. `record` reports apart from what the command prints; other verbs run no command. */

@@ -122,7 +122,7 @@ export const CallHierarchyData = parameters({
 });
 export type CallHierarchyData = Read<typeof CallHierarchyData>;
 
-/** `dwell.server.record`'s argument: a command, or processes that run. */
+/** The argument of `dwell.server.record` and `recordCommandLine`: a command, or processes that run. */
 export const RecordParams = parameters({
   command: lenient(epochs),
   pids: lenient(z.array(positive).check(z.minLength(1))),

@@ -42,7 +42,7 @@ import { Profile } from './profile';
 import { processes } from './processes';
 import { startProgress } from './progress';
 import { commands, methods, protocolVersion, type LineResult } from './protocol';
-import { importPerf, newEpoch, record, report } from './record';
+import { importPerf, newEpoch, record, recordCommandLine, report } from './record';
 import * as requests from './requests';
 import { isRecord, readSettings, type ValidSettings } from './settings';
 import { Cancelled } from './shared';
@@ -301,6 +301,8 @@ class Server {
         return null;
       case commands.record:
         return record(this.profile, programs, argument, token, await startProgress(this.connection, workDoneToken, this.takesProgress));
+      case commands.recordCommandLine:
+        return recordCommandLine(this.profile, programs, argument);
       case commands.newEpoch:
         return newEpoch(this.profile, programs, argument, token);
       case commands.importPerf:

@@ -2,7 +2,7 @@
 // often one. Files ask the server of their folder; views show that of the file one works on.
 import * as vscode from 'vscode';
 import {
-  commands, methods, type CallersParams, type CallersResult, type CfgResult, type CompareParams, type DiffParams, type DiffResult, type EpochsResult, type FileChangesResult,
+  type CommandLine, commands, methods, type CallersParams, type CallersResult, type CfgResult, type CompareParams, type DiffParams, type DiffResult, type EpochsResult, type FileChangesResult,
   type FileCostsResult, type FlameParams, type FlameResult, type HotProceduresParams, type HotProceduresResult, type ImportPerfParams, type LegendResult, type ListingResult, type NewEpochParams, type ProcessesResult,
   type RecordParams, type RecordResult, type RenameEpochParams, type ReportParams, type SqlParams, type SqlResult,
 } from '@dwell/lsp-server/protocol';
@@ -92,6 +92,19 @@ export class Client implements vscode.Disposable {
 
   record(params: RecordParams, token: vscode.CancellationToken, report: Report): Promise<RecordResult> {
     return this.makeEpoch(commands.record, params, token, report);
+  }
+
+  /** The command line that records, for a terminal. */
+  recordCommandLine(params: RecordParams): Promise<CommandLine> {
+    return this.current.execute<CommandLine>(commands.recordCommandLine, params);
+  }
+
+  /** Shows what was just recorded. An earlier choice is over. */
+  async showRecorded(epoch: string): Promise<void> {
+    const { current } = this;
+    await current.execute(commands.selectEpochs, [epoch]);
+    await current.remember(undefined);
+    this.changed.fire();
   }
 
   importPerf(params: ImportPerfParams, token: vscode.CancellationToken, report: Report): Promise<RecordResult> {

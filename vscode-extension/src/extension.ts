@@ -18,6 +18,7 @@ import * as legend from './legend';
 import { LineMarks, type Api } from './lines';
 import * as listing from './listing';
 import * as record from './record';
+import * as recordTask from './recordTask';
 import * as report from './report';
 import * as sql from './sql';
 import * as status from './status';
@@ -30,7 +31,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<Api> {
   const dwell: Dwell = { client, profile, failures, log, memory: context.workspaceState };
   const lines = new LineMarks(dwell);
   context.subscriptions.push(log, failures, client, profile, lines);
-  for (const feature of [callers, cfg, compare, compareListings, epochs, epochView, flame, hints, hotProcedures, legend, listing, record, report, sql, status]) {
+  for (const feature of [callers, cfg, compare, compareListings, epochs, epochView, flame, hints, hotProcedures, legend, listing, record, recordTask, report, sql, status]) {
     context.subscriptions.push(feature.activate(dwell));
   }
   await client.start();

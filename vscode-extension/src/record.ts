@@ -1,10 +1,12 @@
-// Recording as a new epoch: a command, the current launch target, or a process that runs. Runs a program, so it wants a
-// trusted workspace.
+// Recording: a command or the launch target, in a terminal; or a process that runs. Runs a program, so it wants a trusted workspace.
+import { readFile } from 'node:fs/promises';
+import { parse } from 'dotenv';
 import * as vscode from 'vscode';
 import type { RecordParams, RecordResult } from '@dwell/lsp-server/protocol';
 import { splitCommandLine } from './commandLine';
 import type { Dwell } from './dwell';
-import { launchTarget } from './launchTarget';
+import { launchTarget, type LaunchTarget } from './launchTarget';
+import { recordInTerminal, runFirst } from './recordTask';
 
 /** The command line that is offered next time. */
 const lastCommandKey = 'dwell.lastCommand';
@@ -25,12 +27,12 @@ async function recordCommand(dwell: Dwell, line: unknown): Promise<void> {
   demandTrust();
   const commandLine = typeof line === 'string' ? line : await ask(dwell.memory);
   if (commandLine === undefined) return;
-  const command = splitCommandLine(commandLine);
-  if (!command) throw new Error(`this is no command: ${commandLine}`);
-  const folder = await workingFolder(dwell);
-  if (folder === undefined) return;
+  if (!splitCommandLine(commandLine)) throw new Error(`this is no command: ${commandLine}`);
+  const chosen = await workingFolder(dwell);
+  if (chosen === undefined) return;
   await dwell.memory.update(lastCommandKey, commandLine);
-  await recorded(dwell, commandLine, { command, ...(folder.path === undefined ? {} : { cwd: folder.path }) });
+  const { folder } = chosen;
+  await recordInTerminal(dwell, { command: commandLine, ...(folder && { cwd: folder.uri.fsPath }) }, commandLine, folder);
 }
 
 /** Records, and says in the log what came of it. */
@@ -41,11 +43,9 @@ async function recorded(dwell: Dwell, title: string, params: RecordParams): Prom
   await dwell.profile.refresh();
 }
 
-interface Target {
-  label: string;
-  description: string;
-  command: string[];
-  cwd: string | undefined;
+/** What the workspace would launch, and of which of its folders. */
+interface Target extends LaunchTarget {
+  folder: vscode.WorkspaceFolder | undefined;
 }
 
 /** What the workspace would launch: its launch configurations with a program, and CMake's target. */
@@ -56,18 +56,27 @@ async function recordTarget(dwell: Dwell): Promise<void> {
   const [only] = targets;
   const target = targets.length === 1 ? only : await vscode.window.showQuickPick(targets, { title: 'Dwell: Record the Launch Target', placeHolder: 'What to run and sample' });
   if (!target) return;
-  await recorded(dwell, target.label, { command: target.command, ...(target.cwd === undefined ? {} : { cwd: target.cwd }) });
+  if (target.preLaunchTask !== undefined) await runFirst(target.preLaunchTask);
+  const { command, cwd, folder } = target;
+  const ofFile = target.envFile === undefined ? {} : parse(await readFile(target.envFile, 'utf8'));
+  await recordInTerminal(dwell, { command, env: { ...ofFile, ...target.env }, ...(cwd === undefined ? {} : { cwd }) }, target.label, folder);
 }
 
 async function launchTargets(): Promise<Target[]> {
   const folders = vscode.workspace.workspaceFolders ?? [];
-  const targets = folders.flatMap((folder) => {
+  const targets: Target[] = folders.flatMap((folder) => {
     const configurations = vscode.workspace.getConfiguration('launch', folder.uri).get<unknown[]>('configurations', []);
-    return configurations.flatMap((configuration) => launchTarget(configuration, folder.uri.fsPath) ?? []);
+    return configurations.flatMap((configuration) => {
+      const target = launchTarget(configuration, folder.uri.fsPath);
+      return target ? [{ ...target, folder }] : [];
+    });
   });
   const hasCMake = (await vscode.commands.getCommands(true)).includes('cmake.launchTargetPath');
   const path: unknown = hasCMake ? await vscode.commands.executeCommand('cmake.launchTargetPath') : undefined;
-  if (typeof path === 'string' && path !== '') targets.unshift({ label: path, description: 'CMake', command: [path], cwd: folders[0]?.uri.fsPath });
+  if (typeof path === 'string' && path !== '') {
+    const [folder] = folders;
+    targets.unshift({ label: path, description: 'CMake', command: [path], cwd: folder?.uri.fsPath, env: {}, envFile: undefined, preLaunchTask: undefined, folder });
+  }
   return targets;
 }
 
@@ -97,15 +106,15 @@ async function ask(memory: vscode.Memento): Promise<string | undefined> {
   return line?.trim() ? line : undefined;
 }
 
-/** The one folder whose profile is shown, that of the file one works on, or the one that is picked; `path: undefined` without any;
+/** The one folder whose profile is shown, that of the file one works on, or the one that is picked; `folder: undefined` without any;
  *  `undefined` if none is picked. */
-async function workingFolder({ client }: Dwell): Promise<{ path: string | undefined } | undefined> {
+async function workingFolder({ client }: Dwell): Promise<{ folder: vscode.WorkspaceFolder | undefined } | undefined> {
   const { folders } = client;
-  if (folders.length < 2) return { path: folders[0]?.uri.fsPath };
+  if (folders.length < 2) return { folder: folders[0] };
   const active = vscode.window.activeTextEditor?.document.uri;
   const own = active && vscode.workspace.getWorkspaceFolder(active);
   const folder = own ?? await vscode.window.showWorkspaceFolderPick({ placeHolder: 'The folder to run the command in' });
-  return folder && { path: folder.uri.fsPath };
+  return folder && { folder };
 }
 
 async function recordWithProgress(

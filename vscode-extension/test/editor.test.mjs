@@ -57,7 +57,7 @@ test('in the extension host, packaged, from recording to source lines', { skip, 
     if (!await offline()) t.diagnostic('SKIPPED without a network: unshare cannot take it away here');
     const [installed] = (await readdir(real.extensions)).filter((name) => name.startsWith('dwell.dwell-'));
     const dist = join(real.extensions, installed, 'dist');
-    const files = ['bin', 'dwell-core.node', 'extension.js', 'flame.js', 'hotList.js', 'mcp.js', 'server.js', 'sql.js'];
+    const files = ['NOTICES.txt', 'bin', 'dwell-core.node', 'extension.js', 'flame.js', 'hotList.js', 'mcp.js', 'server.js', 'sql.js'];
     assert.deepEqual((await readdir(dist)).filter((name) => !name.includes('LEGAL')).sort(), files);
     assert.match((await run(join(dist, 'bin', 'dwell'), ['--version'])).stdout, /^dwell /);
     const hello = { jsonrpc: '2.0', id: 1, method: 'initialize', params: { protocolVersion: '2025-06-18', capabilities: {}, clientInfo: { name: 'test', version: '1' } } };
@@ -237,13 +237,15 @@ test('in the workbench, over the fake server', { skip, timeout: 600_000 }, async
       await page.keyboard.press('Enter');
       await workbench.statusItem('Dwell: 2 recordings merged').waitFor();
     });
-    await step('a recording is cancelled without a word', async () => {
+    await step('a command is recorded in a terminal, and ended there without a word', async () => {
       await workbench.command('Dwell: Record a Command…');
       await workbench.input.fill('wait for ever');
       await page.keyboard.press('Enter');
-      const progress = page.locator('.notification-list-item', { hasText: 'Recording wait for ever' });
-      await progress.getByRole('button', { name: 'Cancel' }).click();
-      await progress.waitFor({ state: 'detached' });
+      await page.locator('.terminal.xterm').waitFor();
+      await workbench.until('a recording at a time', () => workbench.offers('Dwell: Record a Process…', 'Dwell: '), (offered) => !offered);
+      await workbench.command('Tasks: Terminate Task');
+      await workbench.choose('wait for ever');
+      await workbench.until('the next', () => workbench.offers('Dwell: Record a Process…', 'Dwell: '));
       assert.equal(await page.locator('.notification-list-item', { hasText: 'recording' }).count(), 0);
       await workbench.statusItem('Dwell: 2 recordings merged').waitFor();
     });

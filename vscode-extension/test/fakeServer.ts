@@ -1,7 +1,9 @@
 // A language server with fixed answers, for what must not depend on a sampled machine: what the views, pickers and
 // documents do with an answer, and how the extension stands a server that fails. It speaks PROTOCOL.md for any file
-// that has a line with `HOT`; a recorded command of `die`, `fail` or `wait` does just that, `collect` adds samples.
+// that has a line with `HOT`; a recorded command of `die`, `fail` or `wait` does just that, `collect` adds samples; process 4712 is recorded until cancelled, 4713 never.
 import { writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import {
   createConnection, DiagnosticSeverity, LSPErrorCodes, ProposedFeatures, ResponseError, TextDocuments, TextDocumentSyncKind,
   type CancellationToken,
@@ -13,7 +15,7 @@ import {
   type HotProceduresResult, type LegendResult,
   type ImportPerfParams, type ProcessesResult, type RenameEpochParams, type ReportParams, type HotRow, type ListingLine, type ListingParams,
   type ListingResult,
-  type RecordParams, type RecordResult, type Settings, type SqlParams, type SqlResult,
+  type CommandLine, type RecordParams, type RecordResult, type Settings, type SqlParams, type SqlResult,
 } from '@dwell/lsp-server/protocol';
 
 const connection = createConnection(ProposedFeatures.all);
@@ -179,6 +181,7 @@ connection.onExecuteCommand(async (params, token): Promise<unknown> => {
   switch (params.command) {
     case commands.selectEpochs: select(argument as string[]); return null;
     case commands.record: return record(argument as RecordParams, token);
+    case commands.recordCommandLine: return recordCommandLine(argument as RecordParams);
     case commands.importPerf: return record({ command: [(argument as ImportPerfParams).path] }, token);
     case commands.report: return (argument as ReportParams).path.includes('no') ? Promise.reject(new ResponseError(LSPErrorCodes.RequestFailed, 'no room')) : writeFile((argument as ReportParams).path, shown().join());
     case commands.renameEpoch: return rename(argument as RenameEpochParams);
@@ -204,10 +207,8 @@ function diagnose(wanted: boolean): void {
 
 async function record({ command, pids = [] }: RecordParams, token: CancellationToken): Promise<RecordResult> {
   const [program = `pid ${pids.join()}`] = command ?? [];
-  if (program === 'die') process.exit(1);
-  if (program === 'collect') return collect();
-  if (program === 'fail') throw new ResponseError(LSPErrorCodes.RequestFailed, 'fail: no such command');
-  if (program === 'wait' || program === 'pid 4712') await new Promise((resolve) => token.onCancellationRequested(resolve));
+  if (program === 'pid 4713') throw new ResponseError(LSPErrorCodes.RequestFailed, '4713: no such process');
+  if (program === 'pid 4712') await new Promise((resolve) => token.onCancellationRequested(resolve));
   // Of a process what there is by then is kept.
   if (token.isCancellationRequested && command) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
   const id = `e${epochs.length + 1}`;
@@ -216,11 +217,22 @@ async function record({ command, pids = [] }: RecordParams, token: CancellationT
   return { epoch: id, output: 'chase 0000' };
 }
 
+/** What is run in a terminal. A command that ends well leaves an epoch. */
+function recordCommandLine({ command: [program = ''] = [] }: RecordParams): CommandLine {
+  if (program === 'die') process.exit(1);
+  const id = `e${epochs.length + 1}`;
+  const report = join(tmpdir(), `dwell-fake-${process.pid}-${id}.json`);
+  const scripts: Record<string, string> = { wait: 'sleep 1000', fail: 'false', collect: 'true' };
+  if (program === 'collect') collect();
+  if (!(program in scripts)) epochs = [...epochs, epoch(id, program, 0)];
+  const script = scripts[program] ?? `echo '{"epoch": "${id}"}' > "$1"`;
+  return { program: 'sh', args: ['-c', script, '--report', report], report };
+}
+
 /** More samples, as a daemon's, in the epoch that is shown. */
-function collect(): RecordResult {
+function collect(): void {
   collected += 1;
   select(selected);
-  return { epoch: epochs.at(-1)?.id ?? '', output: '' };
 }
 
 function rename({ epoch: id, name }: RenameEpochParams): { epoch: string } {

@@ -1,6 +1,6 @@
 // The extension in the real extension host, over the fake server: what each feature does with known answers.
 import * as assert from 'node:assert/strict';
-import { mkdtemp, readFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readFile, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import * as vscode from 'vscode';
@@ -143,10 +143,39 @@ export function run(): Promise<void> {
       await until('the new epoch in the listing', () => listing.getText(), (text) => text.includes('recording e5'));
     },
 
+    'records a task of tasks.json, and the launch target after its task and in its environment': async () => {
+      const folder = workspaceFile('.').fsPath;
+      await mkdir(join(folder, '.vscode'), { recursive: true });
+      const tasks = [{ label: 'profile', type: 'dwell', command: './chase 4', problemMatcher: [] }, { label: 'make it', type: 'shell', command: 'touch made' }];
+      await writeFile(join(folder, '.vscode', 'tasks.json'), JSON.stringify({ version: '2.0.0', tasks }));
+      const target = { name: 'chase', type: 'any', request: 'launch', program: '${workspaceFolder}/target', env: { A: '1' }, envFile: '${workspaceFolder}/.env', preLaunchTask: 'make it' };
+      await writeFile(join(folder, '.vscode', 'launch.json'), JSON.stringify({ version: '0.2.0', configurations: [target] }));
+      await writeFile(join(folder, '.env'), '# a comment\nA=0\nB="two words"\n');
+      await vscode.commands.executeCommand('dwell.showListing', '/work/chase:chase');
+      const listing = await activeListing((text) => text.includes('recording e5'));
+      // VS Code asks for the command line of a task of tasks.json as often as it likes, and the fake server makes an epoch each time.
+      const shown = () => Number(/recording e(\d+)/.exec(listing.getText())?.[1]);
+      const [task] = await until('the task', async () => (await vscode.tasks.fetchTasks()).filter(({ name }) => name === 'profile'), (found) => found.length === 1);
+      assert.ok(task);
+      await vscode.tasks.executeTask(task);
+      const ofTask = await until('its recording', shown, (epoch) => epoch > 5);
+      const environments: unknown[] = [];
+      const started = vscode.tasks.onDidStartTask(({ execution: { task: { execution } } }) => {
+        if (execution instanceof vscode.ProcessExecution) environments.push(execution.options?.env);
+      });
+      await until('the launch configuration', () => vscode.workspace.getConfiguration('launch').get<unknown[]>('configurations', []), (all) => all.length === 1);
+      await vscode.commands.executeCommand('dwell.recordTarget');
+      await until('its start', () => environments, (all) => all.length > 0);
+      started.dispose();
+      assert.deepEqual(environments, [{ A: '1', B: 'two words' }]);
+      assert.equal(await readFile(join(folder, 'made'), 'utf8'), '');
+      await until('its recording', shown, (epoch) => epoch > ofTask);
+    },
+
     'exports a report of what is shown, and starts the server anew when asked to': async () => {
       const path = join(await mkdtemp(join(tmpdir(), 'dwell-report-')), 'r.html');
       await vscode.commands.executeCommand('dwell.exportReport', path);
-      assert.equal(await readFile(path, 'utf8'), 'e5');
+      assert.match(await readFile(path, 'utf8'), /^e\d+$/);
       const document = await source();
       await vscode.window.showTextDocument(document);
       await vscode.commands.executeCommand('dwell.restartServer');
@@ -168,6 +197,7 @@ export function run(): Promise<void> {
     },
 
     'leaves no promise open when a command fails': async () => {
+      await vscode.commands.executeCommand('dwell.recordProcess', 4713);
       await vscode.commands.executeCommand('dwell.record', 'fail');
       await vscode.commands.executeCommand('dwell.record', 'an "open quote');
     },

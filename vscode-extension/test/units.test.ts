@@ -136,6 +136,9 @@ test('a launch configuration is run exactly, or not at all', () => {
   assert.deepEqual(target({ name: 'a', program: '${workspaceFolder}/a', args: ['-n', '3'] }), ['/w/a', '-n', '3']);
   for (const none of [null, {}, { program: 7 }, { program: '/a', request: 'attach' }, { program: '${command:pick}' }]) assert.equal(target(none), undefined);
   assert.equal(launchTarget({ program: '/a', cwd: '${workspaceFolder}/b' }, '/w')?.cwd, '/w/b');
+  const full = launchTarget({ program: '/a', env: { A: '${workspaceFolder}/x', N: 3, none: null }, environment: [{ name: 'B', value: 'y' }, 7], envFile: '${workspaceFolder}/.env', preLaunchTask: 'build' }, '/w');
+  assert.deepEqual([full?.env, full?.envFile, full?.preLaunchTask], [{ A: '/w/x', N: '3', B: 'y' }, '/w/.env', 'build']);
+  assert.equal(launchTarget({ program: '/a', env: { A: '${command:pick}' } }, '/w'), undefined);
 });
 
 test('durations are short', () => {

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     ffi::OsString,
+    fs::File,
     io::Write,
     os::unix::process::ExitStatusExt,
     path::Path,
@@ -67,6 +68,11 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
         file.with_context(|| format!("record: --report-fd {fd}"))
     });
     let mut report = report.transpose()?;
+    let copy = args
+        .report
+        .as_deref()
+        .map(|path| File::create(path).with_context(|| format!("record: --report {}", path.display())));
+    let mut copy = copy.transpose()?;
     refuse_stops_beside_waits(args)?;
     let counting = Counting::of(args);
     let around = args.all && !args.command.is_empty();
@@ -123,6 +129,9 @@ pub fn record(db: &Path, args: &RecordArgs, json: bool) -> anyhow::Result<ExitCo
         None => recorded.exit,
     };
     keep_sources(db, &recorded.epoch.id);
+    if let Some(file) = &mut copy {
+        writeln!(file, "{}", answer(&recorded, exit)).context("--report")?;
+    }
     let told = match &mut report {
         Some(file) => writeln!(file, "{}", answer(&recorded, exit)).context("--report-fd"),
         None if json => print_json(&answer(&recorded, exit)),

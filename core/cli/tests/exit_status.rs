@@ -147,3 +147,22 @@ fn the_answer_goes_to_the_named_descriptor() {
     let answer: Value = serde_json::from_str(&fs::read_to_string(report).unwrap()).unwrap();
     assert_eq!(answer["exit_status"], 1, "{answer}");
 }
+
+/// With `--report` people see what they always see, and a program finds the answer in a file.
+#[test]
+fn the_answer_is_also_in_the_named_file() {
+    let scratch = Scratch::new();
+    let nowhere = scratch.dwell(&["record", "--report", "/nonexistent/report", "--", "true"]);
+    assert_eq!(nowhere.status, Some(125), "{nowhere:?}");
+    assert!(nowhere.stderr.starts_with("dwell: record: --report /nonexistent/report: "), "{nowhere:?}");
+    if !can_sample("the_answer_is_also_in_the_named_file") {
+        return;
+    }
+    let report = scratch.path("report");
+    let words = ["record", "-e", "cpu-clock", "--report", report.to_str().unwrap(), "--"];
+    let ended = scratch.dwell(&[&words[..], &["sh", "-c", "echo out; exit 3"]].concat());
+    assert_eq!((ended.status, ended.stdout.as_str()), (Some(3), "out\n"), "{ended:?}");
+    assert!(ended.stderr.contains("0 lost"), "{ended:?}");
+    let answer: Value = serde_json::from_str(&fs::read_to_string(report).unwrap()).unwrap();
+    assert_eq!(answer["exit_status"], 3, "{answer}");
+}

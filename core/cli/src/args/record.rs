@@ -1,6 +1,6 @@
 //! The arguments of `dwell record`.
 
-use std::ffi::OsString;
+use std::{ffi::OsString, path::PathBuf};
 
 use clap::{Args, ValueEnum};
 use dwell_collect::DEFAULT_BRANCH_STACKS_HZ;
@@ -62,6 +62,9 @@ pub struct RecordArgs {
     /// standard output. Implies --json.
     #[arg(long, value_name = "FD", value_parser = clap::value_parser!(i32).range(3..))]
     pub report_fd: Option<i32>,
+    /// Also write the JSON object to this file, for programs that run `dwell` in a terminal.
+    #[arg(long, value_name = "FILE")]
+    pub report: Option<PathBuf>,
     /// Command to run and sample.
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
