@@ -131,8 +131,8 @@ impl Loops {
             for register in instructions[i].writes.iter() {
                 let step =
                     if is_call { Step::Unknown } else { register_step::step(&instructions[i], i, register) };
-                let known = self.steps.get(&(id, register)).copied();
-                self.steps.insert((id, register), known.map_or(step, |k| k.and(step)));
+                let known = self.steps.entry((id, register));
+                known.and_modify(|known| *known = known.and(step)).or_insert(step);
             }
         }
     }

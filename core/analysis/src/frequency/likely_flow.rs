@@ -191,6 +191,10 @@ struct Problem<'a> {
     /// The edges of these nodes in order, each with the node that it leads to.
     ways: Vec<(usize, Node)>,
     start: Vec<f64>,
+    /// The block of each suggestion, then of each count.
+    observed: Vec<Node>,
+    /// The scale of each suggestion, 0, then of each count, from 1 on.
+    scales: Vec<usize>,
 }
 
 /// A point of the search.
@@ -199,6 +203,8 @@ struct Point<'p> {
     probability: Vec<f64>,
     chain: Elimination<'p>,
     visits: Vec<f64>,
+    /// 1 over the visits of each node.
+    rareness: Vec<f64>,
     /// The expected samples of each count.
     expected: Vec<f64>,
     /// The logarithm of the flow's scale.
@@ -225,7 +231,10 @@ impl<'a> Problem<'a> {
             ways.extend(cfg.successors[node].iter().map(|&e| (e, cfg.edges[e].to.min(outside))));
             chosen.push((node.min(outside), ways.len()));
         }
-        Problem { cfg, evidence, pattern, outside, choices, chosen, ways, start }
+        let Evidence { suggestions, counts, .. } = *evidence;
+        let observed = suggestions.iter().map(|s| s.block).chain(counts.iter().map(|c| c.block)).collect();
+        let scales = suggestions.iter().map(|_| 0).chain(counts.iter().map(|c| 1 + c.scale)).collect();
+        Problem { cfg, evidence, pattern, outside, choices, chosen, ways, start, observed, scales }
     }
 
     /// Returns each node with a choice, with its edges and the nodes that they lead to.
@@ -274,6 +283,7 @@ impl<'a> Problem<'a> {
             odds_log,
             probability,
             chain,
+            rareness: visits.iter().map(|v| 1.0 / v.max(1e-300)).collect(),
             visits,
             expected,
             flow_scale_log,
@@ -349,7 +359,7 @@ impl<'a> Problem<'a> {
         let of_suggestions = suggestions.iter().map(|_| counts.is_empty());
         let is_of_scale = of_suggestions.chain(counts.iter().map(|c| c.scale == flow_scale));
         let (mut sum, mut total) = (0.0, f64::MIN_POSITIVE);
-        for (((is_of_scale, block), force), w) in is_of_scale.zip(self.observed()).zip(forces).zip(stiffness)
+        for (((is_of_scale, &block), force), w) in is_of_scale.zip(&self.observed).zip(forces).zip(stiffness)
         {
             if is_of_scale {
                 sum += force - w * moved[block];
@@ -376,23 +386,16 @@ impl<'a> Problem<'a> {
 
     /// Removes from the forces the part that a change of the scales absorbs.
     fn centred(&self, mut forces: Vec<f64>, stiffness: &[f64]) -> Vec<f64> {
-        let Evidence { suggestions, counts, .. } = *self.evidence;
-        let scales = suggestions.iter().map(|_| 0).chain(counts.iter().map(|c| 1 + c.scale));
-        let mut sums = vec![(0.0, 0.0); counts.iter().map(|c| 1 + c.scale).max().unwrap_or(0) + 1];
-        for ((scale, force), stiffness) in scales.clone().zip(&forces).zip(stiffness) {
+        let mut sums = vec![(0.0, 0.0); self.scales.iter().max().map_or(0, |scale| scale + 1)];
+        for ((&scale, force), stiffness) in self.scales.iter().zip(&forces).zip(stiffness) {
             sums[scale].0 += force;
             sums[scale].1 += stiffness;
         }
-        for ((scale, force), stiffness) in scales.zip(&mut forces).zip(stiffness) {
-            *force -= sums[scale].0 / sums[scale].1.max(f64::MIN_POSITIVE) * stiffness;
+        let means: Vec<f64> = sums.into_iter().map(|(force, w)| force / w.max(f64::MIN_POSITIVE)).collect();
+        for ((&scale, force), stiffness) in self.scales.iter().zip(&mut forces).zip(stiffness) {
+            *force -= means[scale] * stiffness;
         }
         forces
-    }
-
-    /// Returns the blocks of the suggestions and counts.
-    fn observed(&self) -> impl Iterator<Item = Node> {
-        let Evidence { suggestions, counts, .. } = *self.evidence;
-        suggestions.iter().map(|s| s.block).chain(counts.iter().map(|c| c.block))
     }
 
     /// Returns the diagonal of the second derivatives of the directions and the prior.
@@ -412,7 +415,7 @@ impl<'a> Problem<'a> {
     /// Returns for each suggestion, then for each count, the change of its block's logarithm for a change of θ.
     fn jacobian(&self, point: &Point, change: &[f64]) -> Vec<f64> {
         let moved = self.moved(point, change);
-        self.observed().map(|block| moved[block]).collect()
+        self.observed.iter().map(|&block| moved[block]).collect()
     }
 
     /// Returns for each block the change of its frequency's logarithm for a change of θ, up to that of the scale.
@@ -425,15 +428,15 @@ impl<'a> Problem<'a> {
             }
         }
         let moved = point.chain.visits_from(sources);
-        let by_block = moved.iter().zip(&point.visits).take(self.outside);
-        by_block.map(|(moved, visits)| moved / visits.max(1e-300)).collect()
+        let by_block = moved.iter().zip(&point.rareness).take(self.outside);
+        by_block.map(|(moved, rareness)| moved * rareness).collect()
     }
 
     /// Applies the transpose of [`jacobian`](Self::jacobian).
     fn transposed(&self, point: &Point, forces: &[f64]) -> Vec<f64> {
         let mut rewards = vec![0.0; self.outside + 1];
-        for (block, force) in self.observed().zip(forces) {
-            rewards[block] += force / point.visits[block].max(1e-300);
+        for (&block, force) in self.observed.iter().zip(forces) {
+            rewards[block] += force * point.rareness[block];
         }
         let worth = point.chain.worth(rewards);
         let mut gradient = vec![0.0; self.cfg.edges.len()];

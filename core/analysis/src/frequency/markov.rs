@@ -119,8 +119,9 @@ pub struct Elimination<'p> {
     pattern: &'p Pattern,
     /// The probability in each slot at the time when one of its ends was eliminated.
     probability: Vec<f64>,
-    /// For each step the probability of leaving the node for another, as a sum rather than as 1 minus the rest.
-    leaves: Vec<f64>,
+    /// For each step the visits of the node until it is left for another: 1 over the probability of leaving, which is a sum rather
+    /// than 1 minus the rest. A product is sooner there than a quotient, and each step waits for those before.
+    stays: Vec<f64>,
 }
 
 impl<'p> Elimination<'p> {
@@ -128,20 +129,20 @@ impl<'p> Elimination<'p> {
     pub fn new(pattern: &'p Pattern, probabilities: &[f64]) -> Elimination<'p> {
         let mut probability = vec![0.0; pattern.slots];
         pattern.slot_of.iter().zip(probabilities).for_each(|(&slot, p)| probability[slot] += p);
-        let mut leaves = Vec::with_capacity(pattern.steps.len());
+        let mut stays = Vec::with_capacity(pattern.steps.len());
         for step in &pattern.steps {
             let sum: f64 = step.outs.iter().map(|&(_, slot)| probability[slot]).sum();
-            let sum = sum.max(f64::MIN_POSITIVE);
-            leaves.push(sum);
+            let stay = 1.0 / sum.max(f64::MIN_POSITIVE);
+            stays.push(stay);
             let mut bypasses = step.bypasses.iter();
             for &(_, into) in &step.ins {
-                let visits = probability[into] / sum;
+                let visits = probability[into] * stay;
                 for (&(_, out), &bypass) in step.outs.iter().zip(bypasses.by_ref()) {
                     probability[bypass] += visits * probability[out];
                 }
             }
         }
-        Elimination { pattern, probability, leaves }
+        Elimination { pattern, probability, stays }
     }
 
     /// Returns the visits of each node per visit of the last; `None` if one overflows.
@@ -157,8 +158,8 @@ impl<'p> Elimination<'p> {
     /// Returns the visits of each node if `sources` enter and all leave at the last: the change of the visits for a
     /// change of what enters each node. Signs may mix.
     pub fn visits_from(&self, mut sources: Vec<f64>) -> Vec<f64> {
-        for (step, leaves) in self.pattern.steps.iter().zip(&self.leaves) {
-            let passed = sources[step.node] / leaves;
+        for (step, stay) in self.pattern.steps.iter().zip(&self.stays) {
+            let passed = sources[step.node] * stay;
             step.outs.iter().for_each(|&(to, slot)| sources[to] += passed * self.probability[slot]);
         }
         sources[self.pattern.nodes - 1] = 0.0;
@@ -167,25 +168,25 @@ impl<'p> Elimination<'p> {
     }
 
     fn substitute_visits(&self, visits: &mut [f64]) {
-        for (step, leaves) in self.pattern.steps.iter().zip(&self.leaves).rev() {
+        for (step, stay) in self.pattern.steps.iter().zip(&self.stays).rev() {
             // What entered at the node itself was not moved until now.
             let entered: f64 =
                 step.ins.iter().map(|&(from, slot)| visits[from] * self.probability[slot]).sum();
-            visits[step.node] = (visits[step.node] + entered) / leaves;
+            visits[step.node] = (visits[step.node] + entered) * stay;
         }
     }
 
     /// Returns what a visit of each node is worth until the chain is back at the last: the transpose of
     /// [`visits_from`](Self::visits_from).
     pub fn worth(&self, mut rewards: Vec<f64>) -> Vec<f64> {
-        for (step, leaves) in self.pattern.steps.iter().zip(&self.leaves) {
-            let passed = rewards[step.node] / leaves;
+        for (step, stay) in self.pattern.steps.iter().zip(&self.stays) {
+            let passed = rewards[step.node] * stay;
             step.ins.iter().for_each(|&(from, slot)| rewards[from] += passed * self.probability[slot]);
         }
         rewards[self.pattern.nodes - 1] = 0.0;
-        for (step, leaves) in self.pattern.steps.iter().zip(&self.leaves).rev() {
+        for (step, stay) in self.pattern.steps.iter().zip(&self.stays).rev() {
             let ahead: f64 = step.outs.iter().map(|&(to, slot)| rewards[to] * self.probability[slot]).sum();
-            rewards[step.node] = (rewards[step.node] + ahead) / leaves;
+            rewards[step.node] = (rewards[step.node] + ahead) * stay;
         }
         rewards
     }
