@@ -1,11 +1,16 @@
 // `npm run bench:counting [-- --rounds N] [-- CMD…]`: what counting by default (bursts, words of memory, loops) costs a command, beside a recording
 // without it. Both ways alternate. The program's CPU time is what the shell says of its children, the rest is the recorder's.
+// `-- --lost`: the same for a program that notices each time that it loses (bench/lost_time.c), so that noise hides less.
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { build, dwell, main } from './build.mjs';
+import { must, top } from './step.mjs';
+
+/** Seconds that the program which notices its lost time runs. */
+const LOST_SECONDS = 4;
 
 const median = (values) => values.toSorted((a, b) => a - b)[values.length >> 1];
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
@@ -18,10 +23,26 @@ const told = (ratios) => {
 const seconds = (text) => text.match(/(\d+)m([\d.]+)s/g).map((time) => time.match(/(\d+)m([\d.]+)s/)).reduce((sum, [, minutes, rest]) => sum + 60 * minutes + Number(rest), 0);
 
 await main(async () => {
-  const { values, positionals } = parseArgs({ options: { rounds: { type: 'string', default: '20' } }, allowPositionals: true });
+  const { values, positionals } = parseArgs({ options: { rounds: { type: 'string', default: '20' }, lost: { type: 'boolean', default: false } }, allowPositionals: true });
   if (!process.env.DWELL) await build();
   const folder = mkdtempSync(join(tmpdir(), 'dwell-counting-'));
   try {
+    const without = ['--paths', '0', '--windows', '0', '--no-odometers'];
+    if (values.lost) {
+      const program = join(folder, 'lost_time');
+      await must('lost_time', ['gcc', '-O2', '-g', '-o', program, join(top, 'scripts/bench/lost_time.c')], { quiet: true });
+      const lost = (options) => {
+        const { status, stdout } = spawnSync(dwell, ['record', '--db', join(folder, 'db'), ...options, '--', program, String(LOST_SECONDS)], { encoding: 'utf8' });
+        if (status !== 0) throw new Error(`the recording ended with ${status}`);
+        return 100 * Number(stdout);
+      };
+      const pairs = Array.from({ length: Number(values.rounds) }, () => [lost(without), lost([])]);
+      console.log(`${pairs.length} pairs of ${LOST_SECONDS} s; percent of its time that the program loses`);
+      console.log(`without counting: ${told(pairs.map(([plain]) => plain))}`);
+      console.log(`with counting: ${told(pairs.map(([, counted]) => counted))}`);
+      console.log(`the difference: ${told(pairs.map(([plain, counted]) => counted - plain))}`);
+      return;
+    }
     let command = positionals.join(' ');
     if (command === '') {
       // Words of random letters: some six seconds of gzip.
@@ -40,7 +61,6 @@ await main(async () => {
       const program = seconds(readFileSync(join(folder, 'times'), 'utf8').split('\n')[1]);
       return { wall, program, recorder: cpu - program };
     };
-    const without = ['--paths', '0', '--windows', '0', '--no-odometers'];
     const pairs = Array.from({ length: Number(values.rounds) }, (_, round) => {
       if (round % 2 === 0) return [run(without), run([])];
       const counted = run([]);
