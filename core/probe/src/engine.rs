@@ -358,7 +358,8 @@ pub(crate) fn only_file(channel: UnixStream) -> UnixStream {
     // SAFETY: nothing else uses the files in this process; the copy is owned once, and the original is closed here or is the copy.
     unsafe {
         libc::dup2(channel.into_raw_fd(), KEPT);
-        libc::close_range(KEPT as libc::c_uint + 1, libc::c_uint::MAX, 0);
+        // By its number: C libraries before 2.34 have no function for it.
+        libc::syscall(libc::SYS_close_range, KEPT as libc::c_uint + 1, libc::c_uint::MAX, 0);
         UnixStream::from_raw_fd(KEPT)
     }
 }
