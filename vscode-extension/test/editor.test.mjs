@@ -354,7 +354,12 @@ test('in the workbench, over the fake server', { skip, timeout: 600_000 }, async
       await workbench.command('Dwell: Rename Recording…');
       await workbench.row('./chase 32').click();
       await page.getByText('A name for the recording').waitFor();
-      await workbench.input.fill('after');
+      // The box gets its first value after it is drawn, which takes away what was typed before.
+      await workbench.until('the name in the box', async () => {
+        await workbench.input.fill('after');
+        await page.waitForTimeout(500);
+        return await workbench.input.inputValue() === 'after';
+      });
       await page.keyboard.press('Enter');
       await workbench.statusItem('Dwell: after').waitFor();
       await workbench.command('Dwell: Remove Recordings…');
