@@ -19,8 +19,8 @@ use super::{
 const EPOCH: &str = "epoch";
 const ANALYSIS: &str = "analysis";
 
-/// Reads the analyses of an image in an epoch, in the order of the file. Hostile bytes return an error that says what is wrong;
-/// they never panic.
+/// Reads the analyses of an image in an epoch, in the order of the file. Hostile bytes never panic: they return an
+/// error that says what is wrong with them.
 pub(crate) fn read_analyses(
     bytes: &[u8],
     epoch: &EpochId,

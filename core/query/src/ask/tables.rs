@@ -90,7 +90,7 @@ pub struct AnalysedProcedure {
     pub epoch: String,
     /// Id of its image.
     pub image: ImageId,
-    /// Its linkage name.
+    /// The linkage name that the procedure has.
     pub procedure: String,
     /// Offset of its first byte in the image.
     pub start: ImageOffset,

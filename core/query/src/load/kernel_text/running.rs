@@ -1,7 +1,7 @@
 //! Reads the running kernel's text, or that of a loaded module, from /proc/kcore, an ELF core file of the kernel's memory.
 //!
-//! Input: what /proc and /sys contain about the running kernel. Output: the text and its address. Which kernel is wanted is not
-//! known here.
+//! Input: what /proc and /sys contain about the running kernel. Output: the text and its address. This module
+//! does not know which kernel is wanted.
 
 use std::{
     fs::{self, File},
