@@ -107,7 +107,7 @@ function stepsOf(t, workbench, name) {
       const picture = join(tmpdir(), 'dwell-vscode-step.png');
       await workbench.shot(picture);
       const log = await logged(join(root, `home-${name}`));
-      throw new Error(`${error.message}\n(what was to be seen: ${picture}; what was logged: ${log})`, { cause: error });
+      throw new Error(`${error.message}\n(what was to be seen: ${picture}; what was to be read: ${await workbench.says()}; what was logged: ${log})`, { cause: error });
     }
     broken = false;
   });

@@ -27,7 +27,7 @@ const hotLineEnd = '86 % · 2.6 s · waits for memory (D-cache or DTLB miss) ←
 const procedure = '/work/chase:chase';
 /** What the list says of an epoch, but whether it is shown. */
 type Recorded = Omit<EpochSummary, 'shown' | 'pinned'>;
-let epochs: Recorded[] = process.env.DWELL_FAKE_EMPTY ? [] : [epoch('e1', 'before', 4), epoch('e2', null, 1)];
+let epochs: Recorded[] = process.env.DWELL_FAKE_EMPTY ? [] : [epoch('e1', 'before', './chase 8', 4), epoch('e2', null, './chase 32', 1)];
 /** Selectors, as they were sent. */
 let selected = ['latest'];
 let baseline: string[] | null = null;
@@ -212,7 +212,7 @@ async function record({ command, pids = [] }: RecordParams, token: CancellationT
   // Of a process what there is by then is kept.
   if (token.isCancellationRequested && command) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
   const id = `e${epochs.length + 1}`;
-  epochs = [...epochs, epoch(id, program, 0)];
+  epochs = [...epochs, epoch(id, program, program, 0)];
   select([id]);
   return { epoch: id, output: 'chase 0000' };
 }
@@ -224,7 +224,7 @@ function recordCommandLine({ command: [program = ''] = [] }: RecordParams): Comm
   const report = join(tmpdir(), `dwell-fake-${process.pid}-${id}.json`);
   const scripts: Record<string, string> = { wait: 'sleep 1000', fail: 'false', collect: 'true' };
   if (program === 'collect') collect();
-  if (!(program in scripts)) epochs = [...epochs, epoch(id, program, 0)];
+  if (!(program in scripts)) epochs = [...epochs, epoch(id, program, program, 0)];
   const script = scripts[program] ?? `echo '{"epoch": "${id}"}' > "$1"`;
   return { program: 'sh', args: ['-c', script, '--report', report], report };
 }
@@ -310,10 +310,11 @@ function shown(): string[] {
   return selected.map((selector) => selector === 'latest' ? epochs.at(-1)?.id ?? '' : selector);
 }
 
-function epoch(id: string, name: string | null, daysAgo: number): Recorded {
+/** A picker finds a recording by its scope too, whatever its name: tests pick by scope, so each has its own. */
+function epoch(id: string, name: string | null, scope: string, daysAgo: number): Recorded {
   const start = new Date(Date.UTC(2026, 10, 20 - daysAgo, 9, 41)).toISOString();
   return {
-    id, name, start, end: start, host: 'builder', cpu: 'AMD EPYC', backend: 'perf', scope: './chase 32', notes: [],
+    id, name, start, end: start, host: 'builder', cpu: 'AMD EPYC', backend: 'perf', scope, notes: [],
     events: { 'cpu-clock': { period: 200_000, unit: 'ns', samples: 4000, lost: 0, throttled: 0, unknown: 3, runningShare: 1 } },
   };
 }

@@ -202,6 +202,13 @@ export class Workbench {
     throw new Error(`waited in vain for ${what}; last: ${JSON.stringify(answer)}`);
   }
 
+  /** What the status bar, pickers, dialogs and messages say, for the words of a failure. */
+  async says() {
+    const places = '.statusbar-item, .quick-input-widget, .monaco-dialog-box, .notification-list-item-message';
+    const texts = await this.page.locator(places).filter({ visible: true }).allInnerTexts();
+    return JSON.stringify(texts.map((text) => text.trim()).filter((text) => text !== ''));
+  }
+
   shot(path) {
     return this.page.screenshot({ path });
   }
