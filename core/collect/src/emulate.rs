@@ -4,20 +4,26 @@
 //! system call or anything else that cannot be known from a copy. Never here: ptrace, and never a change of the thread: its
 //! writes are kept in copies ([`memory`]), so that it has done nothing when it continues.
 //!
-//! Control flow, the stack and string instructions are interpreted here; all other instructions are executed by the processor
-//! on a separate set of registers ([`crate::sys::native`]). An instruction that was executed before costs about 0.1 µs, a new
-//! one a few µs. A single step by ptrace takes 11 to 50 µs, during which the thread stands still.
+//! There are two ways. Usually whole blocks of code are compiled ([`blocks`]): they execute the thread's own instructions, with
+//! its memory accesses redirected to the copies. What cannot be compiled is interpreted one instruction at a time
+//! ([`Interpreter`]), and so is everything on processors without BMI2. A single step by ptrace takes 11 to 50 µs, during which
+//! the thread stands still.
 
+mod blocks;
 mod instruction;
 pub mod memory;
+mod pieces;
 mod strings;
+mod translate;
 
+use blocks::Blocks;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use instruction::{Access, Kind, PreparedInstruction};
 use memory::{Fetch, Memory, Refused};
 use rustc_hash::FxHashMap;
 
 use crate::{
+    path::PathCounter,
     sys::native::{Fault, Full, Operand, Processor, Registers},
     x86::{Flags, INSTRUCTION_BYTES_MAX, MemoryOperand, Segment, register_number},
 };
@@ -71,9 +77,51 @@ pub struct Thread<F> {
     pub memory: Memory<F>,
 }
 
-/// Emulates threads. It keeps prepared instructions from thread to thread; each is compared with memory once for each thread, and
-/// again after a write near code.
+/// Receives the addresses of the instructions of each block, if they are wanted.
+pub type Note<'n> = Option<&'n mut dyn FnMut(&[u64])>;
+
+/// Emulates threads.
 pub struct Emulator {
+    interpreter: Interpreter,
+    /// `None` where blocks cannot be compiled.
+    blocks: Option<Blocks>,
+}
+
+impl Emulator {
+    /// Creates an emulator and handles all exceptions of this process from now on. Fails where code cannot be generated.
+    pub fn new() -> std::io::Result<Emulator> {
+        let processor = Processor::new()?;
+        processor.take_exceptions();
+        Ok(Emulator { interpreter: Interpreter::new(processor), blocks: Blocks::new().ok() })
+    }
+
+    /// Executes about `steps_max` instructions, and adds them to `counter`. Returns why it ended, and the address of the first
+    /// instruction that was not executed. `note` receives the addresses of each block, if they are wanted.
+    pub fn run<F: Fetch>(
+        &mut self,
+        thread: &mut Thread<F>,
+        steps_max: usize,
+        counter: &mut PathCounter,
+        mut note: Note,
+        is_late: impl FnMut() -> bool,
+    ) -> (End, u64) {
+        if let Some(blocks) = &mut self.blocks {
+            return blocks.run(thread, &mut self.interpreter, steps_max, counter, note, is_late);
+        }
+        let note = |pc| {
+            counter.pass_one(pc);
+            if let Some(note) = &mut note {
+                note(&[pc]);
+            }
+        };
+        let end = self.interpreter.run(thread, steps_max, note, is_late);
+        (end, thread.pc)
+    }
+}
+
+/// Executes one instruction after the other. It keeps prepared instructions from thread to thread; each is compared with memory once
+/// for each thread, and again after a write near code.
+pub struct Interpreter {
     processor: Processor,
     instructions: Vec<PreparedInstruction>,
     /// The index of the instruction at an address.
@@ -83,36 +131,35 @@ pub struct Emulator {
     operand: Operand,
 }
 
-impl Emulator {
-    /// Creates an emulator and handles all exceptions of this process from now on. Fails where code cannot be generated.
-    pub fn new() -> std::io::Result<Emulator> {
-        let processor = Processor::new()?;
-        processor.take_exceptions();
-        Ok(Emulator::with(processor))
-    }
-
-    fn with(processor: Processor) -> Emulator {
+impl Interpreter {
+    fn new(processor: Processor) -> Interpreter {
         let (instructions, by_pc) = (Vec::new(), FxHashMap::default());
-        Emulator { processor, instructions, by_pc, generation: 0, operand: Operand([0; 64]) }
+        Interpreter { processor, instructions, by_pc, generation: 0, operand: Operand([0; 64]) }
     }
 
-    /// Executes at most `steps_max` instructions. `note` receives the address of each, and the one after the last.
-    pub fn run<F: Fetch>(
+    /// Begins a thread.
+    fn begin(&mut self) {
+        self.generation += 1;
+    }
+
+    /// Executes at most `steps_max` instructions. `note` receives the address of each.
+    fn run<F: Fetch>(
         &mut self,
         thread: &mut Thread<F>,
         steps_max: usize,
         mut note: impl FnMut(u64),
         mut is_late: impl FnMut() -> bool,
     ) -> End {
-        note(thread.pc);
-        self.generation += 1;
+        self.begin();
         let mut code_writes = thread.memory.code_writes();
         let mut at = self.prepared_at(thread, None);
         for step in 1..=steps_max {
+            let pc = thread.pc;
             if let Err(end) = self.step(thread, at) {
+                thread.pc = pc;
                 return end;
             }
-            note(thread.pc);
+            note(pc);
             if step % CLOCK_EVERY == 0 && is_late() {
                 return End::Late;
             }
@@ -123,6 +170,29 @@ impl Emulator {
             at = self.prepared_at(thread, Some(at));
         }
         End::Complete
+    }
+
+    /// Executes the instruction at `pc`, in code that did not change since the thread began. `registers` are those of the thread.
+    fn one<F: Fetch>(
+        &mut self,
+        thread: &mut Thread<F>,
+        pc: u64,
+        registers: &mut Registers,
+    ) -> Result<(), End> {
+        thread.pc = pc;
+        let at = self.prepared_at(thread, None);
+        let is_native = matches!(self.instructions[at].kind, Kind::Native(..));
+        let copy = |from: &Registers, to: &mut Registers| {
+            if is_native {
+                to.clone_from(from);
+            } else {
+                (to.general, to.flags) = (from.general, from.flags);
+            }
+        };
+        copy(registers, &mut thread.registers);
+        self.step(thread, at)?;
+        copy(&thread.registers, registers);
+        Ok(())
     }
 
     fn step<F: Fetch>(&mut self, thread: &mut Thread<F>, at: usize) -> Result<(), End> {
@@ -215,6 +285,7 @@ impl<F: Fetch> Thread<F> {
     ) -> Result<u64, End> {
         let address = self.address(memory)?;
         let bytes = &mut operand.0[..access.bytes];
+        bytes.fill(0);
         let read = if access.is_read { self.memory.read(address, bytes) } else { Ok(()) };
         match read {
             // A masked load may name memory that is not mapped.

@@ -19,6 +19,7 @@ mod evidence;
 pub mod fuzzing;
 mod host;
 mod loss;
+mod path;
 mod random;
 mod refusal;
 mod registers;

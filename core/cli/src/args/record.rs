@@ -18,8 +18,8 @@ pub struct RecordArgs {
     /// Sample these processes and their children until they end or you interrupt.
     #[arg(short, long, value_name = "PID", value_delimiter = ',', conflicts_with = "command")]
     pub pid: Vec<u32>,
-    /// Measure how often branches are taken: stop threads at times for about a millisecond and follow them for some
-    /// thousand instructions (x86-64; needs the right to trace them). At most this percentage of their CPU time is
+    /// Measure how often branches are taken: stop threads at times for some milliseconds and follow them for ten to
+    /// two hundred thousand instructions (x86-64; needs the right to trace them). At most this percentage of their CPU time is
     /// used; 0 turns it off. If you give this option, threads that cannot be followed are single-stepped. [default: for
     /// a command what the program's own counters leave of 1%; 0 with --all, --pid or --windows]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]

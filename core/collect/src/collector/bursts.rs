@@ -68,12 +68,13 @@ impl Bursts {
     pub(super) fn add_path<H: Host>(&mut self, attribution: &mut Attribution<H>, raw: &RawBurst) {
         let execution = attribution.execution_of(raw.pid);
         let mut places: FxHashMap<u64, CodePlace<ImageIndex>> = FxHashMap::default();
-        for pc in &raw.pcs {
-            if !places.contains_key(pc) {
-                let place = attribution.settled_place(raw.pid, *pc, execution);
-                let (image, offset) = place.unwrap_or_else(|| (attribution.unknown_image(), *pc));
-                places.insert(*pc, CodePlace { image, offset: ImageOffset(offset) });
-            }
+        let ends = [raw.path.first, raw.path.last];
+        for pc in raw.path.transfers.iter().flat_map(|&(from, to, _)| [from, to]).chain(ends) {
+            places.entry(pc).or_insert_with(|| {
+                let place = attribution.settled_place(raw.pid, pc, execution);
+                let (image, offset) = place.unwrap_or_else(|| (attribution.unknown_image(), pc));
+                CodePlace { image, offset: ImageOffset(offset) }
+            });
         }
         let mut kinds = std::mem::take(&mut self.kinds);
         if kinds.len() >= PLACES_MAX {
@@ -88,7 +89,7 @@ impl Bursts {
             })
         };
         let id = |image| -> ImageId { images.record(image).id.clone() };
-        let found = transfers::burst(&raw.pcs, |pc| places[&pc], kind, id);
+        let found = transfers::burst(&raw.path, |pc| places[&pc], kind, id);
         self.kinds = kinds;
         if let Some((burst, opaque_steps)) = found {
             self.opaque_steps += opaque_steps;

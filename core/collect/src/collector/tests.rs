@@ -16,6 +16,7 @@ use crate::{
         ProcessSnapshot, Region,
         code_names::{CodeName, NamesWindow},
     },
+    path::Path,
     registers::Registers,
     source::{
         merge::Merger,
@@ -300,10 +301,10 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
         c.apply(time_ns, OwnedRecord::Sample(EventIndex(0), sample));
     };
     at(&mut c, 5, Tid(7));
-    let pcs = vec![0x1010, 0x1012, 0x1050, 0x1010, 0x1012, 0x9000];
+    let path = Path::through(&[0x1010, 0x1012, 0x1050, 0x1010, 0x1012, 0x9000]);
     c.apply(
         10,
-        OwnedRecord::Burst(Box::new(RawBurst { pid: Pid(1), tid: Tid(7), stepped_until_ns: 20, pcs })),
+        OwnedRecord::Burst(Box::new(RawBurst { pid: Pid(1), tid: Tid(7), stepped_until_ns: 20, path })),
     );
     [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, Tid(tid)));
     assert_eq!(

@@ -84,7 +84,10 @@ impl PreparedInstruction {
         let instruction = prepared.instruction;
         prepared.kind = match interpreted(&instruction) {
             Some(kind) => kind,
-            None => match (access(&instruction), processor.prepare(&instruction)?) {
+            None => match (
+                access(&instruction, &mut InstructionInfoFactory::new()),
+                processor.prepare(&instruction)?,
+            ) {
                 (Ok(access), Some(entry)) => Kind::Native(entry, access),
                 _ => Kind::Refused,
             },
@@ -118,7 +121,7 @@ impl PreparedInstruction {
 }
 
 /// Returns how to interpret an instruction; `None` if the processor executes it.
-fn interpreted(instruction: &Instruction) -> Option<Kind> {
+pub fn interpreted(instruction: &Instruction) -> Option<Kind> {
     if instruction.is_invalid() {
         return Some(Kind::Refused);
     }
@@ -167,12 +170,14 @@ fn is_word(instruction: &Instruction) -> bool {
 }
 
 /// Returns how an instruction accesses the memory operand that it names. Fails where the operand's size is unknown.
-fn access(instruction: &Instruction) -> Result<Option<Access>, ()> {
+pub fn access(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Result<Option<Access>, ()> {
     if !instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
         return Ok(None);
     }
-    let mut factory = InstructionInfoFactory::new();
-    let mut access = Access { bytes: 0, is_read: false, is_written: false, is_partial: false };
+    use Mnemonic::{Vmaskmovpd, Vmaskmovps, Vpmaskmovd, Vpmaskmovq};
+    // The mask of these is an ordinary operand, of which iced does not say that it excludes bytes.
+    let is_masked = matches!(instruction.mnemonic(), Vmaskmovpd | Vmaskmovps | Vpmaskmovd | Vpmaskmovq);
+    let mut access = Access { bytes: 0, is_read: is_masked, is_written: false, is_partial: is_masked };
     for used in factory.info(instruction).used_memory() {
         let (reads, writes, partial) = match used.access() {
             OpAccess::Read => (true, false, false),

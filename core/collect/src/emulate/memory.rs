@@ -1,35 +1,42 @@
 //! The memory of an emulated thread: as it was when the thread stopped, plus the emulated writes.
 //!
-//! Enters: blocks of memory, read when they are first needed. Leaves: bytes. Never here: a write to the thread.
+//! Enters: pages of memory, read when they are first needed. Leaves: bytes. Never here: a write to the thread.
 //!
-//! A read of another process costs a system call and its checks, whatever its size, but copies must be kept, too. Code with
-//! scattered accesses (a walk through lists, a hash table) needs single words, so a block is small, and several accesses to
-//! a page read one block each. Code with sequential accesses soon needs the next block, so an access next to a block that
-//! was read reads the rest of its page; where one page follows the other, several are read at once.
-
-use std::ops::Range;
+//! A read of another process costs a system call and its checks; one of 4,096 bytes costs a tenth more than one of 8. So
+//! pages are read, several at once where one follows the other.
 
 use rustc_hash::FxHashMap;
 
-/// Bytes of a block.
-const BLOCK_BYTES: usize = 256;
 /// Bytes of a page, which is mapped or not as a whole.
 pub const PAGE_BYTES: usize = 4096;
-/// Number of blocks of a page.
-const PAGE_BLOCKS: u64 = (PAGE_BYTES / BLOCK_BYTES) as u64;
-/// Number of the last block of the address space.
-const BLOCK_NUMBERS: u64 = u64::MAX / BLOCK_BYTES as u64;
-/// Number of blocks that one burst may read: 16 MiB. Bursts of code whose every instruction reads another block are complete.
-const BLOCKS_MAX: usize = 64 << 10;
-/// Number of blocks of a page that are read one by one. The next access to another block reads the whole page.
-const SINGLE_BLOCKS_MAX: u8 = 4;
+/// Number of the last page of the address space.
+const PAGE_NUMBERS: u64 = u64::MAX / PAGE_BYTES as u64;
+/// Number of pages that one burst may read: 32 MiB.
+const PAGES_MAX: usize = 8 << 10;
+/// Number of pages that most bursts need.
+const PAGES_TOUCHED: usize = 384;
 /// Number of pages that are read at once if accesses are sequential.
 const PAGES_AT_ONCE: u64 = 16;
 
+/// The bytes of a page.
+#[repr(C, align(4096))]
+#[derive(Clone)]
+pub struct Page(pub [u8; PAGE_BYTES]);
+
 /// A way to read a thread's memory.
 pub trait Fetch {
-    /// Fills `bytes` up to the first page that cannot be read. Returns the number of bytes that were filled.
-    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> usize;
+    /// Fills `pages`, which begin at `address`, up to the first page that cannot be read. Returns the number of bytes that
+    /// were filled.
+    fn fetch(&mut self, address: u64, pages: &mut [Page]) -> usize;
+
+    /// Fills one page for each number, up to the first one that cannot be read. Returns the number of pages that were filled.
+    fn fetch_each(&mut self, numbers: &[u64], pages: &mut [Page]) -> usize {
+        let each = numbers.iter().zip(pages);
+        let page = |(number, page): (&u64, &mut Page)| {
+            self.fetch(number * PAGE_BYTES as u64, std::slice::from_mut(page))
+        };
+        each.map(page).take_while(|bytes| *bytes == PAGE_BYTES).count()
+    }
 }
 
 /// Why memory was not read.
@@ -48,22 +55,19 @@ enum Use {
     Code,
 }
 
-/// Blocks of memory, with the emulated writes.
+/// Pages of memory, with the emulated writes.
 pub struct Memory<F> {
     fetch: F,
-    blocks: Vec<[u8; BLOCK_BYTES]>,
-    /// Whether code was read from a block, by its index.
+    /// Never moved: room for all of them is reserved.
+    pages: Vec<Page>,
+    /// Whether code was read from a page, by its index.
     holds_code: Vec<bool>,
-    /// Number of writes to blocks that hold code.
+    /// Number of writes to pages that hold code.
     code_writes: u32,
     by_number: FxHashMap<u64, usize>,
-    /// Number of blocks that were read one by one, by the number of their page.
-    singles: FxHashMap<u64, u8>,
     /// The page at which sequential accesses continue, and the number of pages that were read at once before it.
     sequence: (u64, u64),
-    /// Bytes that were just read.
-    buffer: Vec<u8>,
-    /// Number and index of the block used last, by purpose.
+    /// Number and index of the page used last, by purpose.
     recent: [(u64, usize); 2],
 }
 
@@ -72,25 +76,57 @@ impl<F: Fetch> Memory<F> {
     pub fn new(fetch: F) -> Memory<F> {
         Memory {
             fetch,
-            blocks: Vec::new(),
+            pages: Vec::new(),
             holds_code: Vec::new(),
             code_writes: 0,
             by_number: FxHashMap::default(),
-            singles: FxHashMap::default(),
             sequence: (u64::MAX, 0),
-            buffer: Vec::new(),
             recent: [(u64::MAX, 0); 2],
         }
+    }
+
+    /// Uses room for some pages once, so that it need not be mapped while a thread waits.
+    pub fn touch(&mut self) {
+        self.reserve();
+        self.pages.resize(PAGES_TOUCHED, Page([0; PAGE_BYTES]));
+        self.pages.clear();
     }
 
     /// Forgets everything that was read, but keeps the room for it: memory that is new to a process costs page faults.
     pub fn restart(&mut self, fetch: F) {
         self.fetch = fetch;
-        self.blocks.clear();
+        self.pages.clear();
         self.holds_code.clear();
         self.by_number.clear();
-        self.singles.clear();
         (self.code_writes, self.sequence, self.recent) = (0, (u64::MAX, 0), [(u64::MAX, 0); 2]);
+    }
+
+    /// Reads pages of code at once, none of which was read before. Returns those before the first one that cannot be read, in the
+    /// same order.
+    pub fn read_code_pages(&mut self, numbers: &[u64]) -> &[Page] {
+        let from = self.read_at_once(numbers);
+        self.holds_code[from..].fill(true);
+        &self.pages[from..]
+    }
+
+    /// Reads those of these pages at once that were not read before: one call costs half as much as many.
+    pub fn read_ahead(&mut self, numbers: &[u64]) {
+        let is_new = |number: &&u64| !self.by_number.contains_key(number);
+        let new: Vec<u64> = numbers.iter().filter(is_new).copied().collect();
+        self.read_at_once(&new);
+    }
+
+    /// Returns the index of the first page that was read.
+    fn read_at_once(&mut self, numbers: &[u64]) -> usize {
+        let from = self.pages.len();
+        let numbers = &numbers[..numbers.len().min(PAGES_MAX - from)];
+        self.reserve();
+        self.pages.resize(from + numbers.len(), Page([0; PAGE_BYTES]));
+        let read = self.fetch.fetch_each(numbers, &mut self.pages[from..]);
+        self.pages.truncate(from + read);
+        self.holds_code.resize(from + read, false);
+        self.by_number.extend(numbers.iter().copied().zip(from..from + read));
+        from
     }
 
     /// Fills all of `bytes`. Fails if not all can be read.
@@ -115,22 +151,28 @@ impl<F: Fetch> Memory<F> {
         self.code_writes
     }
 
-    /// Writes at most one block's size to the copies. Writes nothing if not all bytes can be written.
+    /// Returns the page at this address, and whether code was read from it. It does not move before the next restart.
+    pub fn page(&mut self, address: u64) -> Result<(&mut Page, bool), Refused> {
+        let index = self.index(address / PAGE_BYTES as u64, Use::Data)?;
+        Ok((&mut self.pages[index], self.holds_code[index]))
+    }
+
+    /// Writes at most one page's size to the copies. Writes nothing if not all bytes can be written.
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Refused> {
-        let (number, start) = (address / BLOCK_BYTES as u64, address as usize % BLOCK_BYTES);
-        let (first, rest) = bytes.split_at(bytes.len().min(BLOCK_BYTES - start));
-        let block = self.block(number, Use::Data)?;
+        let (number, start) = (address / PAGE_BYTES as u64, address as usize % PAGE_BYTES);
+        let (first, rest) = bytes.split_at(bytes.len().min(PAGE_BYTES - start));
+        let page = self.index(number, Use::Data)?;
         if !rest.is_empty() {
-            let next = self.block(number.wrapping_add(1) & BLOCK_NUMBERS, Use::Data)?;
+            let next = self.index(number.wrapping_add(1) & PAGE_NUMBERS, Use::Data)?;
             self.write_in(next, 0, rest);
         }
-        self.write_in(block, start, first);
+        self.write_in(page, start, first);
         Ok(())
     }
 
-    fn write_in(&mut self, block: usize, start: usize, bytes: &[u8]) {
-        self.blocks[block][start..start + bytes.len()].copy_from_slice(bytes);
-        self.code_writes += u32::from(self.holds_code[block]);
+    fn write_in(&mut self, page: usize, start: usize, bytes: &[u8]) {
+        self.pages[page].0[start..start + bytes.len()].copy_from_slice(bytes);
+        self.code_writes += u32::from(self.holds_code[page]);
     }
 
     /// Returns how many bytes were filled, and why no more.
@@ -138,12 +180,12 @@ impl<F: Fetch> Memory<F> {
         let mut done = 0;
         while done < bytes.len() {
             let at = address.wrapping_add(done as u64);
-            let start = at as usize % BLOCK_BYTES;
-            let length = (bytes.len() - done).min(BLOCK_BYTES - start);
-            match self.block(at / BLOCK_BYTES as u64, of) {
-                Ok(block) => {
-                    self.holds_code[block] |= matches!(of, Use::Code);
-                    bytes[done..done + length].copy_from_slice(&self.blocks[block][start..start + length]);
+            let start = at as usize % PAGE_BYTES;
+            let length = (bytes.len() - done).min(PAGE_BYTES - start);
+            match self.index(at / PAGE_BYTES as u64, of) {
+                Ok(page) => {
+                    self.holds_code[page] |= matches!(of, Use::Code);
+                    bytes[done..done + length].copy_from_slice(&self.pages[page].0[start..start + length]);
                 }
                 Err(refused) => return (done, Err(refused)),
             }
@@ -152,7 +194,7 @@ impl<F: Fetch> Memory<F> {
         (done, Ok(()))
     }
 
-    fn block(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
+    fn index(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
         let recent = self.recent[of as usize];
         if recent.0 == number {
             return Ok(recent.1);
@@ -165,44 +207,38 @@ impl<F: Fetch> Memory<F> {
         Ok(index)
     }
 
-    /// Reads a block, and with it what will probably be needed.
-    fn fetched(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
-        let numbers = self.choose_blocks(number, of);
-        let length = (numbers.end - numbers.start) as usize * BLOCK_BYTES;
-        if self.blocks.len() + length / BLOCK_BYTES > BLOCKS_MAX {
-            return Err(Refused::TooMuch);
-        }
-        self.buffer.resize(length.max(self.buffer.len()), 0);
-        let bytes = &mut self.buffer[..length];
-        let read = self.fetch.fetch(numbers.start.wrapping_mul(BLOCK_BYTES as u64), bytes).min(length);
-        for (of_block, bytes) in numbers.zip(bytes[..read].as_chunks::<BLOCK_BYTES>().0) {
-            // A block that was read before may have been written to since.
-            self.by_number.entry(of_block).or_insert_with(|| {
-                self.blocks.push(*bytes);
-                self.holds_code.push(false);
-                self.blocks.len() - 1
-            });
-        }
-        self.by_number.get(&number).copied().ok_or(Refused::Unreadable)
+    fn reserve(&mut self) {
+        self.pages.reserve_exact(PAGES_MAX.saturating_sub(self.pages.len()));
     }
 
-    /// Returns the blocks to be read if this one is needed: the block itself, its page, or the page and the next ones.
-    fn choose_blocks(&mut self, number: u64, of: Use) -> Range<u64> {
-        let page = number / PAGE_BLOCKS;
-        let whole = |pages: u64| page * PAGE_BLOCKS..(page + pages) * PAGE_BLOCKS;
-        if matches!(of, Use::Code) {
-            return whole(1);
+    /// Reads a page, and with it what will probably be needed.
+    fn fetched(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
+        self.reserve();
+        let index = self.pages.len();
+        let wanted = match of {
+            Use::Code => 1,
+            Use::Data => self.sequential(number),
+        };
+        let is_new = |number: &u64| *number <= PAGE_NUMBERS && !self.by_number.contains_key(number);
+        let new = (number..number + wanted).take_while(is_new).count().min(PAGES_MAX - index);
+        if new == 0 {
+            return Err(Refused::TooMuch);
         }
-        let has = |neighbour: u64| self.by_number.contains_key(&neighbour);
-        if has(number.wrapping_sub(1)) || has(number.wrapping_add(1)) {
-            let (next, before) = self.sequence;
-            let pages = if page == next { (2 * before).min(PAGES_AT_ONCE) } else { 1 };
-            self.sequence = (page + pages, pages);
-            return whole(pages);
-        }
-        let singles = self.singles.entry(page).or_default();
-        *singles += 1;
-        if *singles > SINGLE_BLOCKS_MAX { whole(1) } else { number..number + 1 }
+        self.pages.resize(index + new, Page([0; PAGE_BYTES]));
+        let bytes = self.fetch.fetch(number * PAGE_BYTES as u64, &mut self.pages[index..]);
+        let read = (bytes / PAGE_BYTES).min(new);
+        self.pages.truncate(index + read);
+        self.holds_code.resize(index + read, false);
+        self.by_number.extend((number..).zip(index..index + read));
+        if read == 0 { Err(Refused::Unreadable) } else { Ok(index) }
+    }
+
+    /// Returns the number of pages to read: more and more where one follows the other.
+    fn sequential(&mut self, number: u64) -> u64 {
+        let (next, before) = self.sequence;
+        let pages = if number == next { (2 * before).min(PAGES_AT_ONCE) } else { 1 };
+        self.sequence = (number + pages, pages);
+        pages
     }
 }
 
@@ -215,39 +251,36 @@ mod tests {
     struct FakeCode(Vec<(u64, usize)>);
 
     impl Fetch for FakeCode {
-        fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> usize {
-            self.0.push((address, bytes.len()));
-            let words = bytes.as_chunks_mut::<8>().0.iter_mut().enumerate();
-            let at = |n: usize| address + 8 * n as u64;
+        fn fetch(&mut self, address: u64, pages: &mut [Page]) -> usize {
+            self.0.push((address, pages.len()));
+            let addresses = (address..).step_by(PAGE_BYTES);
             // Page 9 is not mapped.
-            let readable = words.take_while(|(n, _)| at(*n) / PAGE_BYTES as u64 != 9);
-            8 * readable.map(|(n, word)| *word = at(n).to_le_bytes()).count()
+            let readable = addresses.zip(pages).take_while(|(at, _)| at / PAGE_BYTES as u64 != 9);
+            let fill = |(at, page): (u64, &mut Page)| {
+                let words = page.0.as_chunks_mut::<8>().0;
+                (at..).step_by(8).zip(words).for_each(|(at, word)| *word = at.to_le_bytes());
+            };
+            PAGE_BYTES * readable.map(fill).count()
         }
     }
 
     #[test]
-    fn scattered_accesses_read_one_block_each() {
+    fn scattered_accesses_read_one_page_each() {
         let mut memory = Memory::new(FakeCode::default());
         for round in 0..4 {
-            for page in 10..2010 {
+            for page in (10..2010).rev() {
                 let at = page * PAGE_BYTES as u64 + 0x408 + round * 0x300;
                 assert_eq!(memory.read_word(at), Ok(at));
             }
         }
-        assert_eq!((memory.fetch.0.len(), memory.blocks.len()), (8000, 8000));
-        // More accesses to a page read all of it.
-        let mut memory = Memory::new(FakeCode::default());
-        (0..8).for_each(|n| assert_eq!(memory.read_word(0xa000 + 0x200 * n), Ok(0xa000 + 0x200 * n)));
-        let lengths: Vec<usize> = memory.fetch.0.iter().map(|(_, length)| *length).collect();
-        assert_eq!(lengths, [256, 256, 256, 256, 4096]);
+        assert_eq!((memory.fetch.0.len(), memory.pages.len()), (2000, 2000));
     }
 
     #[test]
     fn sequential_accesses_read_more_and_more_pages_at_once() {
         let mut memory = Memory::new(FakeCode::default());
         (0..4096).for_each(|n| assert_eq!(memory.read_word(0xa000 + 8 * n), Ok(0xa000 + 8 * n)));
-        let expected = [(0xa000, 256), (0xa000, 4096), (0xb000, 8192), (0xd000, 16384), (0x1_1000, 32768)];
-        assert_eq!(memory.fetch.0, expected);
+        assert_eq!(memory.fetch.0, [(0xa000, 1), (0xb000, 2), (0xd000, 4), (0x1_1000, 8)]);
         // They end at memory that is not mapped, and no earlier.
         let mut memory = Memory::new(FakeCode::default());
         (0..0x600).for_each(|n| assert_eq!(memory.read_word(0x6000 + 8 * n), Ok(0x6000 + 8 * n)));
@@ -264,13 +297,23 @@ mod tests {
     }
 
     #[test]
-    fn writes_survive_the_read_of_their_page() {
+    fn code_is_read_again_up_to_what_cannot_be_read() {
         let mut memory = Memory::new(FakeCode::default());
-        memory.write(0xa0fc, &[7; 8]).unwrap(); // This word is in two blocks.
-        memory.write(0xa010, &[1, 2]).unwrap();
-        assert_eq!(memory.read_word(0xa800), Ok(0xa800));
-        assert_eq!(memory.read_word(0xa0fc), Ok(u64::from_le_bytes([7; 8])));
-        assert_eq!(memory.read_word(0xa010), Ok(0x0201));
+        assert_eq!(memory.read_code_pages(&[12, 10, 9, 11]).len(), 2);
+        assert_eq!((memory.read_word(0xa010), memory.read_word(0xc000)), (Ok(0xa010), Ok(0xc000)));
+        assert_eq!(memory.fetch.0.len(), 3);
+        memory.write(0xa010, &[1; 8]).unwrap();
+        assert_eq!(memory.code_writes(), 1);
+    }
+
+    #[test]
+    fn writes_survive_a_read_of_the_pages_before() {
+        let mut memory = Memory::new(FakeCode::default());
+        memory.write(0xcffc, &[7; 8]).unwrap(); // This word is in two pages.
+        memory.write(0xc010, &[1, 2]).unwrap();
+        (0..0x400).for_each(|n| assert_eq!(memory.read_word(0xa000 + 8 * n), Ok(0xa000 + 8 * n)));
+        assert_eq!(memory.read_word(0xcffc), Ok(u64::from_le_bytes([7; 8])));
+        assert_eq!(memory.read_word(0xc010), Ok(0x0201));
     }
 
     #[test]
@@ -279,7 +322,8 @@ mod tests {
         assert_eq!(memory.read_word(0x9000), Err(Refused::Unreadable));
         assert_eq!(memory.write(0x8ffc, &[1; 8]), Err(Refused::Unreadable), "half of it");
         assert_eq!(memory.read_word(0x8ff8), Ok(0x8ff8), "nothing was written");
-        let refused = (0..).map(|n| memory.read_word(0x10_0000 + n * PAGE_BYTES as u64)).find(Result::is_err);
+        let refused =
+            (0..).map(|n| memory.read_word(0x10_0000 + 2 * n * PAGE_BYTES as u64)).find(Result::is_err);
         assert_eq!(refused, Some(Err(Refused::TooMuch)));
     }
 }

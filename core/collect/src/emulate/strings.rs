@@ -2,13 +2,16 @@
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use super::{End, RCX, RDI, RSI, Thread, memory::Fetch};
+use super::{
+    End, RCX, RDI, RSI, Thread,
+    memory::{Fetch, PAGE_BYTES},
+};
 use crate::x86::Flags;
 
 /// The direction flag: string instructions go to lower addresses.
 const DIRECTION: u64 = 1 << 10;
 /// Number of repetitions after which emulation ends.
-const REPETITIONS_MAX: u32 = 256 << 10;
+const REPETITIONS_MAX: u64 = 256 << 10;
 
 /// The work of one repetition.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -26,20 +29,61 @@ impl<F: Fetch> Thread<F> {
         let is_repeated = instruction.has_rep_prefix() || instruction.has_repne_prefix();
         let ends_at_zero = instruction.has_repne_prefix();
         let tests = matches!(work, Work::Compare | Work::Scan);
-        for _ in 0..REPETITIONS_MAX {
+        let mut repetitions = 0;
+        while repetitions < REPETITIONS_MAX {
             if is_repeated && self.registers.general[RCX] == 0 {
                 return Ok(());
             }
-            self.element(work, bytes)?;
+            let elements = if is_repeated { self.elements(work, bytes) } else { 1 };
+            if elements > 1 {
+                self.several(work, bytes, elements)?
+            } else {
+                self.element(work, bytes)?
+            }
             if !is_repeated {
                 return Ok(());
             }
-            self.registers.general[RCX] -= 1;
+            self.registers.general[RCX] -= elements;
+            repetitions += elements;
             if tests && (Flags(self.registers.flags).has(Flags::ZERO)) == ends_at_zero {
                 return Ok(());
             }
         }
         Err(End::Repeating)
+    }
+
+    /// Returns the number of elements that can be moved or stored at once: upward, on one page, and if none of them is read after it
+    /// was written. At least one.
+    fn elements(&self, work: Work, bytes: usize) -> u64 {
+        let [count, source, target] = [RCX, RSI, RDI].map(|number| self.registers.general[number]);
+        let room = |address: u64| ((PAGE_BYTES - address as usize % PAGE_BYTES) / bytes) as u64;
+        let possible = match work {
+            _ if self.registers.flags & DIRECTION != 0 => 1,
+            Work::Store => count.min(room(target)),
+            Work::Move => {
+                let possible = count.min(room(target)).min(room(source));
+                if target.wrapping_sub(source) < possible * bytes as u64 { 1 } else { possible }
+            }
+            Work::Load | Work::Compare | Work::Scan => 1,
+        };
+        possible.max(1)
+    }
+
+    /// Moves or stores as many elements as [`Thread::elements`] permits.
+    fn several(&mut self, work: Work, bytes: usize, elements: u64) -> Result<(), End> {
+        let mut buffer = [0; PAGE_BYTES];
+        let all = &mut buffer[..elements as usize * bytes];
+        let [rax, source, target] = [0, RSI, RDI].map(|number| self.registers.general[number]);
+        if work == Work::Move {
+            self.memory.read(source, all)?;
+            self.registers.general[RSI] = source.wrapping_add(all.len() as u64);
+        } else {
+            all.chunks_exact_mut(bytes)
+                .for_each(|element| element.copy_from_slice(&rax.to_le_bytes()[..bytes]));
+        }
+        self.memory.write(target, all)?;
+        self.registers.general[RDI] = target.wrapping_add(all.len() as u64);
+        Ok(())
     }
 
     fn element(&mut self, work: Work, bytes: usize) -> Result<(), End> {

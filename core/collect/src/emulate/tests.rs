@@ -1,14 +1,15 @@
 //! Tests the emulator with programs of a few instructions, in a memory of one page of code and one of data.
 
 use super::*;
-use crate::emulate::memory::PAGE_BYTES;
+use crate::emulate::memory::{PAGE_BYTES, Page};
 
-/// A memory with code at 0x1000 and a stack page at 0x2000.
+/// A memory with code at 0x1000 and a stack of two pages at 0x2000.
 struct Small(Vec<u8>);
 
 impl Fetch for Small {
-    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> usize {
-        let is_readable = |at: u64| matches!(at / PAGE_BYTES as u64, 1 | 2);
+    fn fetch(&mut self, address: u64, pages: &mut [Page]) -> usize {
+        let is_readable = |at: u64| matches!(at / PAGE_BYTES as u64, 1..=3);
+        let bytes = pages.iter_mut().flat_map(|page| &mut page.0);
         let readable = (address..).zip(bytes).take_while(|(at, _)| is_readable(*at));
         let byte = |at: u64| self.0.get((at - 0x1000) as usize).copied().unwrap_or(0);
         readable.map(|(at, to)| *to = byte(at)).count()
@@ -21,15 +22,44 @@ fn thread(code: &[u8]) -> Thread<Small> {
     Thread { registers, pc: 0x1000, fs: 0, gs: 0, memory: Memory::new(Small(code.to_vec())) }
 }
 
-/// Returns an emulator that does not handle the exceptions of the test process.
-fn emulator() -> Emulator {
-    Emulator::with(Processor::new().unwrap())
+/// Returns compiled blocks and an interpreter, which handle the exceptions of the test process.
+fn emulator() -> (Blocks, Interpreter) {
+    let processor = Processor::new().unwrap();
+    processor.take_exceptions();
+    (Blocks::new().unwrap(), Interpreter::new(processor))
 }
 
-fn run(thread: &mut Thread<Small>, steps_max: usize) -> (Vec<u64>, End) {
+fn run_blocks<F: Fetch>(thread: &mut Thread<F>, steps_max: usize) -> (Vec<u64>, End) {
+    let (mut blocks, mut interpreter) = emulator();
     let mut pcs = Vec::new();
-    let end = emulator().run(thread, steps_max, |pc| pcs.push(pc - 0x1000), || false);
+    let mut note = |passed: &[u64]| pcs.extend_from_slice(passed);
+    let counter = &mut PathCounter::new(0);
+    let (end, last) = blocks.run(thread, &mut interpreter, steps_max, counter, Some(&mut note), || false);
+    pcs.push(last);
     (pcs, end)
+}
+
+/// Emulates in both ways. Returns the addresses from the beginning of the code.
+fn run(thread: &mut Thread<Small>, steps_max: usize) -> (Vec<u64>, End) {
+    let mut bytes = vec![0; 3 * PAGE_BYTES];
+    thread.memory.read(0x1000, &mut bytes).unwrap();
+    let (registers, memory) = (thread.registers.clone(), Memory::new(Small(bytes)));
+    let mut other = Thread { registers, memory, ..*thread };
+    let (_, mut interpreter) = emulator();
+    let mut pcs = Vec::new();
+    let end = interpreter.run(thread, steps_max, |pc| pcs.push(pc), || false);
+    pcs.push(thread.pc);
+    let (compiled, end_of_other) = run_blocks(&mut other, steps_max);
+    if end == End::SystemCall {
+        assert_eq!(thread.registers.general, other.registers.general);
+    }
+    // Blocks are executed whole, and the last one may be known by its beginning only.
+    let known = pcs.len().min(compiled.len());
+    assert!(compiled[..known - 1] == pcs[..known - 1], "{compiled:x?} {pcs:x?}");
+    if end != End::Complete {
+        assert_eq!(end, end_of_other);
+    }
+    (pcs.iter().map(|pc| pc - 0x1000).collect(), end)
 }
 
 #[test]
@@ -100,10 +130,10 @@ fn addresses_use_base_index_scale_and_displacement() {
 
 #[test]
 fn changed_code_is_prepared_again() {
-    let mut emulator = emulator();
+    let (_, mut interpreter) = emulator();
     for (code, expected) in [([0xb0, 1], 1), ([0xb0, 2], 2)] {
         let mut thread = thread(&code); // mov al, …
-        emulator.run(&mut thread, 1, |_| {}, || false);
+        interpreter.run(&mut thread, 1, |_| {}, || false);
         assert_eq!(thread.registers.general[0], expected);
     }
 }
@@ -112,18 +142,19 @@ fn changed_code_is_prepared_again() {
 struct Chase;
 
 impl Fetch for Chase {
-    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> usize {
+    fn fetch(&mut self, address: u64, pages: &mut [Page]) -> usize {
         const CODE: [u8; 5] = [0x48, 0x8b, 0x00, 0xeb, 0xfb]; // 0: mov rax, [rax]; 3: jmp 0
         if address == 0x1000 {
-            bytes[..CODE.len()].copy_from_slice(&CODE);
+            pages[0].0[..CODE.len()].copy_from_slice(&CODE);
         } else {
-            for (at, word) in (address..).step_by(8).zip(bytes.as_chunks_mut::<8>().0) {
+            let words = pages.iter_mut().flat_map(|page| page.0.as_chunks_mut::<8>().0);
+            for (at, word) in (address..).step_by(8).zip(words) {
                 // A generator of random numbers goes through all cache lines (Knuth, TAOCP 2, 3.2.1.2).
                 let next = ((at >> 6) * 1_664_525 + 1_013_904_223) % (1 << 19);
                 *word = (0x1000_0000 + (next << 6)).to_le_bytes();
             }
         }
-        bytes.len()
+        size_of_val(pages)
     }
 }
 
@@ -137,5 +168,195 @@ fn a_walk_through_scattered_memory_makes_all_steps() {
         memory: Memory::new(Chase),
     };
     thread.registers.general[0] = 0x1000_0000;
-    assert_eq!(emulator().run(&mut thread, 1 << 14, |_| {}, || false), End::Complete);
+    let (_, mut interpreter) = emulator();
+    assert_eq!(interpreter.run(&mut thread, 1 << 14, |_| {}, || false), End::Complete);
+    (thread.pc, thread.registers.general[0]) = (0x1000, 0x1000_0000);
+    thread.memory.restart(Chase);
+    assert_eq!(run_blocks(&mut thread, 1 << 14).1, End::Complete);
+}
+
+/// The same block is passed thousands of times, which fills the list of passed blocks again and again.
+#[test]
+fn a_long_loop_is_counted_to_its_end() {
+    let code = [0xb9, 0x40, 0x42, 0x0f, 0, 0xff, 0xc9, 0x75, 0xfc, 0x0f, 0x05]; // mov ecx, 1000000; dec ecx; jnz -4; syscall
+    let mut thread = thread(&code);
+    let (mut blocks, mut interpreter) = emulator();
+    let mut counter = PathCounter::new(0);
+    let (end, last) = blocks.run(&mut thread, &mut interpreter, usize::MAX, &mut counter, None, || false);
+    assert_eq!((end, last, counter.made()), (End::SystemCall, 0x1009, 2_000_001));
+    let path = counter.path_to(last);
+    assert_eq!(path.transfers, [(0x1007, 0x1005, 999_999), (0x1007, 0x1009, 1)]);
+}
+
+#[test]
+fn compiled_code_that_changed_is_compiled_again() {
+    let (mut blocks, mut interpreter) = emulator();
+    for (value, expected) in [(1, 1), (1, 1), (2, 2)] {
+        let mut thread = thread(&[0xb0, value, 0x0f, 0x05]); // mov al, …; syscall
+        blocks.run(&mut thread, &mut interpreter, 9, &mut PathCounter::new(0), None, || false);
+        assert_eq!(thread.registers.general[0], expected);
+    }
+}
+
+#[test]
+fn the_stack_is_memory_as_any_other() {
+    // 0: push 7; 2: lea rax, [rip + 8]; 9: call rax; b: pop rcx; c: leave; d: syscall;
+    // 11: push rbp; 12: push [rsp]; 15: pop rbx; 16: pop rbp; 17: ret
+    let code = [
+        0x6a, 7, 0x48, 0x8d, 0x05, 8, 0, 0, 0, 0xff, 0xd0, 0x59, 0xc9, 0x0f, 0x05, 0x90, 0x90, 0x55, 0xff,
+        0x34, 0x24, 0x5b, 0x5d, 0xc3,
+    ];
+    for top in [0x2800, 0x3004] {
+        // The second one puts a word on two pages.
+        let mut thread = thread(&code);
+        (thread.registers.general[RSP], thread.registers.general[RBP]) = (top, 0x2900);
+        thread.memory.write(0x2900, &0x5555_u64.to_le_bytes()).unwrap();
+        let (pcs, end) = run(&mut thread, 100);
+        assert_eq!(pcs, [0, 2, 9, 0x11, 0x12, 0x15, 0x16, 0x17, 0xb, 0xc, 0xd]);
+        let general = thread.registers.general;
+        assert_eq!((end, general[RCX], general[3]), (End::SystemCall, 7, 0x2900));
+        assert_eq!((general[RSP], general[RBP]), (0x2908, 0x5555));
+    }
+}
+
+/// Empty entries of the tables stand for no address, also after they were used.
+#[test]
+fn jumps_and_accesses_to_address_zero_are_refused() {
+    let (mut blocks, mut interpreter) = emulator();
+    // 0: jmp rax. The code that it jumps to first has the entry of address 0.
+    let jump = [0xff, 0xe0];
+    let read = [0x48, 0x8b, 0x00, 0x0f, 0x05]; // mov rax, [rax]; syscall
+    for (code, rax, expected) in [
+        (&jump[..], 0, End::Unknown),
+        (&read, 0, End::Unreadable),
+        (&read, 0x0fff, End::Unreadable),
+        (&read, 0xffff_ffff_ffff_f000, End::Unreadable),
+        (&jump, u64::MAX, End::Unknown),
+    ] {
+        let mut thread = thread(code);
+        thread.registers.general[0] = rax;
+        let counter = &mut PathCounter::new(0);
+        assert_eq!(
+            blocks.run(&mut thread, &mut interpreter, 9, counter, None, || false).0,
+            expected,
+            "{rax:x}"
+        );
+    }
+}
+
+/// Numbers that are random, but the same each time (Marsaglia 2003, xorshift).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+}
+
+/// Returns a random instruction whose result does not depend on time or chance.
+fn random_instruction(numbers: &mut Numbers) -> Vec<u8> {
+    use Mnemonic::*;
+    const STARTS: [&[u8]; 16] = [
+        &[],
+        &[],
+        &[0x48],
+        &[0x4c],
+        &[0x41],
+        &[0x66],
+        &[0xf0],
+        &[0x64],
+        &[0x0f],
+        &[0x48, 0x0f],
+        &[0x66, 0x0f],
+        &[0xf2, 0x0f],
+        &[0xf3, 0x0f],
+        &[0xc5],
+        &[0xc4, 0xe2],
+        &[0x62],
+    ];
+    loop {
+        let mut code = STARTS[numbers.below(16) as usize].to_vec();
+        while code.len() < INSTRUCTION_BYTES_MAX {
+            // Small displacements and immediates.
+            let byte = if code.len() > 6 { 0 } else { numbers.next() as u8 };
+            code.push(byte);
+        }
+        let instruction = iced_x86::Decoder::new(64, &code, iced_x86::DecoderOptions::NONE).decode();
+        let depends =
+            matches!(instruction.mnemonic(), Rdtsc | Rdtscp | Rdrand | Rdseed | Cpuid | Xgetbv | Rcl | Rcr)
+                || instruction.rflags_undefined() & iced_x86::RflagsBits::OF != 0;
+        let is_plain = instruction.flow_control() == iced_x86::FlowControl::Next;
+        if is_plain && !depends && !instruction.is_invalid() && instruction.segment_prefix() != Register::GS {
+            code.truncate(instruction.len());
+            return code;
+        }
+    }
+}
+
+#[test]
+fn compiled_code_does_what_interpreted_code_does() {
+    let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
+    let mut both = 0;
+    let (mut blocks, mut interpreter) = emulator();
+    for _ in 0..20_000 {
+        let mut code: Vec<u8> = (0..6).flat_map(|_| random_instruction(&mut numbers)).collect();
+        code.extend([0x0f, 0x05]); // syscall
+        let end = code.len() as u64 + 0x1000 - 2;
+        code.resize(0x1000, 0);
+        code.extend((0..0x1000 / 8).flat_map(|_| (numbers.next() >> numbers.below(64)).to_le_bytes()));
+        let made = |numbers: &mut Numbers| {
+            let mut thread = thread(&code);
+            thread.fs = 0x10;
+            for general in &mut thread.registers.general {
+                *general = 0x2000 + 8 * numbers.below(0x1f0);
+            }
+            for vector in thread.registers.vectors.as_flattened_mut() {
+                *vector = numbers.next() as u8;
+            }
+            thread.registers.masks.fill(numbers.next());
+            thread.registers.flags = numbers.next() & 0x8d5;
+            thread
+        };
+        let seed = numbers.next();
+        let [mut one, mut other] = [(); 2].map(|()| made(&mut Numbers(seed)));
+
+        let end_of_one = interpreter.run(&mut one, 100, |_| {}, || false);
+        let end_of_other =
+            blocks.run(&mut other, &mut interpreter, 100, &mut PathCounter::new(0), None, || false).0;
+        let text = format!("{:x?}", &code[..(end - 0x1000) as usize]);
+        // After an exception it is not known how far it came; interpreted operands are always aligned, so they raise fewer
+        // of them. A write near code is the end of compiled code.
+        if [end_of_one, end_of_other].contains(&End::Fault) || other.memory.code_writes() > 0 {
+            continue;
+        }
+        assert_eq!(end_of_one, end_of_other, "{text}");
+        if end_of_one != End::SystemCall && end_of_one != End::Unknown {
+            continue; // Repetitions of a string instruction may have been made before.
+        }
+        both += u32::from(end_of_one == End::SystemCall);
+        let (a, b) = (&one.registers, &other.registers);
+        let flags = 0xcd5; // Without those that are always set.
+        assert_eq!((a.general, a.flags & flags), (b.general, b.flags & flags), "{text}");
+        assert_eq!(a.masks, b.masks, "{text}");
+        let differs = (0..32).find(|n| a.vectors[*n] != b.vectors[*n]);
+        assert_eq!(
+            differs,
+            None,
+            "{text} {:x?} {:x?}",
+            differs.map(|n| a.vectors[n]),
+            differs.map(|n| b.vectors[n])
+        );
+        let a = a.clone();
+        let [one, other] = [&mut one, &mut other].map(|thread| thread.memory.page(0x2000).unwrap().0.clone());
+        let differs = (0..PAGE_BYTES).find(|at| one.0[*at] != other.0[*at]);
+        assert_eq!(differs.map(|at| (at, one.0[at], other.0[at])), None, "{text} {:x?}", a.general);
+    }
+    assert!(both > 1000, "{both} came to the end");
 }

@@ -19,18 +19,19 @@ use crate::{
     sys::{
         clock::now_ns,
         guard::Turns,
-        tracer::{BURSTS_MAX, Ending, FOLLOW_CPU_NS_MAX, How, Order, Stepper, Steps},
+        tracer::{BURSTS_MAX, Ending, How, Order, Stepper, Steps},
     },
 };
 
-/// Steps of a followed burst that are used. At equal cost, fewer and longer bursts are better, because stopping the thread
-/// and the steps before the used ones cost as much again: bursts of a third of this length yielded 40 % of the steps. Bursts
-/// of 28,672 were no better than these, and stop a thread for longer (docs/measured.md).
-const STEPS: usize = 12288;
-/// Steps at the beginning of a followed burst that are dropped. A random moment is likely to be in slow code, so the first
-/// branches are not typical: in walks through lists, for example, they are in the long ones. In a shorter burst at most half
-/// of the steps are dropped.
-const STEPS_BEFORE: usize = 4096;
+/// Steps of a followed burst for each second of CPU time before it. Longer bursts are better at equal cost, because stopping the
+/// thread, reading its memory and the steps that do not count cost the same each time; but a short run needs several bursts, too.
+const STEPS_PER_SECOND: f64 = 32_768.0;
+/// Least and greatest number of steps of a followed burst. The greatest stops a thread for 2 to 6 ms.
+const STEPS: [f64; 2] = [32_768.0, 262_144.0];
+/// Least and greatest number of steps at the beginning of a followed burst that are dropped, a quarter of them if possible. A random
+/// moment is likely to be in slow code, so the first branches are not typical: in walks through lists, for example, they are in the
+/// long ones. In a burst that is cut short at most half of the steps are dropped.
+const STEPS_BEFORE: [usize; 2] = [4096, 16_384];
 /// Steps of a burst if the thread is single-stepped, at a hundred times the cost.
 const STEPS_MADE: usize = 1024;
 /// Assumed cost of a followed burst in ns, before the first was measured.
@@ -96,6 +97,7 @@ struct PendingRequest {
     tid: Tid,
     at_ns: u64,
     cpu_ns: f64,
+    steps_max: usize,
 }
 
 impl PendingRequest {
@@ -166,20 +168,22 @@ impl BurstRecorder {
             (1, DELAY_NS)
         };
         let seed = (self.random.uniform() * u64::MAX as f64) as u64;
+        let followed = (cpu_ns / 1e9 * STEPS_PER_SECOND).clamp(STEPS[0], STEPS[1]) as usize;
         let (how, steps_max) = match (self.is_followed, self.may_step) {
-            (true, true) => (How::FollowOrStep, STEPS_BEFORE + STEPS),
-            (true, false) => (How::Follow, STEPS_BEFORE + STEPS),
+            (true, true) => (How::FollowOrStep, followed),
+            (true, false) => (How::Follow, followed),
             (false, _) => (How::Step, STEPS_MADE),
         };
+        let steps_before = (followed / 4).clamp(STEPS_BEFORE[0], STEPS_BEFORE[1]);
         let bursts = bursts.clamp(1, BURSTS_MAX);
         let cpu_ns_max = (2.0 * self.cost_ns).max(FIRST_CPU_NS_MAX) as u64;
-        let order = Order { how, steps_max, bursts, delay_ns, seed, cpu_ns_max };
+        let order = Order { how, steps_max, steps_before, bursts, delay_ns, seed, cpu_ns_max };
         let Some(tracer) = &mut self.tracer else { return };
         if !self.turns.begin_bursts() {
             return;
         }
         match tracer.request(pid, tid, &order) {
-            Ok(()) => self.pending = Some(PendingRequest { pid, tid, at_ns: now_ns(), cpu_ns }),
+            Ok(()) => self.pending = Some(PendingRequest { pid, tid, at_ns: now_ns(), cpu_ns, steps_max }),
             Err(_) => self.give_up(),
         }
     }
@@ -216,7 +220,7 @@ impl BurstRecorder {
     }
 
     /// Records the result and the cost of a burst.
-    fn account(&mut self, pending: PendingRequest, mut steps: Steps) -> Option<(u64, RawBurst)> {
+    fn account(&mut self, pending: PendingRequest, steps: Steps) -> Option<(u64, RawBurst)> {
         if steps.ending.is_refusal() && steps.ending != Ending::InKernel {
             count(&mut self.record.refused, cause(steps.ending, pending.pid));
             self.next_cpu_ns = Some(pending.cpu_ns + RETRY_CPU_NS);
@@ -239,10 +243,7 @@ impl BurstRecorder {
         if !steps.is_followed && !pending.is_waited_for() {
             count(&mut self.record.cut_short, LATE);
         }
-        let whole_ns = whole_cost(&steps);
-        if steps.is_followed {
-            steps.pcs.drain(..(steps.pcs.len() / 2).min(STEPS_BEFORE));
-        }
+        let whole_ns = whole_cost(&steps, pending.steps_max);
         let is_in_vain = steps.ending == Ending::InKernel;
         match whole_ns {
             Some(whole_ns) => (self.cost_ns, self.is_reckoned) = (whole_ns, true),
@@ -256,13 +257,13 @@ impl BurstRecorder {
         } else {
             self.draw(pending.cpu_ns);
         }
-        if steps.pcs.len() > 1 {
+        if steps.path.steps > 0 {
             self.record.bursts += 1;
-            self.record.steps += steps.pcs.len() as u64 - 1;
+            self.record.steps += steps.path.steps;
         }
         let (pid, tid, end_ns) = (pending.pid, pending.tid, steps.end_ns);
         let stepped_until_ns = if steps.is_followed { 0 } else { end_ns };
-        Some((steps.begin_ns, RawBurst { pid, tid, stepped_until_ns, pcs: steps.pcs }))
+        Some((steps.begin_ns, RawBurst { pid, tid, stepped_until_ns, path: steps.path }))
     }
 
     /// Disables path bursts if threads can neither be followed nor single-stepped.
@@ -290,12 +291,12 @@ impl BurstRecorder {
     }
 }
 
-/// Returns the cost in ns that an emulated burst would have had with all its steps; `None` unless it took too long.
-fn whole_cost(steps: &Steps) -> Option<f64> {
-    let all = (STEPS_BEFORE + STEPS) as f64;
+/// Returns the cost in ns that an emulated burst would have had with all its steps; `None` unless it took too long. At most twice
+/// the cost that it had: code that was seen for the first time is cheaper later.
+fn whole_cost(steps: &Steps, steps_max: usize) -> Option<f64> {
     let is_cut = steps.ending == Ending::Late && steps.is_followed;
-    let whole_ns = steps.cost_ns as f64 * all / steps.pcs.len().max(1) as f64;
-    is_cut.then(|| whole_ns.clamp(steps.cost_ns as f64, FOLLOW_CPU_NS_MAX.max(steps.cost_ns) as f64))
+    let whole_ns = steps.cost_ns as f64 * steps_max as f64 / steps.made.max(1) as f64;
+    is_cut.then(|| whole_ns.clamp(steps.cost_ns as f64, 2.0 * steps.cost_ns as f64))
 }
 
 /// Adds one to the number of events with this cause.
@@ -319,6 +320,7 @@ fn cause(ending: Ending, pid: Pid) -> &'static str {
         Ending::TooMuchMemory => "too much memory",
         Ending::Fault => "exception",
         Ending::Narrow => "32-bit code",
+        Ending::TooManyTransfers => "too many transfers",
         Ending::Differs => "followed wrongly",
         Ending::NotRunning => "not running",
         Ending::InKernel => "in the kernel",
@@ -340,17 +342,25 @@ fn is_traced(pid: Pid) -> bool {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
+    use crate::path::Path;
 
     fn pending() -> PendingRequest {
-        PendingRequest { pid: Pid(std::process::id()), tid: Tid(std::process::id()), at_ns: 0, cpu_ns: 1e9 }
+        PendingRequest {
+            pid: Pid(std::process::id()),
+            tid: Tid(std::process::id()),
+            at_ns: 0,
+            cpu_ns: 1e9,
+            steps_max: 16_384,
+        }
     }
 
-    fn ended(ending: Ending, pcs: Vec<u64>) -> Steps {
-        Steps { ending, begin_ns: 1, end_ns: 2, cost_ns: 1, pcs, is_followed: true }
+    fn ended(ending: Ending, made: u64) -> Steps {
+        let path = Path { steps: made / 2, ..Path::default() };
+        Steps { ending, begin_ns: 1, end_ns: 2, cost_ns: 1, made, path, pcs: Vec::new(), is_followed: true }
     }
 
     fn account_times(bursts: &mut BurstRecorder, ending: Ending, times: u32) {
-        (0..times).for_each(|_| drop(bursts.account(pending(), ended(ending, Vec::new()))));
+        (0..times).for_each(|_| drop(bursts.account(pending(), ended(ending, 0))));
     }
 
     #[test]
@@ -374,7 +384,7 @@ mod tests {
         assert!(requested.is_on());
 
         let mut bursts = BurstRecorder::start(1.0, false, &Turns::default()).unwrap();
-        assert!(bursts.account(pending(), ended(Ending::Complete, vec![1, 2, 3, 4])).is_some());
+        assert!(bursts.account(pending(), ended(Ending::Complete, 4)).is_some());
         account_times(&mut bursts, Ending::NotPermitted, 10 * DENIED_MAX);
         assert!(bursts.is_on());
     }
@@ -382,9 +392,9 @@ mod tests {
     #[test]
     fn bursts_wait_until_they_are_earned() {
         let mut bursts = BurstRecorder::start(1.0, false, &Turns::default()).unwrap();
-        bursts.account(pending(), Steps { cost_ns: 100_000, ..ended(Ending::InKernel, Vec::new()) });
+        bursts.account(pending(), Steps { cost_ns: 100_000, ..ended(Ending::InKernel, 0) });
         assert!(bursts.cost_ns > 0.8 * COST_NS_FIRST);
-        bursts.account(pending(), Steps { cost_ns: 12_000_000, ..ended(Ending::Complete, vec![1, 2, 3, 4]) });
+        bursts.account(pending(), Steps { cost_ns: 12_000_000, ..ended(Ending::Complete, 4) });
         assert!((2e6..3e6).contains(&bursts.cost_ns), "{}", bursts.cost_ns);
         // No burst is requested before the budget allows another one: 14 ms are 1 % of 1.4 s.
         bursts.offer(pending().pid, pending().tid, 1.3e9, f64::INFINITY);
@@ -397,14 +407,14 @@ mod tests {
     #[test]
     fn a_burst_that_took_too_long_shows_what_a_whole_one_costs() {
         let mut bursts = BurstRecorder::start(1.0, false, &Turns::default()).unwrap();
-        let pcs = || vec![1; (STEPS_BEFORE + STEPS) / 8];
-        bursts.account(pending(), Steps { cost_ns: 2_000_000, ..ended(Ending::Late, pcs()) });
-        assert_eq!((bursts.cost_ns, bursts.record.stepping_ns), (16e6, 2_000_000));
+        let made = STEPS[0] as u64 / 8;
+        bursts.account(pending(), Steps { cost_ns: 2_000_000, ..ended(Ending::Late, made) });
+        assert_eq!((bursts.cost_ns, bursts.record.stepping_ns), (4e6, 2_000_000));
         assert_eq!(bursts.record.bursts, 1, "half of its steps count");
         // It was the emulator's first look at the code.
-        bursts.account(pending(), Steps { cost_ns: 1_200_000, ..ended(Ending::Complete, pcs()) });
+        bursts.account(pending(), Steps { cost_ns: 1_200_000, ..ended(Ending::Complete, made) });
         assert_eq!(bursts.cost_ns, 1.2e6);
-        bursts.account(pending(), Steps { cost_ns: 2_000_000, ..ended(Ending::Complete, pcs()) });
+        bursts.account(pending(), Steps { cost_ns: 2_000_000, ..ended(Ending::Complete, made) });
         assert_eq!(bursts.cost_ns, 1.3e6);
     }
 }

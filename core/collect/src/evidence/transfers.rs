@@ -1,11 +1,12 @@
-//! Converts the program counters of a burst to transfers between places in images.
+//! Converts the steps of a burst to transfers between places in images.
 //!
-//! Enters: the addresses that a thread executed, in order. Leaves: a path burst. Never here: mappings, files, ptrace. The
-//! cost is linear in the number of steps, plus one decoded instruction for each new place.
+//! Enters: how often a thread went from one address to another. Leaves: a path burst. Never here: mappings, files, ptrace. The
+//! cost is linear in the number of different steps, plus one decoded instruction for each new place.
 
 use dwell_image::{Arch, Flow, ImageAddress};
 use dwell_profile::{CodePlace, ControlTransfer, ExecutionEvidence, ImageId};
-use rustc_hash::FxHashMap;
+
+use crate::path::Path;
 
 /// Length of the longest instruction in bytes.
 pub const INSTRUCTION_BYTES_MAX: usize = 15;
@@ -40,17 +41,17 @@ impl StepKind {
 /// Returns the burst, and the number of its steps in code that could not be read. `place` resolves an address, `kind` reads
 /// the instruction at a place, and `id` returns the ID of an image. Returns `None` for less than one step.
 pub fn burst<I: Copy + Ord + std::hash::Hash>(
-    pcs: &[u64],
+    path: &Path,
     mut place: impl FnMut(u64) -> CodePlace<I>,
     mut kind: impl FnMut(CodePlace<I>) -> Option<StepKind>,
     id: impl Fn(I) -> ImageId,
 ) -> Option<(ExecutionEvidence, u64)> {
-    let (first, last) = (*pcs.first()?, *pcs.last().filter(|_| pcs.len() > 1)?);
-    let mut steps: FxHashMap<(u64, u64), u64> = FxHashMap::default();
-    pcs.windows(2).for_each(|w| *steps.entry((w[0], w[1])).or_default() += 1);
+    if path.steps == 0 {
+        return None;
+    }
     let mut transfers = Vec::new();
     let mut opaque = 0;
-    for ((from, to), count) in steps {
+    for &(from, to, count) in &path.transfers {
         let (from, to) = (place(from), place(to));
         if from.image != to.image {
             transfers.push((from, to, count));
@@ -64,7 +65,7 @@ pub fn burst<I: Copy + Ord + std::hash::Hash>(
     }
     transfers.sort_unstable();
     let named = |p: CodePlace<I>| CodePlace { image: id(p.image), offset: p.offset };
-    let (first, last) = (named(place(first)), named(place(last)));
+    let (first, last) = (named(place(path.first)), named(place(path.last)));
     let transfers = transfers
         .into_iter()
         .map(|(from, to, count)| ControlTransfer { from: named(from), to: named(to), count })
@@ -98,7 +99,7 @@ mod tests {
 
     fn check(pcs: &[u64], expected: &str, opaque: u64) {
         let id = |i: u8| ImageId::named(if i == 0 { "a" } else { "jit" });
-        let (burst, found) = burst(pcs, place, kind, id).unwrap();
+        let (burst, found) = burst(&Path::through(pcs), place, kind, id).unwrap();
         let text: Vec<String> = burst
             .transfers()
             .iter()
@@ -119,8 +120,8 @@ mod tests {
     #[test]
     fn a_burst_without_a_step_is_dropped() {
         let id = |_| ImageId::named("a");
-        assert!(burst(&[3], place, kind, id).is_none());
-        assert!(burst(&[], place, kind, id).is_none());
+        assert!(burst(&Path::through(&[3]), place, kind, id).is_none());
+        assert!(burst(&Path::through(&[]), place, kind, id).is_none());
     }
 
     #[test]

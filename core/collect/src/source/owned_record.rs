@@ -8,6 +8,7 @@ use dwell_profile::{EventIndex, Pid, Tid};
 
 use crate::{
     loss::LossCause,
+    path::Path,
     source::records::{Body, CallStack, Sample, SwitchTo},
 };
 
@@ -125,8 +126,8 @@ pub struct RawBurst {
     pub tid: Tid,
     /// Samples of the thread up to this time contain the cost of stepping. 0: the thread was emulated while it stood still.
     pub stepped_until_ns: u64,
-    /// The program counter before each step and after the last one.
-    pub pcs: Vec<u64>,
+    /// What it executed, from its first to its last program counter.
+    pub path: Path,
 }
 
 /// A side-band record that outlives its ring.

@@ -8,13 +8,11 @@
 //! it names ([`encode`]). So everything up to AVX-512 works exactly as in the other program, and this code need not know
 //! what instructions do. An instruction that faults (a division by zero) returns a [`Fault`].
 
-mod encode;
+pub mod area;
+pub mod assemble;
+pub mod encode;
 
-use std::{
-    arch::asm,
-    io, mem, ptr,
-    sync::atomic::{AtomicPtr, Ordering},
-};
+use std::{arch::asm, cell::Cell, io, mem, ptr};
 
 /// Size of the memory for code: enough for some ten thousand instructions.
 const CODE_BYTES: usize = 2 << 20;
@@ -75,7 +73,7 @@ pub struct Fault;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry(usize);
 
-/// Executable memory for code. Only one may exist in a process, because exceptions find it through a static.
+/// Executable memory for code.
 pub struct Processor {
     code: *mut u8,
     used: usize,
@@ -85,8 +83,10 @@ pub struct Processor {
 // SAFETY: the mapping belongs to this value alone, whichever thread has it.
 unsafe impl Send for Processor {}
 
-/// The registers of the instruction that is being executed. [`on_fault`] needs them.
-static RUNNING: AtomicPtr<Registers> = AtomicPtr::new(ptr::null_mut());
+thread_local! {
+    /// The registers of the instruction that this thread executes. [`on_fault`] needs them.
+    static RUNNING: Cell<*mut Registers> = const { Cell::new(ptr::null_mut()) };
+}
 
 impl Processor {
     /// Maps the memory. Returns an error where memory may not be both writable and executable.
@@ -108,7 +108,7 @@ impl Processor {
             let mut action: libc::sigaction = mem::zeroed();
             let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) = on_fault;
             action.sa_sigaction = handler as usize;
-            action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER | libc::SA_ONSTACK;
             let mut faults: libc::sigset_t = mem::zeroed();
             for signal in [libc::SIGFPE, libc::SIGILL, libc::SIGSEGV, libc::SIGBUS] {
                 libc::sigaction(signal, &raw const action, ptr::null_mut());
@@ -146,7 +146,7 @@ impl Processor {
     ) -> Result<(), Fault> {
         assert!(entry.0 < self.used, "prepared since the last clear");
         let registers = &raw mut *registers;
-        RUNNING.store(registers, Ordering::Relaxed);
+        RUNNING.set(registers);
         let faulted: u64;
         // SAFETY: the code at `entry` was made by `encode`: it reads and writes `registers` and `operand` alone, keeps the
         // stack, and returns. A fault continues at label 2 with the stack as it was saved there. Everything that it may
@@ -177,7 +177,7 @@ impl Processor {
                 clobber_abi("sysv64"),
             );
         }
-        RUNNING.store(ptr::null_mut(), Ordering::Relaxed);
+        RUNNING.set(ptr::null_mut());
         if faulted == 0 {
             return Ok(());
         }
@@ -201,9 +201,12 @@ pub struct Full;
 
 /// Continues after the instruction that raised an exception. An exception in our own code ends the process.
 extern "C" fn on_fault(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
-    let registers = RUNNING.load(Ordering::Relaxed);
+    let registers = RUNNING.get();
     // SAFETY: the kernel passes a live context; registers are live while an instruction is being executed.
     unsafe {
+        if area::resume(context.cast()) {
+            return;
+        }
         if registers.is_null() {
             libc::signal(signal, libc::SIG_DFL);
             return; // It faults again, and ends the process as it would without this handler.

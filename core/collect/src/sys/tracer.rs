@@ -25,8 +25,12 @@ use std::{
 
 use dwell_profile::{Pid, Tid};
 
-/// Maximum number of steps of a burst.
+use crate::path::Path;
+
+/// Maximum number of steps that a thread executes for a burst.
 pub const STEPS_MAX: usize = 16384;
+/// Maximum number of different transfers of a burst. One that makes more has no result.
+const TRANSFERS_MAX: usize = 32768;
 /// Maximum number of bursts of one request.
 pub const BURSTS_MAX: usize = 16;
 /// Time limit of a single-stepped burst, in ns: a stepped thread makes other threads wait.
@@ -83,6 +87,8 @@ pub enum Ending {
     Fault,
     /// The thread runs 32-bit code, which is not emulated.
     Narrow,
+    /// The burst made too many different transfers.
+    TooManyTransfers,
     /// The computed steps differ from those that the thread executed: the last address is the wrong one.
     Differs,
     /// Refused: the thread was not running at that moment.
@@ -102,7 +108,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    const ALL: [Ending; 21] = [
+    const ALL: [Ending; 22] = [
         Ending::Complete,
         Ending::Signal,
         Ending::Stopped,
@@ -116,6 +122,7 @@ impl Ending {
         Ending::TooMuchMemory,
         Ending::Fault,
         Ending::Narrow,
+        Ending::TooManyTransfers,
         Ending::Differs,
         Ending::NotRunning,
         Ending::InKernel,
@@ -143,8 +150,12 @@ pub struct Steps {
     pub end_ns: u64,
     /// Cost of the burst in ns: CPU time of the helper if the thread was emulated, otherwise the whole duration.
     pub cost_ns: u64,
-    /// The program counter before each step, and after the last one. If the thread was single-stepped, each repetition of a
-    /// string instruction is a step.
+    /// Number of instructions, also of those that do not count.
+    pub made: u64,
+    /// What counts. If the thread was single-stepped, each repetition of a string instruction is a step.
+    pub path: Path,
+    /// The program counter before each step and after the last one, if the thread itself executed the steps.
+    #[cfg(test)]
     pub pcs: Vec<u64>,
     /// Whether the thread was emulated. It stood still then, so no sample of it contains steps.
     pub is_followed: bool,
@@ -155,8 +166,11 @@ pub struct Steps {
 pub struct Order {
     /// The way in which steps are found.
     pub how: How,
-    /// Maximum number of steps of each burst.
+    /// Number of steps of each burst. One that the thread itself executes has [`STEPS_MAX`] at most.
     pub steps_max: usize,
+    /// Number of steps in the beginning that do not count if they are computed. Of a burst that is shorter than twice as many, half
+    /// does not count.
+    pub steps_before: usize,
     /// Number of bursts, one after the other. Only one is made where the thread executes its steps.
     pub bursts: usize,
     /// Mean in ns of the random delay before each burst (exponentially distributed, at most eight times the mean).
@@ -175,6 +189,7 @@ struct Request {
     tid: Tid,
     how: u32,
     steps_max: u32,
+    steps_before: u32,
     bursts: u32,
     delay_ns: u64,
     seed: u64,
@@ -194,11 +209,17 @@ struct Reply {
 struct Slot {
     ending: u32,
     pcs: u32,
+    transfers: u32,
     is_followed: u32,
     begin_ns: u64,
     end_ns: u64,
     cost_ns: u64,
+    made: u64,
+    steps: u64,
+    first: u64,
+    last: u64,
     places: [u64; STEPS_MAX + 1],
+    counts: [(u64, u64, u64); TRANSFERS_MAX],
 }
 
 /// The memory that both processes share.
@@ -271,7 +292,8 @@ impl Stepper {
             pid,
             tid,
             how: order.how as u32,
-            steps_max: order.steps_max.min(STEPS_MAX) as u32,
+            steps_max: order.steps_max.min(u32::MAX as usize) as u32,
+            steps_before: order.steps_before.min(u32::MAX as usize) as u32,
             bursts: order.bursts.clamp(1, BURSTS_MAX) as u32,
             delay_ns: order.delay_ns,
             seed: order.seed,
@@ -321,12 +343,22 @@ impl Stepper {
         // SAFETY: within the mapping; the helper wrote the slot before it replied, and writes no more until the next
         // request, which `&self` keeps away.
         let slot = unsafe { &(*self.shared).slots[index] };
+        let pcs = slot.places[..(slot.pcs as usize).min(STEPS_MAX + 1)].to_vec();
+        let path = Path {
+            first: slot.first,
+            last: slot.last,
+            steps: slot.steps,
+            transfers: slot.counts[..(slot.transfers as usize).min(TRANSFERS_MAX)].to_vec(),
+        };
         Steps {
             ending: Ending::ALL.get(slot.ending as usize).copied().unwrap_or(Ending::Late),
             begin_ns: slot.begin_ns,
             end_ns: slot.end_ns,
             cost_ns: slot.cost_ns,
-            pcs: slot.places[..(slot.pcs as usize).min(STEPS_MAX + 1)].to_vec(),
+            made: slot.made,
+            path: if pcs.is_empty() { path } else { Path::through(&pcs) },
+            #[cfg(test)]
+            pcs,
             is_followed: slot.is_followed != 0,
         }
     }

@@ -59,8 +59,13 @@ impl Vectors {
         }
     }
 
+    /// Returns the number of registers.
+    pub fn count(self) -> usize {
+        if self == Vectors::Avx512 { 32 } else { 16 }
+    }
+
     /// Returns the load, the store, and the register of this number.
-    fn moves(self, number: usize) -> (Code, Code, Register) {
+    pub fn moves(self, number: usize) -> (Code, Code, Register) {
         let number = number as u32;
         match self {
             Vectors::Sse => (Code::Movups_xmm_xmmm128, Code::Movups_xmmm128_xmm, Register::XMM0 + number),
@@ -125,6 +130,12 @@ fn is_allowed(instruction: &Instruction) -> bool {
         Incsspd,
         Incsspq,
         Rdsspd,
+        Lds,
+        Les,
+        Lfs,
+        Lgs,
+        Lss,
+        Enclu,
         Rdsspq,
     ];
     is_plain && !refused.contains(&instruction.mnemonic()) && has_known_operands(instruction)
@@ -175,9 +186,8 @@ struct Named {
 }
 
 impl Named {
-    fn new(instruction: &Instruction) -> Named {
+    fn new(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Named {
         let mut named = Named::default();
-        let mut factory = InstructionInfoFactory::new();
         for used in factory.info(instruction).used_registers() {
             let register = used.register().full_register();
             match register {
@@ -196,6 +206,13 @@ impl Named {
     }
 }
 
+impl Named {
+    /// Returns whether it names registers that this machine does not have.
+    fn is_beyond(&self, vectors: Vectors) -> bool {
+        vectors != Vectors::Avx512 && (self.masks.contains(&true) || self.vectors[16..].contains(&true))
+    }
+}
+
 fn is_x87_control(mnemonic: Mnemonic) -> bool {
     use Mnemonic::*;
     matches!(
@@ -204,17 +221,24 @@ fn is_x87_control(mnemonic: Mnemonic) -> bool {
     )
 }
 
+/// Returns the general registers that the instruction names, by number and without the stack pointer, if it can be executed between
+/// others of its program: on the registers of the processor, of which the x87 ones are not loaded.
+pub fn beside_others(
+    instruction: &Instruction,
+    vectors: Vectors,
+    factory: &mut InstructionInfoFactory,
+) -> Option<[bool; 16]> {
+    let named = Named::new(instruction, factory);
+    (is_allowed(instruction) && !named.x87 && !named.is_beyond(vectors)).then_some(named.general)
+}
+
 /// Generates the code. Returns `None` if the instruction is refused or its replacement cannot be encoded.
 pub fn code(instruction: &Instruction, vectors: Vectors) -> Option<Vec<u8>> {
     if !is_allowed(instruction) {
         return None;
     }
-    let named = Named::new(instruction);
-    let beyond = |v: &Vectors| match v {
-        Vectors::Avx512 => false,
-        _ => named.masks.contains(&true) || named.vectors[16..].contains(&true),
-    };
-    if beyond(&vectors) {
+    let named = Named::new(instruction, &mut InstructionInfoFactory::new());
+    if named.is_beyond(vectors) {
         return None;
     }
     let mut free = SCRATCH.into_iter().filter(|r| !named.general[r.number()]);

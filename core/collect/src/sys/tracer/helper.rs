@@ -15,10 +15,12 @@ use copy::Remote;
 use tracee::{Stop, Tracee};
 
 use super::{
-    BURST_NS_MAX, BURSTS_MAX, Ending, FOLLOW_NS_MAX, How, REPEATS_MAX, RawFd, Reply, Request, Shared, Slot,
+    BURST_NS_MAX, BURSTS_MAX, Ending, FOLLOW_NS_MAX, How, REPEATS_MAX, RawFd, Reply, Request, STEPS_MAX,
+    Shared, Slot,
 };
 use crate::{
-    emulate::{Emulator, End, memory::Memory},
+    emulate::{Emulator, End, Note, memory::Memory},
+    path::PathCounter,
     random::Random,
     sys::{alarm::keep_switches_watched, clock::known_namespace_offset_ns},
 };
@@ -43,7 +45,21 @@ struct Follower {
 
 impl Follower {
     fn new() -> std::io::Result<Follower> {
-        Ok(Follower { emulator: Emulator::new()?, memory: Memory::new(Remote::nowhere()) })
+        let mut memory = Memory::new(Remote::nowhere());
+        memory.touch();
+        keep_memory();
+        Ok(Follower { emulator: Emulator::new()?, memory })
+    }
+}
+
+/// Makes the allocator keep what it has, also when a thread ends: memory that is mapped anew costs page faults while a thread waits.
+fn keep_memory() {
+    #[cfg(target_env = "gnu")]
+    for (option, value) in
+        [(libc::M_ARENA_MAX, 1), (libc::M_TRIM_THRESHOLD, 64 << 20), (libc::M_MMAP_THRESHOLD, 64 << 20)]
+    {
+        // SAFETY: a call of the allocator that this process has.
+        unsafe { libc::mallopt(option, value) };
     }
 }
 
@@ -130,7 +146,7 @@ fn bursts(request: &Request, mut follower: Option<&mut Follower>, slots: &mut [S
 }
 
 fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
-    slot.pcs = 0;
+    (slot.pcs, slot.transfers, slot.made, slot.steps) = (0, 0, 0, 0);
     let is_follow = request.how == How::Follow as u32;
     let is_followed = follower.is_some() && (is_follow || request.how == How::FollowOrStep as u32);
     slot.is_followed = u32::from(is_followed);
@@ -142,12 +158,7 @@ fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
         match halt::halt(request.pid, request.tid) {
             Ok(tracee) => {
                 let follower = follower.filter(|_| request.how != How::Step as u32);
-                let is_checked = request.how == How::Check as u32;
-                Burst { tracee, slot, cpu_ns_max: request.cpu_ns_max }.run(
-                    request.steps_max as usize,
-                    follower,
-                    is_checked,
-                )
+                Burst { tracee, slot, request }.run(follower)
             }
             Err(refusal) => refusal,
         }
@@ -162,8 +173,7 @@ fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
 struct Burst<'s> {
     tracee: Tracee,
     slot: &'s mut Slot,
-    /// Limit in ns of the CPU time that it takes if the thread is emulated.
-    cpu_ns_max: u64,
+    request: &'s Request,
 }
 
 /// Why a burst is over, and the signal that detaching delivers (0: none).
@@ -178,23 +188,27 @@ enum Next {
 }
 
 impl Burst<'_> {
-    fn run(mut self, steps_max: usize, follower: Option<&mut Follower>, is_checked: bool) -> Ending {
-        let Over(ending, signal) = match follower {
-            Some(follower) => self.emulate(follower, steps_max, is_checked),
-            None => self.step(steps_max).err().unwrap_or(Over(Ending::Complete, 0)),
-        };
+    fn run(mut self, follower: Option<&mut Follower>) -> Ending {
+        if let Some(follower) = follower {
+            return self.emulate(follower);
+        }
+        let Over(ending, signal) = self.step().err().unwrap_or(Over(Ending::Complete, 0));
         self.tracee.detach(signal);
         ending
     }
 
-    /// Computes the next steps. The thread stays where it is, unless it is to execute them as well.
-    fn emulate(&mut self, follower: &mut Follower, steps_max: usize, is_checked: bool) -> Over {
+    /// Computes the next steps, and releases the thread. It stays where it is, unless it is to execute them as well.
+    fn emulate(mut self, follower: &mut Follower) -> Ending {
         let memory = mem::replace(&mut follower.memory, Memory::new(Remote::nowhere()));
         let mut thread = match copy::thread(self.tracee.tid(), memory) {
             Ok(thread) => thread,
-            Err(ending) => return Over(ending, 0),
+            Err(ending) => {
+                self.tracee.detach(0);
+                return ending;
+            }
         };
-        let (slot, cpu_ns_max) = (&mut *self.slot, self.cpu_ns_max);
+        let is_checked = self.request.how == How::Check as u32;
+        let (slot, cpu_ns_max) = (&mut *self.slot, self.request.cpu_ns_max);
         let begin_ns = now_ns();
         let is_late = || {
             let elapsed_ns = now_ns() - begin_ns;
@@ -202,7 +216,14 @@ impl Burst<'_> {
             elapsed_ns > cpu_ns_max
                 && (elapsed_ns > FOLLOW_NS_MAX || time_ns(libc::CLOCK_THREAD_CPUTIME_ID) > cpu_ns_max)
         };
-        let end = follower.emulator.run(&mut thread, steps_max, |pc| note(slot, pc), is_late);
+        let mut counter = PathCounter::new(self.request.steps_before as usize);
+        let mut pass = |pcs: &[u64]| pcs.iter().for_each(|pc| note(slot, *pc));
+        let wanted: Note = if is_checked { Some(&mut pass) } else { None };
+        let steps_max = self.request.steps_max as usize;
+        let (end, last) = follower.emulator.run(&mut thread, steps_max, &mut counter, wanted, is_late);
+        if is_checked {
+            note(slot, last);
+        }
         follower.memory = thread.memory;
         let ending = match end {
             End::Complete => Ending::Complete,
@@ -214,8 +235,20 @@ impl Burst<'_> {
             End::TooMuchMemory => Ending::TooMuchMemory,
             End::Fault => Ending::Fault,
         };
-        let checked = if is_checked { self.check() } else { Ok(()) };
-        checked.err().unwrap_or(Over(ending, 0))
+        let Over(ending, signal) =
+            if is_checked { self.check().err().unwrap_or(Over(ending, 0)) } else { Over(ending, 0) };
+        // The thread need not wait for the sums.
+        self.tracee.detach(signal);
+        let slot = self.slot;
+        slot.made = counter.made() as u64;
+        let path = counter.path_to(last);
+        let Some(counts) = slot.counts.get_mut(..path.transfers.len()) else {
+            return Ending::TooManyTransfers;
+        };
+        counts.copy_from_slice(&path.transfers);
+        slot.transfers = path.transfers.len() as u32;
+        (slot.first, slot.last, slot.steps) = (path.first, path.last, path.steps);
+        ending
     }
 
     /// Lets the thread execute the computed steps, and compares.
@@ -238,7 +271,8 @@ impl Burst<'_> {
         Ok(())
     }
 
-    fn step(&mut self, steps_max: usize) -> Result<(), Over> {
+    fn step(&mut self) -> Result<(), Over> {
+        let steps_max = (self.request.steps_max as usize).min(STEPS_MAX);
         let begin_ns = now_ns();
         let mut repeats = 0;
         let mut pc = self.tracee.pc().ok_or(Over(Ending::Exited, 0))?;

@@ -37,6 +37,7 @@ fn request(tracer: &mut Stepper, child: &Child, how: How, steps_max: usize, dela
     let order = Order {
         how,
         steps_max,
+        steps_before: 0,
         bursts: 1,
         delay_ns,
         seed: u64::from(child.id()),
@@ -102,7 +103,7 @@ fn a_followed_thread_takes_the_emulated_path() {
     }
     assert!(checked > 500, "{checked}");
     let steps = burst_how(&mut tracer, &child, How::Follow);
-    assert!(steps.is_followed && steps.pcs.len() > 1, "{steps:?}");
+    assert!(steps.is_followed && steps.path.steps > 0, "{steps:?}");
     drop(tracer);
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert_eq!(state(Pid(child.0.id())), 'R');
@@ -116,6 +117,7 @@ fn several_bursts_are_taken_at_a_time() {
     let order = Order {
         how: How::Follow,
         steps_max: 300,
+        steps_before: 0,
         bursts: 8,
         delay_ns: 1_000_000,
         seed: 5,
@@ -135,6 +137,7 @@ fn the_answer_to_an_earlier_request_is_not_taken_for_the_latest() {
         let order = Order {
             how: How::Follow,
             steps_max: 100,
+            steps_before: 0,
             bursts,
             delay_ns: 1_000_000,
             seed: 1,
@@ -227,6 +230,7 @@ fn a_thread_killed_while_it_is_followed_ends() {
         let order = Order {
             how: How::Follow,
             steps_max: STEPS_MAX,
+            steps_before: 0,
             bursts: BURSTS_MAX,
             delay_ns: 1000,
             seed: round,
@@ -371,6 +375,7 @@ fn bursts_until_the_end(tracer: &mut Stepper, pid: Pid, seen: &mut Seen) {
             let order = Order {
                 how: How::Follow,
                 steps_max: 100,
+                steps_before: 0,
                 bursts: 1,
                 delay_ns: 0,
                 seed,

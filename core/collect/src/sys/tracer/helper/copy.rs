@@ -8,7 +8,7 @@ use std::{arch::x86_64::__cpuid_count, mem, ptr};
 use crate::{
     emulate::{
         Thread,
-        memory::{Fetch, Memory},
+        memory::{Fetch, Memory, PAGE_BYTES, Page},
     },
     sys::{native::Registers, tracer::Ending},
 };
@@ -22,6 +22,8 @@ const FLAGS: u64 = 0xcd5;
 /// Offset of the SSE registers in the state, and their number in its oldest part.
 const XMM_AT: usize = 160;
 
+/// Most pieces of memory that one call reads.
+const PARTS_MAX: usize = 1024;
 /// The code segment of 64-bit programs.
 const USER_CS: u64 = 0x33;
 
@@ -105,13 +107,49 @@ impl Remote {
     }
 }
 
-impl Fetch for Remote {
-    fn fetch(&mut self, address: u64, bytes: &mut [u8]) -> usize {
-        let length = bytes.len();
-        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: length };
-        let remote = libc::iovec { iov_base: ptr::without_provenance_mut(address as usize), iov_len: length };
-        // SAFETY: the kernel writes at most so many bytes to the live buffer; the other address is the thread's.
-        let read = unsafe { libc::process_vm_readv(self.tid, &raw const local, 1, &raw const remote, 1, 0) };
+impl Remote {
+    /// Returns the number of bytes that were read.
+    fn read(&self, local: libc::iovec, remote: &[libc::iovec]) -> usize {
+        // SAFETY: the kernel writes at most so many bytes to the live pages; the other addresses are the thread's.
+        let read = unsafe {
+            libc::process_vm_readv(
+                self.tid,
+                &raw const local,
+                1,
+                remote.as_ptr(),
+                remote.len() as libc::c_ulong,
+                0,
+            )
+        };
         usize::try_from(read).unwrap_or(0)
+    }
+}
+
+fn piece(address: u64, length: usize) -> libc::iovec {
+    libc::iovec { iov_base: ptr::without_provenance_mut(address as usize), iov_len: length }
+}
+
+impl Fetch for Remote {
+    fn fetch(&mut self, address: u64, pages: &mut [Page]) -> usize {
+        let length = size_of_val(pages);
+        self.read(
+            libc::iovec { iov_base: pages.as_mut_ptr().cast(), iov_len: length },
+            &[piece(address, length)],
+        )
+    }
+
+    fn fetch_each(&mut self, numbers: &[u64], pages: &mut [Page]) -> usize {
+        let mut read = 0;
+        for (numbers, pages) in numbers.chunks(PARTS_MAX).zip(pages.chunks_mut(PARTS_MAX)) {
+            let parts: Vec<libc::iovec> =
+                numbers.iter().map(|number| piece(number * PAGE_BYTES as u64, PAGE_BYTES)).collect();
+            let local = libc::iovec { iov_base: pages.as_mut_ptr().cast(), iov_len: size_of_val(pages) };
+            let bytes = self.read(local, &parts);
+            read += bytes / PAGE_BYTES;
+            if bytes < size_of_val(pages) {
+                break;
+            }
+        }
+        read
     }
 }

@@ -1,0 +1,392 @@
+//! Runs compiled blocks of a thread's code, one after the other.
+//!
+//! Enters: a thread, and how many steps to make. Leaves: the addresses of the instructions that it would execute, block by
+//! block. Never here: how an instruction is compiled ([`super::translate`]), where code lies ([`crate::sys::native::area`]).
+//!
+//! A block is compiled when the thread first reaches it, and kept for the next threads. Before a thread runs, all pages with
+//! compiled code are read again and compared. A thread that writes to one of them ends its run there.
+
+use std::io;
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use rustc_hash::FxHashMap;
+
+use super::{
+    CLOCK_EVERY, End, Interpreter, Note, RBP, RSP, Thread,
+    instruction::Access,
+    memory::{Fetch, Memory, PAGE_BYTES, Page},
+    translate::{Compilable, Exit, Target, Translator},
+};
+use crate::{
+    path::{PathCounter, Span},
+    sys::native::area::{Area, Left, PASSES_MAX},
+    x86::{INSTRUCTION_BYTES_MAX, Segment},
+};
+
+/// Most instructions of a block.
+const BLOCK_STEPS_MAX: usize = 64;
+/// Most blocks that are kept.
+const BLOCKS_MAX: usize = 64 << 10;
+/// Assumed number of steps in a block, when blocks are counted to make some steps.
+const BLOCK_STEPS: usize = 8;
+/// Most pages of code that are compared before a run.
+const SOURCES_MAX: usize = 1024;
+/// Most pages of data that are read before a run.
+const READ_AHEAD_MAX: usize = 512;
+/// Least number of blocks that run before they are looked at.
+const PASSES_MIN: usize = 16;
+
+/// A block: instructions that follow each other, of which only the last one may go elsewhere.
+struct Block {
+    span: Span,
+    /// The addresses of its instructions.
+    pcs: Box<[u64]>,
+    /// Where its code is; `None` if its only instruction is interpreted.
+    code: Option<u64>,
+}
+
+impl Block {
+    fn interpreted(pc: u64) -> Block {
+        Block { span: Span { first: pc, last: pc, steps: 1 }, pcs: [pc].into(), code: None }
+    }
+}
+
+/// Compiled blocks and what they need.
+pub struct Blocks {
+    area: Area,
+    translator: Translator,
+    blocks: Vec<Block>,
+    /// The number of the first block. Numbers are not used again.
+    from: u32,
+    by_pc: FxHashMap<u64, u32>,
+    exits: Vec<Exit>,
+    /// The pages that compiled code came from, by number, and what was there.
+    sources: FxHashMap<u64, Box<Page>>,
+    passed: Vec<u32>,
+    /// Numbers of the pages that the thread accessed, and that the one before it did.
+    touched: Vec<u64>,
+    touched_before: Vec<u64>,
+}
+
+/// What is next.
+#[derive(Clone, Copy)]
+enum Next {
+    /// The instruction at this address of the program.
+    Pc(u64, Link),
+    /// The block with this number.
+    Block(u32),
+    /// The code at this address of the area. It is within the block that was passed last.
+    Code(u64),
+}
+
+/// What shall lead to the next block directly from now on.
+#[derive(Clone, Copy)]
+enum Link {
+    Nothing,
+    /// The branch whose distance is at this address.
+    Branch(u64),
+    /// Indirect jumps.
+    Jumps,
+}
+
+/// The run is over, before the instruction at an address. `None`: within the block that was passed last.
+struct Over(End, Option<u64>);
+
+impl Blocks {
+    /// Returns an error where blocks cannot be compiled.
+    pub fn new() -> io::Result<Blocks> {
+        let area = Area::new()?;
+        Ok(Blocks {
+            translator: Translator::new(&area),
+            area,
+            blocks: Vec::new(),
+            from: 0,
+            by_pc: FxHashMap::default(),
+            exits: Vec::new(),
+            sources: FxHashMap::default(),
+            passed: Vec::new(),
+            touched: Vec::new(),
+            touched_before: Vec::new(),
+        })
+    }
+
+    /// Executes about `steps_max` instructions, and adds them to `counter`. Returns why it ended, and the address of the first
+    /// instruction that was not executed. `note` receives the addresses of each block, if they are wanted. `interpreter` executes
+    /// what cannot be compiled.
+    pub fn run<F: Fetch>(
+        &mut self,
+        thread: &mut Thread<F>,
+        interpreter: &mut Interpreter,
+        steps_max: usize,
+        counter: &mut PathCounter,
+        mut note: Note,
+        mut is_late: impl FnMut() -> bool,
+    ) -> (End, u64) {
+        let _stack = self.area.take_stack();
+        self.area.forget_pages();
+        self.area.set_segments(thread.fs, thread.gs);
+        self.compare_sources(&mut thread.memory);
+        self.read_ahead(&mut thread.memory);
+        self.area.registers().clone_from(&thread.registers);
+        interpreter.begin();
+        let from = self.from;
+        let mut rounds = 0_usize;
+        let mut next = Next::Pc(thread.pc, Link::Nothing);
+        let Over(end, last) = loop {
+            let wanted =
+                (steps_max.saturating_sub(counter.made()) / BLOCK_STEPS).clamp(PASSES_MIN, PASSES_MAX);
+            next = match self.go(thread, interpreter, next, wanted) {
+                Ok(next) => next,
+                Err(over) => break over,
+            };
+            rounds += 1;
+            let pc = match next {
+                Next::Pc(pc, _) => Some(pc),
+                Next::Block(number) => Some(self.first(number)),
+                Next::Code(_) => None,
+            };
+            if pc.is_some() {
+                self.note_passed(from, counter, &mut note);
+            }
+            match pc {
+                Some(pc) if counter.made() >= steps_max => break Over(End::Complete, Some(pc)),
+                pc if rounds.is_multiple_of(CLOCK_EVERY) && is_late() => break Over(End::Late, pc),
+                _ => {}
+            }
+        };
+        let unfinished = if last.is_none() { self.passed.pop() } else { None };
+        self.note_passed(from, counter, &mut note);
+        (*thread.registers).clone_from(self.area.registers());
+        let last = last.or(unfinished.map(|number| self.first(number)));
+        (end, last.unwrap_or(thread.pc))
+    }
+
+    /// Adds the passed blocks. `from` was the number of the first block when the thread began.
+    fn note_passed(&mut self, from: u32, counter: &mut PathCounter, note: &mut Note) {
+        let mut passed = std::mem::take(&mut self.passed);
+        for number in passed.drain(..) {
+            counter.pass(number - from, || self.block(number).span);
+            if let Some(note) = note {
+                note(&self.block(number).pcs);
+            }
+        }
+        self.passed = passed;
+    }
+
+    fn block(&self, number: u32) -> &Block {
+        &self.blocks[(number - self.from) as usize]
+    }
+
+    /// Returns the address of a block.
+    fn first(&self, number: u32) -> u64 {
+        self.block(number).span.first
+    }
+
+    /// Executes one block or more.
+    fn go<F: Fetch>(
+        &mut self,
+        thread: &mut Thread<F>,
+        interpreter: &mut Interpreter,
+        next: Next,
+        passes: usize,
+    ) -> Result<Next, Over> {
+        let code = match next {
+            Next::Pc(pc, link) => return Ok(Next::Block(self.linked(thread, pc, link))),
+            Next::Code(code) => code,
+            Next::Block(number) => match self.block(number).code {
+                Some(code) => code,
+                None => {
+                    let pc = self.first(number);
+                    self.interpret(thread, interpreter, pc).map_err(|end| Over(end, Some(pc)))?;
+                    self.passed.push(number);
+                    self.has_kept_code(thread)?;
+                    return Ok(Next::Pc(thread.pc, Link::Nothing));
+                }
+            },
+        };
+        match self.area.run(code, passes, &mut self.passed) {
+            Left::Fault => Err(Over(End::Fault, None)),
+            Left::Full(number) => Ok(Next::Block(number)),
+            Left::By(exit) => match self.exits[exit as usize] {
+                Exit::Interpret { pc } => Ok(Next::Pc(pc, Link::Nothing)),
+                Exit::Indirect => Ok(Next::Pc(self.area.pc(), Link::Jumps)),
+                Exit::To { pc, patch } => Ok(Next::Pc(pc, Link::Branch(patch))),
+                Exit::Memory { pc, target, access, retry, after } => {
+                    let address = self.address(thread, pc, target);
+                    if self.can_access(&mut thread.memory, address, access)? {
+                        return Ok(Next::Code(retry));
+                    }
+                    self.interpret(thread, interpreter, pc).map_err(|end| Over(end, None))?;
+                    self.has_kept_code(thread)?;
+                    Ok(after.map_or(Next::Pc(thread.pc, Link::Nothing), Next::Code))
+                }
+            },
+        }
+    }
+
+    /// Returns the number of the block at an address, after making the link to it.
+    fn linked<F: Fetch>(&mut self, thread: &mut Thread<F>, pc: u64, link: Link) -> u32 {
+        let from = self.from;
+        let number = self.block_at(thread, pc);
+        // If all blocks were forgotten, so was the branch.
+        let is_kept = self.from == from;
+        if let Some(code) = self.block(number).code.filter(|_| is_kept) {
+            match link {
+                Link::Nothing => {}
+                Link::Branch(patch) => self.area.patch(patch, code),
+                Link::Jumps => self.area.add_block(pc, code),
+            }
+        }
+        number
+    }
+
+    /// Lets code access a page. Returns whether the access is possible that way: on one page, and not a write near code.
+    fn can_access<F: Fetch>(
+        &mut self,
+        memory: &mut Memory<F>,
+        address: u64,
+        access: Access,
+    ) -> Result<bool, Over> {
+        let (start, page) = (address as usize % PAGE_BYTES, address & !(PAGE_BYTES as u64 - 1));
+        let (copy, holds_code) = match memory.page(address) {
+            Ok(found) => found,
+            // A masked load may name memory that is not mapped.
+            Err(_) if access.is_partial => return Ok(false),
+            Err(refused) => return Err(Over(refused.into(), None)),
+        };
+        self.touched.push(address / PAGE_BYTES as u64);
+        self.area.add_page(page, copy.0.as_mut_ptr(), !holds_code);
+        Ok(start + access.bytes <= PAGE_BYTES && !(access.is_written && holds_code))
+    }
+
+    /// Returns the address that an instruction accesses.
+    fn address<F>(&mut self, thread: &Thread<F>, pc: u64, target: Target) -> u64 {
+        let general = &self.area.registers().general;
+        match target {
+            Target::Stack(distance) => general[RSP].wrapping_add_signed(distance),
+            Target::Frame => general[RBP],
+            Target::Operand(operand) => {
+                let segment = match operand.segment {
+                    Segment::Flat => 0,
+                    Segment::Fs => thread.fs,
+                    Segment::Gs => thread.gs,
+                };
+                segment
+                    .wrapping_add(operand.effective_address(pc, |number| general[usize::from(number & 15)]))
+            }
+        }
+    }
+
+    /// Executes one instruction without its block.
+    fn interpret<F: Fetch>(
+        &mut self,
+        thread: &mut Thread<F>,
+        interpreter: &mut Interpreter,
+        pc: u64,
+    ) -> Result<(), End> {
+        interpreter.one(thread, pc, self.area.registers())
+    }
+
+    /// Fails after a write near code.
+    fn has_kept_code<F: Fetch>(&mut self, thread: &Thread<F>) -> Result<(), Over> {
+        if thread.memory.code_writes() == 0 { Ok(()) } else { Err(Over(End::Unknown, None)) }
+    }
+
+    /// Returns the number of the block at an address.
+    fn block_at<F: Fetch>(&mut self, thread: &mut Thread<F>, pc: u64) -> u32 {
+        if let Some(number) = self.by_pc.get(&pc) {
+            return *number;
+        }
+        let is_known = self.blocks.len() < BLOCKS_MAX;
+        let made = if is_known { self.compiled(&mut thread.memory, pc) } else { None };
+        let block = made.unwrap_or_else(|| {
+            self.forget();
+            let made = self.compiled(&mut thread.memory, pc);
+            made.unwrap_or_else(|| Block::interpreted(pc))
+        });
+        let number = self.from + self.blocks.len() as u32;
+        self.by_pc.insert(pc, number);
+        self.blocks.push(block);
+        number
+    }
+
+    /// Compiles the block at an address. Returns `None` if there is no room for it.
+    fn compiled<F: Fetch>(&mut self, memory: &mut Memory<F>, pc: u64) -> Option<Block> {
+        let (instructions, then_interpret) = self.decoded(memory, pc);
+        let Some(last) = instructions.last() else { return Some(Block::interpreted(pc)) };
+        let number = self.from + self.blocks.len() as u32;
+        let (at, exits) = (self.area.next(), &mut self.exits);
+        let Some(code) = self.translator.block(at, number, &instructions, then_interpret, exits) else {
+            return Some(Block::interpreted(pc));
+        };
+        let code = self.area.append(&code)?;
+        let span = Span { first: pc, last: last.instruction.ip(), steps: instructions.len() as u8 };
+        let pcs = instructions.iter().map(|each| each.instruction.ip()).collect();
+        Some(Block { span, pcs, code: Some(code) })
+    }
+
+    /// Returns the instructions of the block at an address, and whether the one after them must be interpreted.
+    fn decoded<F: Fetch>(&mut self, memory: &mut Memory<F>, pc: u64) -> (Vec<Compilable>, bool) {
+        let mut instructions = Vec::new();
+        let mut at = pc;
+        while instructions.len() < BLOCK_STEPS_MAX {
+            let mut code = [0; INSTRUCTION_BYTES_MAX];
+            let length = memory.read_some(at, &mut code);
+            let instruction = Decoder::with_ip(64, &code[..length], at, DecoderOptions::NONE).decode();
+            let (next, is_last) = (instruction.next_ip(), instruction.flow_control() != FlowControl::Next);
+            let Some(compilable) = self.translator.compilable(instruction) else {
+                return (instructions, true);
+            };
+            self.keep_source(memory, at);
+            self.keep_source(memory, next - 1);
+            at = next;
+            instructions.push(compilable);
+            if is_last {
+                break;
+            }
+        }
+        (instructions, false)
+    }
+
+    /// Remembers the page that code came from.
+    fn keep_source<F: Fetch>(&mut self, memory: &mut Memory<F>, address: u64) {
+        let number = address / PAGE_BYTES as u64;
+        if !self.sources.contains_key(&number)
+            && let Ok((page, _)) = memory.page(address)
+        {
+            self.sources.insert(number, Box::new(page.clone()));
+            self.area.protect_page(number * PAGE_BYTES as u64);
+        }
+    }
+
+    /// Forgets all blocks unless their code is still there.
+    fn compare_sources<F: Fetch>(&mut self, memory: &mut Memory<F>) {
+        let mut numbers: Vec<u64> = self.sources.keys().copied().collect();
+        numbers.sort_unstable();
+        let pages = memory.read_code_pages(&numbers);
+        let is_same = |(number, page): (&u64, &Page)| self.sources[number].0 == page.0;
+        let is_kept = pages.len() == numbers.len() && numbers.iter().zip(pages).all(is_same);
+        if !is_kept || numbers.len() > SOURCES_MAX {
+            self.forget();
+        }
+    }
+
+    /// Reads what the thread before accessed, since much of it is accessed again.
+    fn read_ahead<F: Fetch>(&mut self, memory: &mut Memory<F>) {
+        std::mem::swap(&mut self.touched, &mut self.touched_before);
+        self.touched.clear();
+        self.touched_before.sort_unstable();
+        self.touched_before.dedup();
+        self.touched_before.truncate(READ_AHEAD_MAX);
+        memory.read_ahead(&self.touched_before);
+    }
+
+    fn forget(&mut self) {
+        self.from += self.blocks.len() as u32;
+        self.blocks.clear();
+        self.by_pc.clear();
+        self.exits.clear();
+        self.sources.clear();
+        self.area.forget_blocks();
+    }
+}

@@ -1,0 +1,109 @@
+//! Pieces of compiled code that are the same in many places.
+//!
+//! Enters: the registers that a piece uses. Leaves: code that means the same at each address, so it is made once. Never here:
+//! instructions of the program.
+
+use iced_x86::{Code, Instruction, MemoryOperand as Operand, Register};
+
+use crate::sys::native::{
+    area::Places,
+    assemble::{Assembler, narrow, place},
+};
+
+/// Code that depends on little.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Piece {
+    /// Saves rcx, the pointer and the index.
+    Save([Register; 2]),
+    /// Searches for this many bytes at the pointer.
+    Search([Register; 2], usize, bool),
+    /// Restores rcx and the index.
+    Found(Register),
+    /// Restores rcx, the pointer and the index.
+    Missed([Register; 2]),
+    /// Restores the pointer.
+    Restore(Register),
+    /// Finds the code for the address in the area, and goes there.
+    FindCode,
+    GoToCode,
+    /// Notes that a block begins, before and after its number.
+    BeforeNumber,
+    AfterNumber,
+}
+
+/// The registers of an indirect jump: its target, and the entry of the table.
+pub const TAKEN: Register = Register::RDX;
+pub const ENTRY: Register = Register::RAX;
+
+impl Piece {
+    /// Appends the piece to code.
+    pub fn add_to(self, code: &mut Assembler, places: Places) {
+        let rcx = Register::RCX;
+        let [saved, pointer_saved, index_saved] = places.saved.map(place);
+        let entry =
+            |index: Register, table: u64| Operand::with_index_scale_displ_size(index, 8, table as i64, 8);
+        // Skips the jump that follows, of five bytes, if rcx is zero.
+        let skip_if_found = |code: &mut Assembler| code.branch(Code::Jrcxz_rel8_64, code.at + 2 + 5);
+        match self {
+            Piece::Save([pointer, index]) => {
+                code.store(saved, rcx);
+                code.store(pointer_saved, pointer);
+                code.store(index_saved, index);
+            }
+            Piece::Search([pointer, index], bytes, is_written) => {
+                // The page is found by the low bits of its number; the last byte must be on it too.
+                let table = if is_written { places.writable } else { places.readable };
+                code.built(Instruction::with3(Code::VEX_Rorx_r64_rm64_imm8, index, pointer, 12));
+                code.built(Instruction::with2(Code::Movzx_r32_rm16, narrow(index), half(index)));
+                code.load(rcx, entry(index, table));
+                code.load(index, entry(index, places.distance));
+                code.lea(
+                    rcx,
+                    Operand::with_base_index_scale_displ_size(rcx, pointer, 1, bytes as i64 - 1, 1),
+                );
+                code.lea(pointer, Operand::with_base_index(pointer, index));
+                code.constant(index, 12);
+                code.built(Instruction::with3(Code::VEX_Shrx_r64_rm64_r64, rcx, rcx, index));
+                skip_if_found(code);
+            }
+            Piece::Found(index) => {
+                code.load(index, index_saved);
+                code.load(rcx, saved);
+            }
+            Piece::Missed([pointer, index]) => {
+                code.load(rcx, saved);
+                code.load(pointer, pointer_saved);
+                code.load(index, index_saved);
+            }
+            Piece::Restore(pointer) => code.load(pointer, pointer_saved),
+            Piece::FindCode => {
+                Piece::Save([TAKEN, ENTRY]).add_to(code, places);
+                code.load(TAKEN, place(places.pc));
+                code.built(Instruction::with2(Code::Movzx_r32_rm16, narrow(ENTRY), half(TAKEN)));
+                code.load(rcx, entry(ENTRY, places.block));
+                code.lea(rcx, Operand::with_base_index(rcx, TAKEN));
+                skip_if_found(code);
+            }
+            Piece::GoToCode => {
+                code.load(ENTRY, entry(ENTRY, places.code));
+                code.store(place(places.target), ENTRY);
+                Piece::Missed([TAKEN, ENTRY]).add_to(code, places);
+                code.built(Instruction::with1(Code::Jmp_rm64, place(places.target)));
+            }
+            Piece::BeforeNumber => {
+                code.store(saved, rcx);
+                code.load(rcx, place(places.passes));
+            }
+            Piece::AfterNumber => {
+                code.lea(rcx, Operand::with_base_displ(rcx, 4));
+                code.store(place(places.passes), rcx);
+                code.load(rcx, saved);
+            }
+        }
+    }
+}
+
+/// Returns the low 16 bits of a register.
+fn half(register: Register) -> Register {
+    Register::AX + register.number() as u32
+}

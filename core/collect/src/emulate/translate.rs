@@ -1,0 +1,544 @@
+//! Compiles a block of another program's code.
+//!
+//! Enters: decoded instructions that follow each other. Leaves: code that does the same on the registers of the processor and on
+//! copies of the memory, and the exits of that code. Never here: what is behind an exit.
+//!
+//! An instruction without memory is taken as it is. Before one with memory the address of our copy is looked up, by
+//! instructions that change no flag; registers for that are saved and restored. The stack is memory as any other.
+
+use iced_x86::{Code, Instruction, InstructionInfoFactory, MemoryOperand as Operand, OpKind, Register};
+use rustc_hash::FxHashMap;
+
+use super::{
+    instruction::{Access, Kind, access, interpreted},
+    pieces::{ENTRY, Piece, TAKEN},
+};
+use crate::{
+    sys::native::{
+        area::{Area, Places},
+        assemble::{Assembler, place},
+        encode::{self, Vectors},
+    },
+    x86::{MemoryOperand, Segment, register_number},
+};
+
+/// Registers for addresses, those first that can be used together with `ah` to `dh`.
+const SCRATCH: [Register; 14] = [
+    Register::RDX,
+    Register::RAX,
+    Register::RSI,
+    Register::RDI,
+    Register::RBX,
+    Register::RBP,
+    Register::R8,
+    Register::R9,
+    Register::R10,
+    Register::R11,
+    Register::R12,
+    Register::R13,
+    Register::R14,
+    Register::R15,
+];
+
+/// Where an instruction accesses memory.
+#[derive(Clone, Copy, Debug)]
+pub enum Target {
+    Operand(MemoryOperand),
+    /// This far from the stack pointer.
+    Stack(i64),
+    /// At the frame pointer.
+    Frame,
+}
+
+/// A way to leave a block.
+#[derive(Clone, Copy, Debug)]
+pub enum Exit {
+    /// To the block at an address. The branch at `patch` can lead there directly.
+    To { pc: u64, patch: u64 },
+    /// To the address that the area holds.
+    Indirect,
+    /// The instruction at `pc` must be interpreted. It is the first one that was not executed.
+    Interpret { pc: u64 },
+    /// The instruction at `pc` accesses a page that was not looked up yet. It begins again at `retry`, or it is interpreted and
+    /// goes on at `after`, if that is an address.
+    Memory { pc: u64, target: Target, access: Access, retry: u64, after: Option<u64> },
+}
+
+/// An instruction that a block can contain.
+pub struct Compilable {
+    pub instruction: Instruction,
+    /// `None`: it is taken as it is.
+    kind: Option<Kind>,
+    /// How it accesses the memory operand that it names.
+    access: Option<Access>,
+    /// The general registers that it needs, by number.
+    used: [bool; 16],
+}
+
+/// Compiles blocks for one [`Area`].
+pub struct Translator {
+    places: Places,
+    leave: u64,
+    vectors: Vectors,
+    factory: InstructionInfoFactory,
+    /// Code that is the same in many places.
+    known: FxHashMap<Piece, Vec<u8>>,
+}
+
+/// A block being compiled.
+struct Block<'t> {
+    code: Assembler,
+    translator: &'t mut Translator,
+    exits: &'t mut Vec<Exit>,
+    /// Misses: the branch to be patched, and the exit's number with the registers to be restored.
+    misses: Vec<(u64, u32, [Register; 2])>,
+}
+
+impl Translator {
+    pub fn new(area: &Area) -> Translator {
+        Translator {
+            places: area.places(),
+            leave: area.leave(),
+            vectors: Vectors::of_this_machine(),
+            factory: InstructionInfoFactory::new(),
+            known: FxHashMap::default(),
+        }
+    }
+
+    /// Returns the instruction if a block can contain it.
+    pub fn compilable(&mut self, instruction: Instruction) -> Option<Compilable> {
+        let kind = interpreted(&instruction);
+        let (mut access_of, mut used) = (None, [false; 16]);
+        match kind {
+            Some(Kind::Lea) if instruction.op0_register().size() < 4 => return None,
+            Some(Kind::Pop) if instruction.op0_register() == Register::RSP => return None,
+            Some(
+                Kind::Lea
+                | Kind::Pop
+                | Kind::Nothing
+                | Kind::Jump
+                | Kind::Branch(_)
+                | Kind::Call
+                | Kind::Return
+                | Kind::Leave,
+            ) => {}
+            Some(Kind::Push | Kind::JumpTo | Kind::CallTo) => {
+                for register in
+                    [instruction.op0_register(), instruction.memory_base(), instruction.memory_index()]
+                {
+                    if let Some(number) = register_number(register) {
+                        used[usize::from(number)] = true;
+                    }
+                }
+            }
+            Some(_) => return None,
+            None => {
+                used = encode::beside_others(&instruction, self.vectors, &mut self.factory)?;
+                access_of = access(&instruction, &mut self.factory).ok()?;
+            }
+        }
+        Some(Compilable { instruction, kind, access: access_of, used })
+    }
+
+    /// Compiles instructions that follow each other; at most the last one changes the control flow. Returns the code for the address
+    /// `at`; `None` if an instruction cannot be encoded. `number` is the block's, and `then_interpret` says that the instruction
+    /// after the last one must be interpreted.
+    pub fn block(
+        &mut self,
+        at: u64,
+        number: u32,
+        instructions: &[Compilable],
+        then_interpret: bool,
+        exits: &mut Vec<Exit>,
+    ) -> Option<Vec<u8>> {
+        let known = exits.len();
+        let mut block = Block { code: Assembler::new(at), translator: self, exits, misses: Vec::new() };
+        block.pass(number);
+        let mut is_open = true;
+        for compilable in instructions {
+            is_open = block.instruction(compilable);
+        }
+        if let Some(last) = instructions.last().filter(|_| is_open) {
+            let pc = last.instruction.next_ip();
+            if then_interpret { block.leave_by(Exit::Interpret { pc }) } else { block.go_to(pc) }
+        }
+        block.add_misses();
+        let code = block.code;
+        if code.is_sound {
+            return Some(code.take());
+        }
+        exits.truncate(known);
+        None
+    }
+}
+
+impl Block<'_> {
+    fn places(&self) -> Places {
+        self.translator.places
+    }
+
+    /// Appends code that depends on nothing but `piece`.
+    fn piece(&mut self, piece: Piece) {
+        if !self.translator.known.contains_key(&piece) {
+            let mut code = Assembler::new(self.code.at);
+            piece.add_to(&mut code, self.places());
+            self.code.is_sound &= code.is_sound;
+            self.translator.known.insert(piece, code.take());
+        }
+        self.code.bytes(&self.translator.known[&piece]);
+    }
+
+    /// Notes that the block begins.
+    fn pass(&mut self, number: u32) {
+        self.piece(Piece::BeforeNumber);
+        self.code.store_number(Operand::with_base(Register::RCX), number);
+        self.piece(Piece::AfterNumber);
+    }
+
+    /// Appends an instruction. Returns whether the one after it may follow.
+    fn instruction(&mut self, compilable: &Compilable) -> bool {
+        let instruction = &compilable.instruction;
+        let (pc, next) = (instruction.ip(), instruction.next_ip());
+        match compilable.kind {
+            None => self.plain(compilable),
+            Some(Kind::Nothing) => {}
+            Some(Kind::Lea) => self.lea(instruction),
+            Some(Kind::Push) => self.push(compilable),
+            Some(Kind::Pop) => self.pop(instruction),
+            Some(Kind::Leave) => self.leave(instruction),
+            Some(Kind::Jump) => {
+                self.go_to(instruction.near_branch_target());
+                return false;
+            }
+            Some(Kind::Branch(_)) => {
+                let code = instruction.condition_code();
+                let patch = self.code.open_branch(jump_if(code));
+                self.go_to(next);
+                self.end_branch(patch, instruction.near_branch_target());
+                return false;
+            }
+            Some(Kind::Call) => {
+                self.push_constant(pc, next);
+                self.go_to(instruction.near_branch_target());
+                return false;
+            }
+            Some(Kind::JumpTo) => {
+                self.take_target(compilable);
+                self.go_to_taken();
+                return false;
+            }
+            Some(Kind::CallTo) => {
+                self.take_target(compilable);
+                self.push_constant(pc, next);
+                self.go_to_taken();
+                return false;
+            }
+            Some(Kind::Return) => {
+                self.return_(instruction);
+                return false;
+            }
+            Some(_) => self.code.is_sound = false,
+        }
+        true
+    }
+
+    /// Appends an instruction without control flow, with its memory operand at our copy.
+    fn plain(&mut self, compilable: &Compilable) {
+        let Compilable { instruction, access, used, .. } = compilable;
+        let Some(access) = access else {
+            self.code.add(instruction);
+            return;
+        };
+        let miss = self.exits.len();
+        let Some(pointer) = self.look_up_operand(instruction, *access, used) else { return };
+        self.code.add(&at_pointer(instruction, pointer));
+        self.piece(Piece::Restore(pointer));
+        self.set_after(miss);
+    }
+
+    /// Appends the search for the memory operand. Returns the register that points to its copy.
+    fn look_up_operand(
+        &mut self,
+        instruction: &Instruction,
+        access: Access,
+        used: &[bool; 16],
+    ) -> Option<Register> {
+        let target = MemoryOperand::from_instruction(instruction);
+        self.code.is_sound &= target.is_some();
+        Some(self.look_up(instruction.ip(), Target::Operand(target?), Some(instruction), access, used))
+    }
+
+    /// Says where the instruction whose lookup has this exit goes on if it is interpreted.
+    fn set_after(&mut self, miss: usize) {
+        let here = self.code.at;
+        if let Some(Exit::Memory { after, .. }) = self.exits.get_mut(miss) {
+            *after = Some(here);
+        }
+    }
+
+    fn lea(&mut self, instruction: &Instruction) {
+        let register = instruction.op0_register();
+        if !instruction.is_ip_rel_memory_operand() {
+            let mut twin = *instruction;
+            twin.set_segment_prefix(Register::None);
+            self.code.add(&twin);
+            return;
+        }
+        let address = instruction.ip_rel_memory_address();
+        let full = register.full_register();
+        self.code.constant(full, if register.size() == 4 { address & 0xffff_ffff } else { address });
+    }
+
+    fn push(&mut self, compilable: &Compilable) {
+        let instruction = &compilable.instruction;
+        let (pc, stack) = (instruction.ip(), Register::RSP);
+        let source = instruction.op0_kind();
+        let places = self.places();
+        let is_memory = source == OpKind::Memory;
+        let before = self.exits.len();
+        if is_memory {
+            self.take_target(compilable);
+        }
+        let miss = self.exits.len();
+        let pointer = self.look_up(pc, Target::Stack(-8), None, WORD_WRITTEN, &compilable.used);
+        match source {
+            OpKind::Register => self.code.store(Operand::with_base(pointer), instruction.op0_register()),
+            OpKind::Memory => {
+                let other = if pointer == Register::RDX { Register::RAX } else { Register::RDX };
+                self.code.store(place(places.saved[2]), other);
+                self.code.load(other, place(places.pc));
+                self.code.store(Operand::with_base(pointer), other);
+                self.code.load(other, place(places.saved[2]));
+            }
+            _ => {
+                let value = instruction.try_immediate(0).unwrap_or(0) as i64;
+                match i32::try_from(value) {
+                    Ok(value) => self.code.built(Instruction::with2(
+                        Code::Mov_rm64_imm32,
+                        Operand::with_base(pointer),
+                        value,
+                    )),
+                    Err(_) => self.code.is_sound = false,
+                }
+            }
+        }
+        self.piece(Piece::Restore(pointer));
+        self.code.lea(stack, Operand::with_base_displ(stack, -8));
+        self.set_after(miss);
+        if is_memory {
+            self.set_after(before);
+        }
+    }
+
+    fn pop(&mut self, instruction: &Instruction) {
+        let register = instruction.op0_register();
+        let miss = self.exits.len();
+        let pointer = self.look_up(instruction.ip(), Target::Stack(0), None, WORD_READ, &only(register));
+        self.code.load(register, Operand::with_base(pointer));
+        self.piece(Piece::Restore(pointer));
+        self.code.lea(Register::RSP, Operand::with_base_displ(Register::RSP, 8));
+        self.set_after(miss);
+    }
+
+    fn leave(&mut self, instruction: &Instruction) {
+        let miss = self.exits.len();
+        let pointer = self.look_up(instruction.ip(), Target::Frame, None, WORD_READ, &only(Register::RBP));
+        self.code.lea(Register::RSP, Operand::with_base_displ(Register::RBP, 8));
+        self.code.load(Register::RBP, Operand::with_base(pointer));
+        self.piece(Piece::Restore(pointer));
+        self.set_after(miss);
+    }
+
+    /// Pushes a return address.
+    fn push_constant(&mut self, pc: u64, value: u64) {
+        let pointer = self.look_up(pc, Target::Stack(-8), None, WORD_WRITTEN, &NONE);
+        match i32::try_from(value as i64) {
+            Ok(value) => {
+                self.code.built(Instruction::with2(Code::Mov_rm64_imm32, Operand::with_base(pointer), value));
+            }
+            Err(_) => {
+                self.code.constant(Register::RCX, value);
+                self.code.store(Operand::with_base(pointer), Register::RCX);
+                self.code.load(Register::RCX, place(self.places().saved[0]));
+            }
+        }
+        self.piece(Piece::Restore(pointer));
+        self.code.lea(Register::RSP, Operand::with_base_displ(Register::RSP, -8));
+    }
+
+    /// Stores the first operand, an address, in the area.
+    fn take_target(&mut self, compilable: &Compilable) {
+        let instruction = &compilable.instruction;
+        let taken = place(self.places().pc);
+        if instruction.op0_kind() == OpKind::Register {
+            self.code.store(taken, instruction.op0_register());
+            return;
+        }
+        let Some(pointer) = self.look_up_operand(instruction, WORD_READ, &compilable.used) else { return };
+        self.code.load(pointer, Operand::with_base(pointer));
+        self.code.store(taken, pointer);
+        self.piece(Piece::Restore(pointer));
+    }
+
+    fn return_(&mut self, instruction: &Instruction) {
+        let arguments = if instruction.op_count() > 0 { i64::from(instruction.immediate16()) } else { 0 };
+        let pointer = self.look_up(instruction.ip(), Target::Stack(0), None, WORD_READ, &NONE);
+        self.code.load(pointer, Operand::with_base(pointer));
+        self.code.store(place(self.places().pc), pointer);
+        self.piece(Piece::Restore(pointer));
+        self.code.lea(Register::RSP, Operand::with_base_displ(Register::RSP, 8 + arguments));
+        self.go_to_taken();
+    }
+
+    /// Appends the search for the copy of `access.bytes` bytes at `target`. Returns the register that points to it, and whose own
+    /// value is in the area; all others are as before. `used` are registers that the instruction needs.
+    fn look_up(
+        &mut self,
+        pc: u64,
+        target: Target,
+        instruction: Option<&Instruction>,
+        access: Access,
+        used: &[bool; 16],
+    ) -> Register {
+        let mut free = SCRATCH.into_iter().filter(|r| !used[r.number()]);
+        let (Some(pointer), Some(index)) = (free.next(), free.next()) else {
+            self.code.is_sound = false;
+            return Register::RDX;
+        };
+        let retry = self.code.at;
+        self.piece(Piece::Save([pointer, index]));
+        match target {
+            Target::Stack(distance) => {
+                self.code.lea(pointer, Operand::with_base_displ(Register::RSP, distance))
+            }
+            Target::Frame => self.code.lea(pointer, Operand::with_base(Register::RBP)),
+            Target::Operand(operand) => self.address(pointer, operand, instruction),
+        }
+        self.piece(Piece::Search([pointer, index], access.bytes, access.is_written));
+        let patch = self.code.open_branch(Code::Jmp_rel32_64);
+        self.misses.push((patch, self.exits.len() as u32, [pointer, index]));
+        self.exits.push(Exit::Memory { pc, target, access, retry, after: None });
+        self.piece(Piece::Found(index));
+        pointer
+    }
+
+    /// Computes the address of an operand.
+    fn address(&mut self, to: Register, operand: MemoryOperand, instruction: Option<&Instruction>) {
+        let Some(instruction) = instruction else {
+            self.code.is_sound = false;
+            return;
+        };
+        let (base, index) = (instruction.memory_base(), instruction.memory_index());
+        if instruction.is_ip_rel_memory_operand() {
+            self.code.constant(to, instruction.ip_rel_memory_address());
+        } else if base == Register::None && index == Register::None {
+            self.code.constant(to, instruction.memory_displacement64());
+        } else {
+            let scale = instruction.memory_index_scale();
+            let displacement = instruction.memory_displacement64() as i64;
+            let is_narrow = base.is_gpr32() || index.is_gpr32();
+            let size = match (base, is_narrow) {
+                (Register::None, false) => 8,
+                (Register::None, true) => 4,
+                _ => 1,
+            };
+            let displacement = if is_narrow { i64::from(displacement as i32) } else { displacement };
+            self.code.lea(to, Operand::new(base, index, scale, displacement, size, false, Register::None));
+        }
+        let segment = match operand.segment {
+            Segment::Flat => return,
+            Segment::Fs => self.places().segments[0],
+            Segment::Gs => self.places().segments[1],
+        };
+        self.code.load(Register::RCX, place(segment));
+        self.code.lea(to, Operand::with_base_index(to, Register::RCX));
+    }
+
+    /// Appends the branches out of lookups that found nothing.
+    fn add_misses(&mut self) {
+        for (patch, exit, registers) in std::mem::take(&mut self.misses) {
+            self.code.patch(patch);
+            self.piece(Piece::Missed(registers));
+            self.leave_with(exit);
+        }
+    }
+
+    /// Continues at an address of the program.
+    fn go_to(&mut self, pc: u64) {
+        let patch = self.code.open_branch(Code::Jmp_rel32_64);
+        self.end_branch(patch, pc);
+    }
+
+    /// Appends the exit that an open branch leads to until its block is known.
+    fn end_branch(&mut self, patch: u64, pc: u64) {
+        self.code.patch(patch);
+        self.leave_by(Exit::To { pc, patch });
+    }
+
+    /// Continues at the address in the area.
+    fn go_to_taken(&mut self) {
+        self.piece(Piece::FindCode);
+        let patch = self.code.open_branch(Code::Jmp_rel32_64);
+        self.misses.push((patch, self.exits.len() as u32, [TAKEN, ENTRY]));
+        self.exits.push(Exit::Indirect);
+        self.piece(Piece::GoToCode);
+    }
+
+    fn leave_by(&mut self, exit: Exit) {
+        self.exits.push(exit);
+        self.leave_with(self.exits.len() as u32 - 1);
+    }
+
+    fn leave_with(&mut self, exit: u32) {
+        let (to, leave) = (self.places().exit, self.translator.leave);
+        self.code.store_number(place(to), exit);
+        self.code.branch(Code::Jmp_rel32_64, leave);
+    }
+}
+
+const NONE: [bool; 16] = [false; 16];
+
+fn only(register: Register) -> [bool; 16] {
+    let mut used = NONE;
+    used[register.number()] = true;
+    used
+}
+
+const WORD_READ: Access = Access { bytes: 8, is_read: true, is_written: false, is_partial: false };
+const WORD_WRITTEN: Access = Access { bytes: 8, is_read: false, is_written: true, is_partial: false };
+
+/// Returns the instruction with its memory operand at a pointer.
+fn at_pointer(instruction: &Instruction, pointer: Register) -> Instruction {
+    let mut twin = *instruction;
+    twin.set_segment_prefix(Register::None);
+    twin.set_memory_base(pointer);
+    twin.set_memory_index(Register::None);
+    twin.set_memory_index_scale(1);
+    twin.set_memory_displacement64(0);
+    twin.set_memory_displ_size(0);
+    twin
+}
+
+/// Returns the conditional branch with a distance of 32 bits.
+fn jump_if(condition: iced_x86::ConditionCode) -> Code {
+    use iced_x86::ConditionCode as C;
+    match condition {
+        C::o => Code::Jo_rel32_64,
+        C::no => Code::Jno_rel32_64,
+        C::b => Code::Jb_rel32_64,
+        C::ae => Code::Jae_rel32_64,
+        C::e => Code::Je_rel32_64,
+        C::ne => Code::Jne_rel32_64,
+        C::be => Code::Jbe_rel32_64,
+        C::a => Code::Ja_rel32_64,
+        C::s => Code::Js_rel32_64,
+        C::ns => Code::Jns_rel32_64,
+        C::p => Code::Jp_rel32_64,
+        C::np => Code::Jnp_rel32_64,
+        C::l => Code::Jl_rel32_64,
+        C::ge => Code::Jge_rel32_64,
+        C::le => Code::Jle_rel32_64,
+        C::g => Code::Jg_rel32_64,
+        C::None => Code::INVALID,
+    }
+}

@@ -1,0 +1,482 @@
+//! The memory that compiled blocks use: registers, tables, and the code itself.
+//!
+//! Enters: code of blocks, pages, places to go. Leaves: why the code was left. Never here: what an instruction does
+//! ([`super::translate`]), which block is next ([`crate::emulate`]).
+//!
+//! Everything is at fixed addresses below 2 GiB, so that code names it without a register. While blocks run, all registers of
+//! the processor, the stack pointer included, are those of the other program. So exceptions need a stack of their own.
+
+use std::{cell::Cell, io, mem::offset_of, ptr};
+
+use iced_x86::{Code, Instruction, Register};
+
+use super::{
+    Registers,
+    assemble::{Assembler, place},
+    encode::Vectors,
+};
+
+/// Size of the memory for code.
+const CODE_BYTES: usize = 8 << 20;
+/// Number of entries of a table. An entry is found by the low 16 bits of a number.
+const ENTRIES: usize = 1 << 16;
+/// Most blocks that run before the code is left.
+pub const PASSES_MAX: usize = 4096;
+/// Size of the stack for exceptions. The kernel stores all registers on it, 11 KB on a machine with AMX.
+const EXCEPTION_STACK_BYTES: usize = 64 << 10;
+/// The number of an exit that stands for "the list of passed blocks is full".
+const FULL: u32 = u32::MAX;
+/// The number of an exit that stands for an exception.
+const FAULT: u32 = u32::MAX - 1;
+
+/// What compiled code reads and writes.
+#[repr(C, align(4096))]
+struct Frame {
+    registers: Registers,
+    segments: [u64; 2],
+    saved: [u64; 3],
+    pc: u64,
+    target: u64,
+    passes: u64,
+    own_stack: u64,
+    exit: u32,
+    /// Where an exception was raised, and where to continue after it: if the list of passed blocks is full, and otherwise.
+    left_at: u64,
+    on_full: u64,
+    on_fault: u64,
+}
+
+/// The tables. An empty entry holds a number that no address matches whose entry it is.
+#[repr(C, align(4096))]
+struct Tables {
+    /// Negated addresses of pages that may be read, or written, and the distance to our copy of the page.
+    readable: [u64; ENTRIES],
+    writable: [u64; ENTRIES],
+    distance: [u64; ENTRIES],
+    /// Negated addresses of blocks, and where their code is.
+    block: [u64; ENTRIES],
+    code: [u64; ENTRIES],
+}
+
+#[repr(C, align(4096))]
+struct Layout {
+    frame: Frame,
+    tables: Tables,
+    passed: [u32; PASSES_MAX],
+    /// A write to it raises an exception.
+    end: [u8; 4096],
+    code: [u8; CODE_BYTES],
+}
+
+/// Returns the negated address of a page in another entry. For all entries but the first, page 0 is that.
+fn no_page(entry: u16) -> u64 {
+    if entry == 0 { (0x8000_u64 << 12).wrapping_neg() } else { 0 }
+}
+
+/// Returns the negated address of a block in another entry.
+fn no_block(entry: u16) -> u64 {
+    u64::from(entry == 0)
+}
+
+thread_local! {
+    /// The memory of the blocks that this thread is running.
+    static RUNNING: Cell<*mut Layout> = const { Cell::new(ptr::null_mut()) };
+}
+
+/// Why blocks were left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// By an exit of a block, with the exit's number.
+    By(u32),
+    /// As many blocks ran as were wanted. The next one has this number.
+    Full(u32),
+    /// An instruction of the block that was passed last raised an exception.
+    Fault,
+}
+
+/// The memory of compiled blocks. x86-64 with BMI2 only.
+pub struct Area {
+    layout: *mut Layout,
+    used: usize,
+    /// How much of that is no block.
+    kept: usize,
+    stack: Vec<u8>,
+    /// Addresses of code that begins and ends a run of blocks.
+    enter: u64,
+    leave: u64,
+    /// Entries of the tables that are in use.
+    pages: Vec<u16>,
+    blocks: Vec<u16>,
+}
+
+// SAFETY: the mapping belongs to this value alone, whichever thread has it.
+unsafe impl Send for Area {}
+
+impl Area {
+    /// Maps the memory. Returns an error where that is not possible, or where the processor lacks instructions for it.
+    pub fn new() -> io::Result<Area> {
+        if !is_x86_feature_detected!("bmi2") {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT | libc::MAP_NORESERVE;
+        let size = size_of::<Layout>();
+        // SAFETY: a fresh mapping at an address of the kernel's choice.
+        let mapped = unsafe { libc::mmap(ptr::null_mut(), size, protection, flags, -1, 0) };
+        if mapped == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let layout = mapped.cast::<Layout>();
+        let mut area = Area {
+            layout,
+            used: 0,
+            kept: 0,
+            stack: vec![0; EXCEPTION_STACK_BYTES],
+            enter: 0,
+            leave: 0,
+            pages: Vec::new(),
+            blocks: Vec::new(),
+        };
+        // SAFETY: within the mapping; nothing else uses this page.
+        if unsafe { libc::mprotect((&raw mut (*layout).end).cast(), 4096, libc::PROT_NONE) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        area.empty_page(0);
+        area.empty_block(0);
+        area.make_ends(Vectors::of_this_machine()).ok_or(io::ErrorKind::Unsupported)?;
+        area.touch();
+        Ok(area)
+    }
+
+    /// Lets the kernel map what will soon be used. Page by page, on first use, that would cost several times as much, while a thread
+    /// waits. Kernels before Linux 5.14 do not do that, and nothing is lost then.
+    fn touch(&self) {
+        let first = offset_of!(Layout, end);
+        let code = (self.layout as usize + offset_of!(Layout, code), CODE_BYTES / 8);
+        for (start, length) in [(self.layout as usize, first), code] {
+            // SAFETY: within the mapping; it changes no byte.
+            unsafe { libc::madvise(ptr::without_provenance_mut(start), length, libc::MADV_POPULATE_WRITE) };
+        }
+    }
+
+    /// Returns the registers of the other program, while none of its blocks runs.
+    pub fn registers(&mut self) -> &mut Registers {
+        // SAFETY: within the mapping, initialized with zeros, for which registers are valid; `&mut self` excludes others.
+        unsafe { &mut (*self.layout).frame.registers }
+    }
+
+    /// Sets the base addresses of fs and gs.
+    pub fn set_segments(&mut self, fs: u64, gs: u64) {
+        // SAFETY: within the mapping; `&mut self` excludes others.
+        unsafe { (*self.layout).frame.segments = [fs, gs] }
+    }
+
+    /// Returns where an indirect jump goes after it was left.
+    pub fn pc(&self) -> u64 {
+        // SAFETY: within the mapping.
+        unsafe { (*self.layout).frame.pc }
+    }
+
+    /// Returns the address for the next code.
+    pub fn next(&self) -> u64 {
+        // SAFETY: within the mapping, or its end.
+        unsafe { (&raw const (*self.layout).code).cast::<u8>().add(self.used) as u64 }
+    }
+
+    /// Returns the address of the code that every exit jumps to.
+    pub fn leave(&self) -> u64 {
+        self.leave
+    }
+
+    /// Appends code that was made for [`Area::next`]. Returns its address, or `None` if there is no room.
+    pub fn append(&mut self, code: &[u8]) -> Option<u64> {
+        let address = self.next();
+        if self.used + code.len() > CODE_BYTES {
+            return None;
+        }
+        // SAFETY: within the mapping, as was just checked; no code runs meanwhile.
+        unsafe { ptr::copy_nonoverlapping(code.as_ptr(), address as *mut u8, code.len()) };
+        self.used += code.len();
+        Some(address)
+    }
+
+    /// Lets a branch whose distance is at `patch` lead to `target`. Both are in this memory.
+    pub fn patch(&mut self, patch: u64, target: u64) {
+        let start = self.next() - self.used as u64;
+        assert!(patch >= start && patch + 4 <= self.next(), "a branch of the code");
+        let distance = target.wrapping_sub(patch + 4) as u32;
+        // SAFETY: within the code, as was just checked; no code runs meanwhile.
+        unsafe { (patch as *mut u32).write_unaligned(distance) };
+    }
+
+    /// Lets indirect jumps to the address `pc` find the code of its block.
+    pub fn add_block(&mut self, pc: u64, code: u64) {
+        let entry = pc as u16;
+        self.blocks.push(entry);
+        // SAFETY: within the mapping; an index of 16 bits is within the table.
+        unsafe {
+            let tables = &mut (*self.layout).tables;
+            tables.block[usize::from(entry)] = pc.wrapping_neg();
+            tables.code[usize::from(entry)] = code;
+        }
+    }
+
+    /// Lets blocks access the page at `address`, of which `copy` is our copy.
+    pub fn add_page(&mut self, address: u64, copy: *mut u8, is_writable: bool) {
+        let entry = (address >> 12) as u16;
+        self.pages.push(entry);
+        // SAFETY: as above. The caller keeps the copy until [`Area::forget_pages`].
+        unsafe {
+            let tables = &mut (*self.layout).tables;
+            let negated = address.wrapping_neg();
+            tables.readable[usize::from(entry)] = negated;
+            tables.writable[usize::from(entry)] = if is_writable { negated } else { no_page(entry) };
+            tables.distance[usize::from(entry)] = (copy as u64).wrapping_sub(address);
+        }
+    }
+
+    /// Lets no block write to the page at `address` any more without leaving.
+    pub fn protect_page(&mut self, address: u64) {
+        let entry = (address >> 12) as u16;
+        // SAFETY: as above.
+        unsafe { (*self.layout).tables.writable[usize::from(entry)] = no_page(entry) };
+    }
+
+    /// Forgets all pages.
+    pub fn forget_pages(&mut self) {
+        for entry in std::mem::take(&mut self.pages) {
+            self.empty_page(entry);
+        }
+    }
+
+    fn empty_page(&mut self, entry: u16) {
+        // SAFETY: as above.
+        let tables = unsafe { &mut (*self.layout).tables };
+        tables.readable[usize::from(entry)] = no_page(entry);
+        tables.writable[usize::from(entry)] = no_page(entry);
+    }
+
+    fn empty_block(&mut self, entry: u16) {
+        // SAFETY: as above.
+        unsafe { (*self.layout).tables.block[usize::from(entry)] = no_block(entry) };
+    }
+
+    /// Discards all code, except what this value needs itself.
+    pub fn forget_blocks(&mut self) {
+        for entry in std::mem::take(&mut self.blocks) {
+            self.empty_block(entry);
+        }
+        self.used = self.kept;
+    }
+
+    /// Runs from the code at `target` on until an exit, an exception, or until `passes` blocks have begun. Adds the numbers of
+    /// the blocks that began to `passed`.
+    pub fn run(&mut self, target: u64, passes: usize, passed: &mut Vec<u32>) -> Left {
+        let layout = self.layout;
+        // SAFETY: `enter` and the blocks were made by this module and by `translate` from one frame's layout. They keep what the
+        // calling convention wants kept, and access this mapping and pages that the caller keeps. Exceptions are handled on a
+        // stack of their own.
+        unsafe {
+            let list = (&raw mut (*layout).passed).cast::<u32>();
+            let begin = list.add(PASSES_MAX - passes.clamp(1, PASSES_MAX));
+            let frame = &raw mut (*layout).frame;
+            (*frame).passes = begin as u64;
+            (*frame).target = target;
+            RUNNING.set(layout);
+            let enter: extern "sysv64" fn() = std::mem::transmute(self.enter);
+            enter();
+            RUNNING.set(ptr::null_mut());
+            let count = ((*frame).passes - begin as u64) as usize / 4;
+            passed.extend_from_slice(std::slice::from_raw_parts(begin, count));
+            match (*frame).exit {
+                // The number is the operand of the instruction that could not note it: `mov dword [rcx], number`.
+                FULL => Left::Full(((*frame).left_at as *const u8).add(2).cast::<u32>().read_unaligned()),
+                FAULT => Left::Fault,
+                exit => Left::By(exit),
+            }
+        }
+    }
+
+    /// Gives the calling thread this value's stack for exceptions, until what is returned is dropped.
+    pub fn take_stack(&mut self) -> ExceptionStack {
+        let ours =
+            libc::stack_t { ss_sp: self.stack.as_mut_ptr().cast(), ss_flags: 0, ss_size: self.stack.len() };
+        // SAFETY: the memory lives as long as `self`, and nothing else uses it; the kernel writes the live struct.
+        unsafe {
+            let mut before = std::mem::zeroed();
+            libc::sigaltstack(&raw const ours, &raw mut before);
+            ExceptionStack(before)
+        }
+    }
+
+    /// Makes the code around blocks. Returns `None` if it cannot be made.
+    fn make_ends(&mut self, vectors: Vectors) -> Option<()> {
+        let places = self.places();
+        self.enter = self.next();
+        let mut code = Assembler::new(self.enter);
+        let kept = [Register::RBX, Register::RBP, Register::R12, Register::R13, Register::R14, Register::R15];
+        kept.iter().for_each(|r| code.built(Instruction::with1(Code::Push_r64, *r)));
+        code.store(place(places.own_stack), Register::RSP);
+        code.built(Instruction::with1(
+            Code::Ldmxcsr_m32,
+            place(places.registers + offset_of!(Registers, mxcsr) as u64),
+        ));
+        let vector = |n: usize| place(places.registers + (offset_of!(Registers, vectors) + 64 * n) as u64);
+        let mask = |n: usize| place(places.registers + (offset_of!(Registers, masks) + 8 * n) as u64);
+        let general = |n: usize| place(places.registers + (offset_of!(Registers, general) + 8 * n) as u64);
+        let flags = place(places.registers + offset_of!(Registers, flags) as u64);
+        for number in 0..vectors.count() {
+            let (load, _, register) = vectors.moves(number);
+            code.built(Instruction::with2(load, register, vector(number)));
+        }
+        let masks = if vectors == Vectors::Avx512 { 8 } else { 0 };
+        for number in 0..masks {
+            code.built(Instruction::with2(
+                Code::VEX_Kmovq_kr_km64,
+                Register::K0 + number as u32,
+                mask(number),
+            ));
+        }
+        code.built(Instruction::with1(Code::Push_rm64, flags));
+        code.one(Code::Popfq);
+        (0..16).for_each(|n| code.load(Register::RAX + n as u32, general(n)));
+        code.built(Instruction::with1(Code::Jmp_rm64, place(places.target)));
+
+        self.leave = code.at;
+        (0..16).for_each(|n| code.store(general(n), Register::RAX + n as u32));
+        code.load(Register::RSP, place(places.own_stack));
+        code.one(Code::Pushfq);
+        code.built(Instruction::with1(Code::Pop_rm64, flags));
+        for number in 0..vectors.count() {
+            let (_, store, register) = vectors.moves(number);
+            code.built(Instruction::with2(store, vector(number), register));
+        }
+        for number in 0..masks {
+            code.built(Instruction::with2(
+                Code::VEX_Kmovq_m64_kr,
+                mask(number),
+                Register::K0 + number as u32,
+            ));
+        }
+        code.built(Instruction::with1(
+            Code::Stmxcsr_m32,
+            place(places.registers + offset_of!(Registers, mxcsr) as u64),
+        ));
+        let end = |code: &mut Assembler| {
+            code.one(Code::Cld);
+            code.built(Instruction::with1(
+                Code::Ldmxcsr_m32,
+                place(places.registers + offset_of!(Registers, own_mxcsr) as u64),
+            ));
+            if vectors != Vectors::Sse {
+                code.one(Code::VEX_Vzeroupper);
+            }
+            kept.iter().rev().for_each(|r| code.built(Instruction::with1(Code::Pop_r64, *r)));
+            code.one(Code::Retnq);
+        };
+        end(&mut code);
+
+        let on_full = code.at;
+        code.load(Register::RCX, place(places.saved[0]));
+        code.store_number(place(places.exit), FULL);
+        code.branch(Code::Jmp_rel32_64, self.leave);
+
+        let on_fault = code.at;
+        code.load(Register::RSP, place(places.own_stack));
+        code.store_number(place(places.exit), FAULT);
+        end(&mut code);
+
+        // SAFETY: within the mapping; `&mut self` excludes others.
+        unsafe {
+            (*self.layout).frame.on_full = on_full;
+            (*self.layout).frame.on_fault = on_fault;
+        }
+        let is_sound = code.is_sound;
+        self.append(&code.take())?;
+        self.kept = self.used;
+        is_sound.then_some(())
+    }
+
+    /// Returns the addresses that code names.
+    pub fn places(&self) -> Places {
+        let at = |offset: usize| self.layout as u64 + offset as u64;
+        let frame = |offset: usize| at(offset_of!(Layout, frame) + offset);
+        let table = |offset: usize| at(offset_of!(Layout, tables) + offset);
+        Places {
+            registers: frame(offset_of!(Frame, registers)),
+            segments: [0, 8].map(|offset| frame(offset_of!(Frame, segments) + offset)),
+            saved: [0, 8, 16].map(|offset| frame(offset_of!(Frame, saved) + offset)),
+            pc: frame(offset_of!(Frame, pc)),
+            target: frame(offset_of!(Frame, target)),
+            passes: frame(offset_of!(Frame, passes)),
+            own_stack: frame(offset_of!(Frame, own_stack)),
+            exit: frame(offset_of!(Frame, exit)),
+            readable: table(offset_of!(Tables, readable)),
+            writable: table(offset_of!(Tables, writable)),
+            distance: table(offset_of!(Tables, distance)),
+            block: table(offset_of!(Tables, block)),
+            code: table(offset_of!(Tables, code)),
+        }
+    }
+}
+
+/// Addresses of what compiled code uses.
+#[derive(Clone, Copy)]
+pub struct Places {
+    registers: u64,
+    /// The bases of fs and gs.
+    pub segments: [u64; 2],
+    /// Three registers while they are used for an address.
+    pub saved: [u64; 3],
+    /// The target of an indirect jump.
+    pub pc: u64,
+    /// The code to go to.
+    pub target: u64,
+    /// Where the next passed block is noted.
+    pub passes: u64,
+    own_stack: u64,
+    /// The number of the exit that was taken.
+    pub exit: u64,
+    pub readable: u64,
+    pub writable: u64,
+    pub distance: u64,
+    pub block: u64,
+    pub code: u64,
+}
+
+/// Gives the thread back the stack that it had for exceptions.
+pub struct ExceptionStack(libc::stack_t);
+
+impl Drop for ExceptionStack {
+    fn drop(&mut self) {
+        // SAFETY: as the kernel returned it.
+        unsafe { libc::sigaltstack(&raw const self.0, ptr::null_mut()) };
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        // SAFETY: mapped by us; code cannot run without `self`.
+        unsafe { libc::munmap(self.layout.cast(), size_of::<Layout>()) };
+    }
+}
+
+/// Continues after an exception in compiled code of this thread. Returns whether it was one.
+///
+/// # Safety
+/// `context` must be the live context that the kernel passed to the handler.
+pub unsafe fn resume(context: *mut libc::ucontext_t) -> bool {
+    let layout = RUNNING.get();
+    if layout.is_null() {
+        return false;
+    }
+    // SAFETY: the layout is live while its code runs.
+    unsafe {
+        let frame = &raw mut (*layout).frame;
+        let rip = &raw mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize];
+        (*frame).left_at = *rip as u64;
+        let is_full = (*frame).passes == (&raw const (*layout).end) as u64;
+        *rip = if is_full { (*frame).on_full } else { (*frame).on_fault } as i64;
+    }
+    true
+}
