@@ -86,9 +86,10 @@ export class Workbench {
   }
 
   /** Runs a command of the palette, whose list is fixed when it opens: one that becomes enabled later is found at another
-   *  opening only. */
+   *  opening only. By keyboard, since a click on a list that is still being drawn hits another row. */
   async command(title) {
-    const chosen = async () => await this.offers(title) && succeeds(this.row(title).click({ timeout: 10_000 }));
+    const first = this.page.locator('.quick-input-list .monaco-list-row.focused').filter({ hasText: title });
+    const chosen = async () => await this.offers(title) && await appears(first, 1500) && succeeds(this.page.keyboard.press('Enter'));
     await this.until(`the command "${title}"`, chosen);
     await this.leaveMouse();
     // The command may open another picker in the same place.

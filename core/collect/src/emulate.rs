@@ -96,7 +96,7 @@ impl Emulator {
     }
 
     /// Executes about `steps_max` instructions, and adds them to `counter`. Returns why it ended, and the address of the first
-    /// instruction that was not executed. `note` receives the addresses of each block, if they are wanted.
+    /// instruction that does not count. `note` receives the addresses of each block, if they are wanted.
     pub fn run<F: Fetch>(
         &mut self,
         thread: &mut Thread<F>,

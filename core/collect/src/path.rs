@@ -58,7 +58,7 @@ struct Counted {
     first: Option<u32>,
     last: u32,
     steps: usize,
-    /// What followed each block most often, approximately, by its number.
+    /// The first two blocks that followed each, by its number, and how often.
     usual: Vec<[(u32, u32); 2]>,
     /// All else that followed, and how often.
     other: FxHashMap<(u32, u32), u32>,
@@ -143,11 +143,13 @@ impl PathCounter {
     }
 
     /// Returns the number of instructions so far.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub fn made(&self) -> usize {
         self.made
     }
 
     /// Returns the path, whose last step leads to the instruction at `end`.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub fn path_to(mut self, end: u64) -> Path {
         let number = self.ends.len() as u32;
         self.pass(number, || Span { first: end, last: end, steps: 1 });

@@ -33,6 +33,8 @@ const BLOCK_STEPS: usize = 8;
 const SOURCES_MAX: usize = 1024;
 /// Most pages of data that are read before a run.
 const READ_AHEAD_MAX: usize = 512;
+/// Number of blocks after which the clock is read.
+const PASSES_TIMED: usize = 512;
 /// Least number of blocks that run before they are looked at.
 const PASSES_MIN: usize = 16;
 
@@ -89,7 +91,8 @@ enum Link {
     Jumps,
 }
 
-/// The run is over, before the instruction at an address. `None`: within the block that was passed last.
+/// The run is over, before the instruction at an address. `None`: within or at the end of the block that was passed last, which does
+/// not count then.
 struct Over(End, Option<u64>);
 
 impl Blocks {
@@ -111,8 +114,8 @@ impl Blocks {
     }
 
     /// Executes about `steps_max` instructions, and adds them to `counter`. Returns why it ended, and the address of the first
-    /// instruction that was not executed. `note` receives the addresses of each block, if they are wanted. `interpreter` executes
-    /// what cannot be compiled.
+    /// instruction that does not count: the first one that was not executed, or that of its block. `note` receives the addresses of
+    /// each block, if they are wanted. `interpreter` executes what cannot be compiled.
     pub fn run<F: Fetch>(
         &mut self,
         thread: &mut Thread<F>,
@@ -140,6 +143,7 @@ impl Blocks {
                 Err(over) => break over,
             };
             rounds += 1;
+            let is_long = self.passed.len() >= PASSES_TIMED;
             let pc = match next {
                 Next::Pc(pc, _) => Some(pc),
                 Next::Block(number) => Some(self.first(number)),
@@ -150,7 +154,9 @@ impl Blocks {
             }
             match pc {
                 Some(pc) if counter.made() >= steps_max => break Over(End::Complete, Some(pc)),
-                pc if rounds.is_multiple_of(CLOCK_EVERY) && is_late() => break Over(End::Late, pc),
+                pc if (is_long || rounds.is_multiple_of(CLOCK_EVERY)) && is_late() => {
+                    break Over(End::Late, pc);
+                }
                 _ => {}
             }
         };
@@ -197,7 +203,11 @@ impl Blocks {
                 Some(code) => code,
                 None => {
                     let pc = self.first(number);
-                    self.interpret(thread, interpreter, pc).map_err(|end| Over(end, Some(pc)))?;
+                    if let Err(end) = self.interpret(thread, interpreter, pc) {
+                        // Perhaps its code could not be read.
+                        self.by_pc.remove(&pc);
+                        return Err(Over(end, Some(pc)));
+                    }
                     self.passed.push(number);
                     self.has_kept_code(thread)?;
                     return Ok(Next::Pc(thread.pc, Link::Nothing));
@@ -284,6 +294,7 @@ impl Blocks {
         interpreter: &mut Interpreter,
         pc: u64,
     ) -> Result<(), End> {
+        self.protect_code(pc);
         interpreter.one(thread, pc, self.area.registers())
     }
 
@@ -332,13 +343,14 @@ impl Blocks {
         while instructions.len() < BLOCK_STEPS_MAX {
             let mut code = [0; INSTRUCTION_BYTES_MAX];
             let length = memory.read_some(at, &mut code);
+            self.protect_code(at);
             let instruction = Decoder::with_ip(64, &code[..length], at, DecoderOptions::NONE).decode();
             let (next, is_last) = (instruction.next_ip(), instruction.flow_control() != FlowControl::Next);
+            self.keep_source(memory, at);
+            self.keep_source(memory, next.wrapping_sub(1));
             let Some(compilable) = self.translator.compilable(instruction) else {
                 return (instructions, true);
             };
-            self.keep_source(memory, at);
-            self.keep_source(memory, next - 1);
             at = next;
             instructions.push(compilable);
             if is_last {
@@ -348,6 +360,12 @@ impl Blocks {
         (instructions, false)
     }
 
+    /// Lets writes to the pages of an instruction leave the code.
+    fn protect_code(&mut self, pc: u64) {
+        self.area.protect_page(pc);
+        self.area.protect_page(pc.wrapping_add(INSTRUCTION_BYTES_MAX as u64 - 1));
+    }
+
     /// Remembers the page that code came from.
     fn keep_source<F: Fetch>(&mut self, memory: &mut Memory<F>, address: u64) {
         let number = address / PAGE_BYTES as u64;
@@ -355,18 +373,21 @@ impl Blocks {
             && let Ok((page, _)) = memory.page(address)
         {
             self.sources.insert(number, Box::new(page.clone()));
-            self.area.protect_page(number * PAGE_BYTES as u64);
         }
     }
 
     /// Forgets all blocks unless their code is still there.
     fn compare_sources<F: Fetch>(&mut self, memory: &mut Memory<F>) {
+        if self.sources.len() > SOURCES_MAX {
+            self.forget();
+        }
         let mut numbers: Vec<u64> = self.sources.keys().copied().collect();
         numbers.sort_unstable();
         let pages = memory.read_code_pages(&numbers);
         let is_same = |(number, page): (&u64, &Page)| self.sources[number].0 == page.0;
         let is_kept = pages.len() == numbers.len() && numbers.iter().zip(pages).all(is_same);
-        if !is_kept || numbers.len() > SOURCES_MAX {
+        if !is_kept {
+            memory.forget_code();
             self.forget();
         }
     }
@@ -375,9 +396,9 @@ impl Blocks {
     fn read_ahead<F: Fetch>(&mut self, memory: &mut Memory<F>) {
         std::mem::swap(&mut self.touched, &mut self.touched_before);
         self.touched.clear();
+        self.touched_before.truncate(READ_AHEAD_MAX);
         self.touched_before.sort_unstable();
         self.touched_before.dedup();
-        self.touched_before.truncate(READ_AHEAD_MAX);
         memory.read_ahead(&self.touched_before);
     }
 

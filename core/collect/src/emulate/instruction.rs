@@ -171,8 +171,13 @@ fn is_word(instruction: &Instruction) -> bool {
 
 /// Returns how an instruction accesses the memory operand that it names. Fails where the operand's size is unknown.
 pub fn access(instruction: &Instruction, factory: &mut InstructionInfoFactory) -> Result<Option<Access>, ()> {
+    let used_memory = factory.info(instruction).used_memory();
     if !instruction.op_kinds().any(|kind| kind == OpKind::Memory) {
-        return Ok(None);
+        // Where it accesses memory that it does not name, that is not redirected.
+        return if used_memory.is_empty() { Ok(None) } else { Err(()) };
+    }
+    if used_memory.iter().any(|used| used.base() != used_memory[0].base()) {
+        return Err(());
     }
     use Mnemonic::{Vmaskmovpd, Vmaskmovps, Vpmaskmovd, Vpmaskmovq};
     // The mask of these is an ordinary operand, of which iced does not say that it excludes bytes.

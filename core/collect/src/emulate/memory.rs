@@ -13,6 +13,8 @@ pub const PAGE_BYTES: usize = 4096;
 const PAGE_NUMBERS: u64 = u64::MAX / PAGE_BYTES as u64;
 /// Number of pages that one burst may read: 32 MiB.
 const PAGES_MAX: usize = 8 << 10;
+/// Most calls that read pages ahead.
+const READS_AHEAD_MAX: usize = 4;
 /// Number of pages that most bursts need.
 const PAGES_TOUCHED: usize = 384;
 /// Number of pages that are read at once if accesses are sequential.
@@ -109,11 +111,25 @@ impl<F: Fetch> Memory<F> {
         &self.pages[from..]
     }
 
-    /// Reads those of these pages at once that were not read before: one call costs half as much as many.
+    /// Says that no code was read so far.
+    pub fn forget_code(&mut self) {
+        self.holds_code.fill(false);
+    }
+
+    /// Reads those of these pages at once that were not read before: one call costs half as much as many. Gives up after some that
+    /// cannot be read.
     pub fn read_ahead(&mut self, numbers: &[u64]) {
         let is_new = |number: &&u64| !self.by_number.contains_key(number);
         let new: Vec<u64> = numbers.iter().filter(is_new).copied().collect();
-        self.read_at_once(&new);
+        let mut rest = &new[..];
+        for _ in 0..READS_AHEAD_MAX {
+            let from = self.read_at_once(rest);
+            let read = self.pages.len() - from;
+            rest = rest.get(read + 1..).unwrap_or_default();
+            if rest.is_empty() {
+                break;
+            }
+        }
     }
 
     /// Returns the index of the first page that was read.

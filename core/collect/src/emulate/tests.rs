@@ -188,6 +188,21 @@ fn a_long_loop_is_counted_to_its_end() {
     assert_eq!(path.transfers, [(0x1007, 0x1005, 999_999), (0x1007, 0x1009, 1)]);
 }
 
+/// The last block for which there is room in the list of passed blocks raises an exception, which is not taken for a full list.
+#[test]
+fn an_exception_is_told_from_a_full_list() {
+    // 0: mov ecx, N; 5: dec ecx; 7: jnz 5; 9: div edx
+    for loops in 4090_u32..4100 {
+        let count = loops.to_le_bytes();
+        let code = [0xb9, count[0], count[1], 0, 0, 0xff, 0xc9, 0x75, 0xfc, 0xf7, 0xf2];
+        let mut thread = thread(&code);
+        let (mut blocks, mut interpreter) = emulator();
+        let counter = &mut PathCounter::new(0);
+        let ended = blocks.run(&mut thread, &mut interpreter, usize::MAX, counter, None, || false);
+        assert_eq!(ended, (End::Fault, 0x1009), "{loops}");
+    }
+}
+
 #[test]
 fn compiled_code_that_changed_is_compiled_again() {
     let (mut blocks, mut interpreter) = emulator();
@@ -241,6 +256,33 @@ fn jumps_and_accesses_to_address_zero_are_refused() {
             expected,
             "{rax:x}"
         );
+    }
+}
+
+/// The last entry of the table stands for no page, whatever it stood for before.
+#[test]
+fn accesses_just_below_the_end_of_memory_are_refused() {
+    struct Last;
+    impl Fetch for Last {
+        fn fetch(&mut self, address: u64, pages: &mut [Page]) -> usize {
+            const CODE: [u8; 8] = [0x0f, 0x10, 0x00, 0x0f, 0x11, 0x03, 0x0f, 0x05];
+            pages[0].0[..CODE.len()].copy_from_slice(&CODE); // movups xmm0, [rax]; movups [rbx], xmm0; syscall
+            if matches!(address, 0x1000 | 0xffff000) { PAGE_BYTES } else { 0 }
+        }
+    }
+    let end = |(blocks, interpreter): &mut (Blocks, Interpreter), rax: u64, rbx: u64, pc: u64| {
+        let registers = Box::new(Registers::new());
+        let mut thread = Thread { registers, pc, fs: 0, gs: 0, memory: Memory::new(Last) };
+        (thread.registers.general[0], thread.registers.general[3]) = (rax, rbx);
+        blocks.run(&mut thread, interpreter, 9, &mut PathCounter::new(0), None, || false).0
+    };
+    for below in (1..16_u64).map(u64::wrapping_neg) {
+        let mut with = emulator();
+        // The page at 0xffff000 has the last entry: it is read and written, then forgotten, then only read because it holds code.
+        assert_eq!(end(&mut with, 0xffff100, 0xffff200, 0x1000), End::SystemCall);
+        assert_eq!(end(&mut with, below, 0xffff100, 0x1000), End::Unreadable);
+        assert_eq!(end(&mut with, 0xffff100, below, 0x1000), End::Unreadable);
+        assert_eq!(end(&mut with, 0xffff100, below, 0xffff000), End::Unreadable);
     }
 }
 

@@ -182,7 +182,10 @@ impl Block<'_> {
         if !self.translator.known.contains_key(&piece) {
             let mut code = Assembler::new(self.code.at);
             piece.add_to(&mut code, self.places());
-            self.code.is_sound &= code.is_sound;
+            if !code.is_sound {
+                self.code.is_sound = false;
+                return;
+            }
             self.translator.known.insert(piece, code.take());
         }
         self.code.bytes(&self.translator.known[&piece]);

@@ -2,7 +2,7 @@
 //!
 //! Enters: a decoded instruction without control flow, registers, and the bytes of its memory operand. Leaves: the registers
 //! and bytes afterwards. Never here: addresses of the other program. All memory that an instruction reads or writes is
-//! redirected to [`Operand`], so it cannot reach ours. x86-64 only.
+//! redirected to [`Operand`], so it cannot reach ours. Blocks of many instructions run in [`area`]. x86-64 only.
 //!
 //! The processor itself is the interpreter: each instruction is encoded again between loads and stores of the registers that
 //! it names ([`encode`]). So everything up to AVX-512 works exactly as in the other program, and this code need not know
@@ -200,11 +200,11 @@ impl Drop for Processor {
 pub struct Full;
 
 /// Continues after the instruction that raised an exception. An exception in our own code ends the process.
-extern "C" fn on_fault(signal: libc::c_int, _: *mut libc::siginfo_t, context: *mut libc::c_void) {
+extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let registers = RUNNING.get();
-    // SAFETY: the kernel passes a live context; registers are live while an instruction is being executed.
+    // SAFETY: the kernel passes live structs; registers are live while an instruction is being executed.
     unsafe {
-        if area::resume(context.cast()) {
+        if area::resume(info, context.cast()) {
             return;
         }
         if registers.is_null() {

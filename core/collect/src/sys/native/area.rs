@@ -68,9 +68,10 @@ struct Layout {
     code: [u8; CODE_BYTES],
 }
 
-/// Returns the negated address of a page in another entry. For all entries but the first, page 0 is that.
+/// Returns the negated address of a page in another entry. That is page 0, which an access just below 2⁶⁴ reaches, too, except for the
+/// first and the last entry.
 fn no_page(entry: u16) -> u64 {
-    if entry == 0 { (0x8000_u64 << 12).wrapping_neg() } else { 0 }
+    if matches!(entry, 0 | u16::MAX) { (0x8000_u64 << 12).wrapping_neg() } else { 0 }
 }
 
 /// Returns the negated address of a block in another entry.
@@ -142,6 +143,7 @@ impl Area {
             return Err(io::Error::last_os_error());
         }
         area.empty_page(0);
+        area.empty_page(u16::MAX);
         area.empty_block(0);
         area.make_ends(Vectors::of_this_machine()).ok_or(io::ErrorKind::Unsupported)?;
         area.touch();
@@ -212,10 +214,12 @@ impl Area {
     /// Lets indirect jumps to the address `pc` find the code of its block.
     pub fn add_block(&mut self, pc: u64, code: u64) {
         let entry = pc as u16;
-        self.blocks.push(entry);
         // SAFETY: within the mapping; an index of 16 bits is within the table.
         unsafe {
             let tables = &mut (*self.layout).tables;
+            if tables.block[usize::from(entry)] == no_block(entry) {
+                self.blocks.push(entry);
+            }
             tables.block[usize::from(entry)] = pc.wrapping_neg();
             tables.code[usize::from(entry)] = code;
         }
@@ -224,11 +228,13 @@ impl Area {
     /// Lets blocks access the page at `address`, of which `copy` is our copy.
     pub fn add_page(&mut self, address: u64, copy: *mut u8, is_writable: bool) {
         let entry = (address >> 12) as u16;
-        self.pages.push(entry);
         // SAFETY: as above. The caller keeps the copy until [`Area::forget_pages`].
         unsafe {
             let tables = &mut (*self.layout).tables;
             let negated = address.wrapping_neg();
+            if tables.readable[usize::from(entry)] == no_page(entry) {
+                self.pages.push(entry);
+            }
             tables.readable[usize::from(entry)] = negated;
             tables.writable[usize::from(entry)] = if is_writable { negated } else { no_page(entry) };
             tables.distance[usize::from(entry)] = (copy as u64).wrapping_sub(address);
@@ -254,6 +260,8 @@ impl Area {
         let tables = unsafe { &mut (*self.layout).tables };
         tables.readable[usize::from(entry)] = no_page(entry);
         tables.writable[usize::from(entry)] = no_page(entry);
+        // No program's address is this far from memory of ours.
+        tables.distance[usize::from(entry)] = 1 << 62;
     }
 
     fn empty_block(&mut self, entry: u16) {
@@ -299,8 +307,13 @@ impl Area {
 
     /// Gives the calling thread this value's stack for exceptions, until what is returned is dropped.
     pub fn take_stack(&mut self) -> ExceptionStack {
-        let ours =
-            libc::stack_t { ss_sp: self.stack.as_mut_ptr().cast(), ss_flags: 0, ss_size: self.stack.len() };
+        /// Also a stack pointer of the program that lies in it does not mean that it is in use (Linux 4.7).
+        const SS_AUTODISARM: libc::c_int = i32::MIN;
+        let ours = libc::stack_t {
+            ss_sp: self.stack.as_mut_ptr().cast(),
+            ss_flags: SS_AUTODISARM,
+            ss_size: self.stack.len(),
+        };
         // SAFETY: the memory lives as long as `self`, and nothing else uses it; the kernel writes the live struct.
         unsafe {
             let mut before = std::mem::zeroed();
@@ -464,8 +477,8 @@ impl Drop for Area {
 /// Continues after an exception in compiled code of this thread. Returns whether it was one.
 ///
 /// # Safety
-/// `context` must be the live context that the kernel passed to the handler.
-pub unsafe fn resume(context: *mut libc::ucontext_t) -> bool {
+/// `info` and `context` must be live and what the kernel passed to the handler.
+pub unsafe fn resume(info: *const libc::siginfo_t, context: *mut libc::ucontext_t) -> bool {
     let layout = RUNNING.get();
     if layout.is_null() {
         return false;
@@ -475,7 +488,8 @@ pub unsafe fn resume(context: *mut libc::ucontext_t) -> bool {
         let frame = &raw mut (*layout).frame;
         let rip = &raw mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize];
         (*frame).left_at = *rip as u64;
-        let is_full = (*frame).passes == (&raw const (*layout).end) as u64;
+        // Only the list of passed blocks leads to that page. An instruction of the program may fault just when the list is full.
+        let is_full = (*info).si_addr() as u64 == (&raw const (*layout).end) as u64;
         *rip = if is_full { (*frame).on_full } else { (*frame).on_fault } as i64;
     }
     true

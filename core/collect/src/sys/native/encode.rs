@@ -136,6 +136,8 @@ fn is_allowed(instruction: &Instruction) -> bool {
         Lgs,
         Lss,
         Enclu,
+        Monitor,
+        Mwait,
         Rdsspq,
     ];
     is_plain && !refused.contains(&instruction.mnemonic()) && has_known_operands(instruction)
@@ -228,6 +230,12 @@ pub fn beside_others(
     vectors: Vectors,
     factory: &mut InstructionInfoFactory,
 ) -> Option<[bool; 16]> {
+    use Mnemonic::{Cpuid, Rdrand, Rdseed, Sgdt, Sidt, Sldt, Smsw, Str};
+    // A hypervisor or the kernel may execute these, which takes microseconds. Thousands of them shall not run between two looks at
+    // the clock.
+    if matches!(instruction.mnemonic(), Cpuid | Rdrand | Rdseed | Sgdt | Sidt | Sldt | Smsw | Str) {
+        return None;
+    }
     let named = Named::new(instruction, factory);
     (is_allowed(instruction) && !named.x87 && !named.is_beyond(vectors)).then_some(named.general)
 }

@@ -199,8 +199,7 @@ impl Burst<'_> {
 
     /// Computes the next steps, and releases the thread. It stays where it is, unless it is to execute them as well.
     fn emulate(mut self, follower: &mut Follower) -> Ending {
-        let memory = mem::replace(&mut follower.memory, Memory::new(Remote::nowhere()));
-        let mut thread = match copy::thread(self.tracee.tid(), memory) {
+        let mut thread = match copy::thread(self.tracee.tid(), &mut follower.memory) {
             Ok(thread) => thread,
             Err(ending) => {
                 self.tracee.detach(0);

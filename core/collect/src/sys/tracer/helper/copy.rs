@@ -27,9 +27,9 @@ const PARTS_MAX: usize = 1024;
 /// The code segment of 64-bit programs.
 const USER_CS: u64 = 0x33;
 
-/// Copies the thread's registers and gives access to its memory. `memory` is that of an earlier thread. Returns an error for
-/// 32-bit code, which cannot be emulated.
-pub fn thread(tid: libc::pid_t, mut memory: Memory<Remote>) -> Result<Thread<Remote>, Ending> {
+/// Copies the thread's registers and gives access to its memory. `memory` is that of an earlier thread, of which the room is taken.
+/// Returns an error for 32-bit code, which cannot be emulated.
+pub fn thread(tid: libc::pid_t, memory: &mut Memory<Remote>) -> Result<Thread<Remote>, Ending> {
     // SAFETY: the kernel writes the live struct, for which zeros are valid.
     let user = unsafe {
         let mut user: libc::user_regs_struct = mem::zeroed();
@@ -46,6 +46,7 @@ pub fn thread(tid: libc::pid_t, mut memory: Memory<Remote>) -> Result<Thread<Rem
     ];
     registers.flags = user.eflags & FLAGS;
     vectors(tid, &mut registers).ok_or(Ending::Exited)?;
+    let mut memory = mem::replace(memory, Memory::new(Remote::nowhere()));
     memory.restart(Remote { tid });
     Ok(Thread { registers, pc: user.rip, fs: user.fs_base, gs: user.gs_base, memory })
 }
