@@ -88,8 +88,15 @@ export class Workbench {
   /** Runs a command of the palette, whose list is fixed when it opens: one that becomes enabled later is found at another
    *  opening only. By keyboard, since a click on a list that is still being drawn hits another row. */
   async command(title) {
-    const first = this.page.locator('.quick-input-list .monaco-list-row.focused').filter({ hasText: title });
-    const chosen = async () => await this.offers(title) && await appears(first, 1500) && succeeds(this.page.keyboard.press('Enter'));
+    const focused = this.page.locator('.quick-input-list .monaco-list-row.focused').filter({ hasText: title });
+    const chosen = async () => {
+      if (!await this.offers(title)) return false;
+      for (let rows = 0; rows < 20; rows += 1) {
+        if (await focused.count() > 0) return succeeds(this.page.keyboard.press('Enter'));
+        await this.page.keyboard.press('ArrowDown');
+      }
+      return false;
+    };
     await this.until(`the command "${title}"`, chosen);
     await this.leaveMouse();
     // The command may open another picker in the same place.

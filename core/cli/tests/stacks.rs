@@ -23,7 +23,7 @@ fn built(scratch: &Scratch) -> PathBuf {
 fn recorded(scratch: &Scratch, what: &str) -> Vec<(Vec<String>, u64)> {
     let program = built(scratch);
     let program = program.to_str().unwrap();
-    let options = ["-e", "cpu-clock", "-F", "2000", "--stacks", "1000"];
+    let options = ["-e", "cpu-clock", "-F", "4000", "--stacks", "2000"];
     let ended = scratch.dwell(&[&["record"], &options[..], &["--", program, what]].concat());
     assert_eq!(ended.status, Some(0), "{ended:?}");
     folded(&scratch.text(&["export", "-f", "folded"]))
