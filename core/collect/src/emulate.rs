@@ -80,7 +80,7 @@ pub struct Thread<F> {
 /// Receives the addresses of the instructions of each block, if they are wanted.
 pub type Note<'n> = Option<&'n mut dyn FnMut(&[u64])>;
 
-/// Emulates threads.
+/// An emulator executes the next instructions of threads on copies.
 pub struct Emulator {
     interpreter: Interpreter,
     /// `None` where blocks cannot be compiled.
@@ -137,7 +137,7 @@ impl Interpreter {
         Interpreter { processor, instructions, by_pc, generation: 0, operand: Operand([0; 64]) }
     }
 
-    /// Begins a thread.
+    /// Begins to execute another thread: its code is compared before it is executed.
     fn begin(&mut self) {
         self.generation += 1;
     }

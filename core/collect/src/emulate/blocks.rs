@@ -43,7 +43,7 @@ struct Block {
     span: Span,
     /// The addresses of its instructions.
     pcs: Box<[u64]>,
-    /// Where its code is; `None` if its only instruction is interpreted.
+    /// The address of its code; `None` if its only instruction is interpreted.
     code: Option<u64>,
 }
 
@@ -70,7 +70,7 @@ pub struct Blocks {
     touched_before: Vec<u64>,
 }
 
-/// What is next.
+/// What is executed next.
 #[derive(Clone, Copy)]
 enum Next {
     /// The instruction at this address of the program.
@@ -81,13 +81,13 @@ enum Next {
     Code(u64),
 }
 
-/// What shall lead to the next block directly from now on.
+/// A link is what shall lead to the next block directly from now on.
 #[derive(Clone, Copy)]
 enum Link {
     Nothing,
     /// The branch whose distance is at this address.
     Branch(u64),
-    /// Indirect jumps.
+    /// The table of indirect jumps.
     Jumps,
 }
 

@@ -254,7 +254,7 @@ impl Block<'_> {
         };
         let miss = self.exits.len();
         let Some(pointer) = self.look_up_operand(instruction, *access, used) else { return };
-        self.code.add(&at_pointer(instruction, pointer));
+        self.code.add(&encode::at_pointer(instruction, pointer));
         self.piece(Piece::Restore(pointer));
         self.set_after(miss);
     }
@@ -509,18 +509,6 @@ fn only(register: Register) -> [bool; 16] {
 
 const WORD_READ: Access = Access { bytes: 8, is_read: true, is_written: false, is_partial: false };
 const WORD_WRITTEN: Access = Access { bytes: 8, is_read: false, is_written: true, is_partial: false };
-
-/// Returns the instruction with its memory operand at a pointer.
-fn at_pointer(instruction: &Instruction, pointer: Register) -> Instruction {
-    let mut twin = *instruction;
-    twin.set_segment_prefix(Register::None);
-    twin.set_memory_base(pointer);
-    twin.set_memory_index(Register::None);
-    twin.set_memory_index_scale(1);
-    twin.set_memory_displacement64(0);
-    twin.set_memory_displ_size(0);
-    twin
-}
 
 /// Returns the conditional branch with a distance of 32 bits.
 fn jump_if(condition: iced_x86::ConditionCode) -> Code {

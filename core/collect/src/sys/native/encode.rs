@@ -284,19 +284,24 @@ fn is_stack(register: Register) -> bool {
     register.is_gpr() && register.full_register() == Register::RSP
 }
 
+/// Returns the instruction with its memory operand at a pointer.
+pub fn at_pointer(instruction: &Instruction, pointer: Register) -> Instruction {
+    let mut twin = *instruction;
+    twin.set_segment_prefix(Register::None);
+    twin.set_memory_base(pointer);
+    twin.set_memory_index(Register::None);
+    twin.set_memory_index_scale(1);
+    twin.set_memory_displacement64(0);
+    twin.set_memory_displ_size(0);
+    twin
+}
+
 /// Returns the instruction with other places: memory at `operand`, the stack pointer in `stack`.
 fn redirected(instruction: &Instruction, operand: Register, stack: Register) -> Instruction {
     let mut twin = *instruction;
     for i in 0..twin.op_count() {
         match twin.op_kind(i) {
-            OpKind::Memory => {
-                twin.set_segment_prefix(Register::None);
-                twin.set_memory_base(operand);
-                twin.set_memory_index(Register::None);
-                twin.set_memory_index_scale(1);
-                twin.set_memory_displacement64(0);
-                twin.set_memory_displ_size(0);
-            }
+            OpKind::Memory => twin = at_pointer(&twin, operand),
             OpKind::Register if is_stack(twin.op_register(i)) => {
                 let number = stack.number() as u32;
                 let same_size = match twin.op_register(i).size() {
