@@ -26,7 +26,7 @@ use crate::{
 /// Steps of a followed burst for each second of CPU time before it. Longer bursts are better at equal cost, because stopping the
 /// thread, reading its memory and the steps that do not count cost the same each time; but a short run needs several bursts, too.
 const STEPS_PER_SECOND: f64 = 32_768.0;
-/// Least and greatest number of steps of a followed burst. The greatest stops a thread for 2 to 6 ms.
+/// Least and greatest number of steps of a followed burst. A burst stops a thread for 1 to 4 ms, the first ones of a program for up to 9.
 const STEPS: [f64; 2] = [32_768.0, 262_144.0];
 /// Least and greatest number of steps at the beginning of a followed burst that are dropped, a quarter of them if possible. A random
 /// moment is likely to be in slow code, so the first branches are not typical: in walks through lists, for example, they are in the
