@@ -30,6 +30,9 @@ type Recorded = Omit<EpochSummary, 'shown' | 'pinned'>;
 let epochs: Recorded[] = process.env.DWELL_FAKE_EMPTY ? [] : [epoch('e1', 'before', './chase 8', 4), epoch('e2', null, './chase 32', 1)];
 /** Selectors, as they were sent. */
 let selected = ['latest'];
+let ids = epochs.length;
+/** Programs by the epochs that they will leave. */
+const asked = new Map<string, string>();
 let baseline: string[] | null = null;
 /** How often a daemon has added samples. */
 let collected = 0;
@@ -179,7 +182,7 @@ connection.onRequest(methods.legend, (): LegendResult => ({ markdown: '# What do
 connection.onExecuteCommand(async (params, token): Promise<unknown> => {
   const [argument] = (params.arguments ?? []) as unknown[];
   switch (params.command) {
-    case commands.selectEpochs: select(argument as string[]); return null;
+    case commands.selectEpochs: (argument as string[]).forEach(finish); select(argument as string[]); return null;
     case commands.record: return record(argument as RecordParams, token);
     case commands.recordCommandLine: return recordCommandLine(argument as RecordParams);
     case commands.importPerf: return record({ command: [(argument as ImportPerfParams).path] }, token);
@@ -211,22 +214,35 @@ async function record({ command, pids = [] }: RecordParams, token: CancellationT
   if (program === 'pid 4712') await new Promise((resolve) => token.onCancellationRequested(resolve));
   // Of a process what there is by then is kept.
   if (token.isCancellationRequested && command) throw new ResponseError(LSPErrorCodes.RequestCancelled, 'cancelled');
-  const id = `e${epochs.length + 1}`;
+  const id = newId();
   epochs = [...epochs, epoch(id, program, program, 0)];
   select([id]);
   return { epoch: id, output: 'chase 0000' };
 }
 
-/** What is run in a terminal. A command that ends well leaves an epoch. */
+/** What is run in a terminal. A command that ends well leaves an epoch, which is there once it has run: VS Code asks for the command
+ *  line of a task of tasks.json as often as it likes. */
 function recordCommandLine({ command: [program = ''] = [] }: RecordParams): CommandLine {
   if (program === 'die') process.exit(1);
-  const id = `e${epochs.length + 1}`;
+  const id = newId();
   const report = join(tmpdir(), `dwell-fake-${process.pid}-${id}.json`);
   const scripts: Record<string, string> = { wait: 'sleep 1000', fail: 'false', collect: 'true' };
   if (program === 'collect') collect();
-  if (!(program in scripts)) epochs = [...epochs, epoch(id, program, program, 0)];
+  if (!(program in scripts)) asked.set(id, program);
   const script = scripts[program] ?? `echo '{"epoch": "${id}"}' > "$1"`;
   return { program: 'sh', args: ['-c', script, '--report', report], report };
+}
+
+/** Makes the epoch of a command that was asked for and has run. */
+function finish(id: string): void {
+  const program = asked.get(id);
+  if (program === undefined || !asked.delete(id)) return;
+  epochs = [...epochs, epoch(id, program, program, 0)];
+}
+
+function newId(): string {
+  ids += 1;
+  return `e${ids}`;
 }
 
 /** More samples, as a daemon's, in the epoch that is shown. */

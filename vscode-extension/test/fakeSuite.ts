@@ -153,7 +153,7 @@ export function run(): Promise<void> {
       await writeFile(join(folder, '.env'), '# a comment\nA=0\nB="two words"\n');
       await vscode.commands.executeCommand('dwell.showListing', '/work/chase:chase');
       const listing = await activeListing((text) => text.includes('recording e5'));
-      // VS Code asks for the command line of a task of tasks.json as often as it likes, and the fake server makes an epoch each time.
+      // VS Code asks for the command line of a task of tasks.json as often as it likes, and each has its own number.
       const shown = () => Number(/recording e(\d+)/.exec(listing.getText())?.[1]);
       const [task] = await until('the task', async () => (await vscode.tasks.fetchTasks()).filter(({ name }) => name === 'profile'), (found) => found.length === 1);
       assert.ok(task);
