@@ -63,7 +63,7 @@ fn windows_and_bursts_are_distinguished() {
     let window = ExecutionEvidence::breakpoint_counts(executions).expect("counts");
     let transfer = ControlTransfer { from: place(0x1050), to: place(0x1040), count: 3 };
     let (first, last) = (place(0x1040), place(0x1050));
-    let path = ExecutionEvidence::PathBurst { first, last, transfers: vec![transfer] };
+    let path = ExecutionEvidence::PathBurst { first, last, transfers: vec![transfer], cpu_ns: None };
     let writer = database.writer().expect("the only writer");
     let mut open = writer.begin(epoch("20260101T000000Z-000001", 100_000, 5)).expect("a new epoch");
     open.append(&counts, &[]).expect("samples stored");

@@ -46,6 +46,9 @@ pub enum ExecutionEvidence {
         last: CodePlace,
         /// The transfers, sorted and without duplicates.
         transfers: Vec<ControlTransfer>,
+        /// CPU time that the thread itself, in user mode and in the kernel, took for exactly this path, in ns, at least 1; `None` if
+        /// that is not known.
+        cpu_ns: Option<u64>,
     },
     /// The executions of places that hardware breakpoints watched during one window of a thread's time, sorted by
     /// place, each place once. They are comparable within the window only.
@@ -125,6 +128,18 @@ pub struct BurstsRecord {
     /// Number of steps in code that cannot be read (JIT, vdso, no mapping). The transfers of such code are not stored.
     #[serde(default)]
     pub opaque_steps: u64,
+    /// Number of bursts of which it is known how long the thread itself took for them.
+    #[serde(default)]
+    pub timed: u64,
+    /// The CPU time that the threads took for them, in ns.
+    #[serde(default)]
+    pub timed_ns: u64,
+    /// CPU time of emulation while the threads ran, in ns. It is taken from nobody who wants the CPU.
+    #[serde(default)]
+    pub beside_ns: u64,
+    /// Number of bursts that were to be timed and could not be, by cause.
+    #[serde(default)]
+    pub untimed: BTreeMap<String, u64>,
 }
 
 #[cfg(test)]

@@ -314,7 +314,7 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     assert_eq!(c.opaque_steps(), 1);
     assert_eq!(c.counts.tallies()[0].samples, 3, "one before, one of another thread, one after");
     let batch = c.take();
-    let Evidence::PathBurst { first, last, transfers } = &batch.evidence[0] else { panic!("no burst") };
+    let Evidence::PathBurst { first, last, transfers, .. } = &batch.evidence[0] else { panic!("no burst") };
     let place = |p: &CodePlace| format!("{}{}", p.image, p.offset);
     assert_eq!((place(first), place(last)), ("/bin/init+10".into(), "unknown+9000".into()));
     let transfers: Vec<String> =

@@ -70,7 +70,7 @@ pub fn burst<I: Copy + Ord + std::hash::Hash>(
         .into_iter()
         .map(|(from, to, count)| ControlTransfer { from: named(from), to: named(to), count })
         .collect();
-    Some((ExecutionEvidence::PathBurst { first, last, transfers }, opaque))
+    Some((ExecutionEvidence::PathBurst { first, last, transfers, cpu_ns: None }, opaque))
 }
 
 #[cfg(test)]

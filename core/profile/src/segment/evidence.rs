@@ -124,7 +124,7 @@ fn add_row(
     use ExecutionEvidence::{BranchStacks, BreakpointCounts, PathBurst};
     let known = match (kind, row.count) {
         (PATH, 0) => {
-            let opened = PathBurst { first: row.from, last: row.to, transfers: Vec::new() };
+            let opened = PathBurst { first: row.from, last: row.to, transfers: Vec::new(), cpu_ns: None };
             evidence.entry(number).or_insert(opened);
             return Ok(());
         }
@@ -150,7 +150,7 @@ fn add_row(
 /// Turns a path of a version 1 file into what it stands for: breakpoint counts were stored there as transfers of each
 /// place to itself with one more than the executions, and branch stacks as a path from and to an unknown place.
 fn restore_kind(stored: &mut ExecutionEvidence) {
-    let ExecutionEvidence::PathBurst { first, last, transfers } = stored else { return };
+    let ExecutionEvidence::PathBurst { first, last, transfers, .. } = stored else { return };
     if transfers.is_empty() || first != last {
         return;
     }
@@ -162,7 +162,7 @@ fn restore_kind(stored: &mut ExecutionEvidence) {
     } else if *first == nowhere {
         ExecutionEvidence::BranchStacks(transfers)
     } else {
-        ExecutionEvidence::PathBurst { first: first.clone(), last: last.clone(), transfers }
+        ExecutionEvidence::PathBurst { first: first.clone(), last: last.clone(), transfers, cpu_ns: None }
     };
 }
 
@@ -184,8 +184,9 @@ mod tests {
     }
 
     fn evidence() -> impl Strategy<Value = ExecutionEvidence> {
-        let path = (place(), place(), prop::collection::vec(transfer(), 0..20))
-            .prop_map(|(first, last, transfers)| ExecutionEvidence::PathBurst { first, last, transfers });
+        let path = (place(), place(), prop::collection::vec(transfer(), 0..20)).prop_map(
+            |(first, last, transfers)| ExecutionEvidence::PathBurst { first, last, transfers, cpu_ns: None },
+        );
         let counts = prop::collection::vec((place(), any::<u64>()), 1..5);
         let stacks = prop::collection::vec(transfer(), 1..20);
         prop_oneof![
@@ -244,7 +245,7 @@ mod tests {
             transfers.iter().map(text).collect::<String>()
         };
         let text = |(number, evidence): (u32, ExecutionEvidence)| match evidence {
-            ExecutionEvidence::PathBurst { first, last, transfers: all } => {
+            ExecutionEvidence::PathBurst { first, last, transfers: all, .. } => {
                 format!("{number} path {}..{}{}\n", place(&first), place(&last), transfers(&all))
             }
             ExecutionEvidence::BreakpointCounts(counts) => {
@@ -289,7 +290,12 @@ mod tests {
         ] {
             add_row(&mut evidence, number, kind, row(count)).unwrap();
         }
-        let empty = ExecutionEvidence::PathBurst { first: place(1), last: place(2), transfers: Vec::new() };
+        let empty = ExecutionEvidence::PathBurst {
+            first: place(1),
+            last: place(2),
+            transfers: Vec::new(),
+            cpu_ns: None,
+        };
         let counts = ExecutionEvidence::BreakpointCounts(vec![(place(1), 0)]);
         assert_eq!(evidence, BTreeMap::from([(2, empty), (3, counts)]));
     }

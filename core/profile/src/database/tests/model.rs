@@ -147,7 +147,7 @@ impl Process {
         self.unsaved_evidence.extend([
             ExecutionEvidence::BranchStacks(transfers.clone()),
             ExecutionEvidence::BreakpointCounts(counts),
-            ExecutionEvidence::PathBurst { first, last, transfers },
+            ExecutionEvidence::PathBurst { first, last, transfers, cpu_ns: None },
         ]);
         let stored = model.get_mut(&epoch.epoch().id).expect("the current epoch is there");
         stored.evidence.extend_from_slice(&self.unsaved_evidence);
