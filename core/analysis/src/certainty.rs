@@ -63,7 +63,12 @@ impl Certainty {
             is_impossible = is_impossible_at(estimates, &bounds, &samples, &deviations);
         }
         if is_impossible {
-            let why = "more executions were counted than the processor can complete in the sampled time";
+            let why = match is_own {
+                true => "more executions were counted than the processor can complete in the sampled time",
+                false => {
+                    "other functions or the time of bursts imply more executions than the processor can complete"
+                }
+            };
             scale = Scale { evidence: vec![why.into()], ..not_absolute(outer) };
         }
         scale.headroom = headroom(estimates, &bounds, &samples);

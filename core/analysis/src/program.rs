@@ -1,22 +1,26 @@
 //! One scale for all procedures of a program, by the calls between them.
 //!
-//! Input: each procedure's own frequencies (right up to a factor, out of order), how often it is entered and what it
-//! calls. Output: a factor for each procedure. Complexity: a bounded number of passes over procedures and calls.
+//! Input: each procedure's own frequencies (right up to a factor, out of order), how often it is entered, what it
+//! calls, and bursts whose time is known. Output: a factor for each procedure. Complexity: a bounded number of passes over
+//! procedures, calls and timed bursts.
 //!
 //! Out of order the cycles of one procedure fix its scale only up to a factor of about 1.5 to 2, since any of its loops
 //! may stall throughout (docs/measured.md). But a procedure is entered as often as it is called: flow is conserved
 //! between procedures as it is between blocks, and direct calls name their callee. We minimise the squared logarithms of
 //! the factors, of entries over calls, and of transfers in bursts over the procedure's own estimate, each in units of its
 //! uncertainty; calls with Student's t, since pointers and other images may call as well. Procedures whose own executions were
-//! counted keep their scale. The method is Gauss-Newton, with conjugate gradients for its linear systems.
+//! counted keep their scale. Bursts whose time is known fix the scale of all. The method is Gauss-Newton, with conjugate
+//! gradients for its linear systems.
 
 mod problem;
+mod timed;
 
 use std::collections::BTreeMap;
 
 use dwell_image::{Flow, ImageAddress, Instruction};
 use problem::Problem;
 use rustc_hash::FxHashMap;
+pub use timed::{TimedBurst, TimedBursts, TimedShape, TimedTransfer};
 
 use crate::{Block, Counted, OuterScale, ProcedureAnalysis, Scale, ScaleKind, Transfer};
 
@@ -37,6 +41,10 @@ pub struct Member<'a> {
     pub transfers: &'a [Transfer],
     /// The procedure's breakpoint counts.
     pub counted: &'a [Counted],
+    /// The procedure's transfers in bursts whose time is known.
+    pub timed: &'a [TimedTransfer],
+    /// Number of the procedure's transfers in other path bursts.
+    pub untimed: f64,
 }
 
 /// This is an estimate of a procedure's scale from the breakpoint counts of one group of places.
@@ -69,6 +77,10 @@ pub struct Shape {
     pub samples: f64,
     /// Breakpoint counts give these estimates of the procedure's scale, one for each group of places.
     pub counted: Vec<CountedShape>,
+    /// Its parts of the bursts whose time is known, by ascending burst.
+    pub timed: Vec<TimedShape>,
+    /// Number of transfers in path bursts that are not timed.
+    pub untimed: f64,
 }
 
 /// Returns the shapes of a program's procedures.
@@ -79,7 +91,7 @@ pub fn shapes(members: &[Member]) -> Vec<Shape> {
 }
 
 fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
-    let Member { instructions, analysis, transfers, counted } = *member;
+    let Member { instructions, analysis, transfers, counted, timed, untimed } = *member;
     let frequency = |block: usize| analysis.blocks.get(block).and_then(|b| b.frequency).unwrap_or(0.0);
     let mut left: Vec<f64> = (0..analysis.blocks.len()).map(frequency).collect();
     let mut entered = frequency(0);
@@ -93,6 +105,7 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
         Some(flow) => is_left && !matches!(flow, Flow::Next | Flow::Stop),
         None => false,
     };
+    let timed = timed_shapes(timed, is_recorded);
     let stepped = transfers.iter().filter(|t| is_recorded(t.from) && t.is_sound()).map(|t| t.count).sum();
     let recorded = |b: &Block| b.instructions.clone().filter(|&i| is_recorded(i)).count() as f64;
     let transfers = analysis.blocks.iter().enumerate().map(|(b, block)| recorded(block) * frequency(b)).sum();
@@ -117,7 +130,29 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
     let own_deviation = (kind == ScaleKind::Absolute).then(|| deviation.max(COUNTED_DEVIATION));
     let counted = counted_shapes(analysis, counted);
     let samples = analysis.instructions.iter().map(|i| i.head_samples).sum();
-    Shape { entries: entered.max(0.0), calls, transfers, stepped, own_deviation, headroom, samples, counted }
+    Shape {
+        entries: entered.max(0.0),
+        calls,
+        transfers,
+        stepped,
+        own_deviation,
+        headroom,
+        samples,
+        counted,
+        timed,
+        untimed,
+    }
+}
+
+fn timed_shapes(timed: &[TimedTransfer], is_recorded: impl Fn(usize) -> bool) -> Vec<TimedShape> {
+    let mut sums: BTreeMap<usize, TimedShape> = BTreeMap::new();
+    for transfer in timed.iter().filter(|t| is_sound(t.count)) {
+        let burst = transfer.burst;
+        let sum = sums.entry(burst).or_insert(TimedShape { burst, stepped: 0.0, transfers: 0.0 });
+        sum.transfers += transfer.count;
+        sum.stepped += if is_recorded(transfer.from) { transfer.count } else { 0.0 };
+    }
+    sums.into_values().collect()
 }
 
 fn counted_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<CountedShape> {
@@ -138,28 +173,27 @@ fn counted_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<Coun
     sums.into_iter().map(of).collect()
 }
 
-/// Returns the scale of each procedure's frequencies, as far as the others determine it.
-pub fn scales(shapes: &[Shape]) -> Vec<OuterScale> {
-    let problem = Problem::new(shapes);
-    let mut logs = vec![0.0; shapes.len()];
-    for _ in 0..ROUNDS {
-        let step = problem.step(&logs);
-        let largest = step.iter().fold(0.0, |m: f64, s| m.max(s.abs()));
-        if step.iter().any(|s| !s.is_finite()) {
-            break;
-        }
-        let part = (1.0 / largest.max(f64::MIN_POSITIVE)).min(1.0);
-        logs.iter_mut().zip(&step).for_each(|(l, s)| *l += part * s);
-        if largest < 1e-4 {
-            break;
-        }
+/// Returns the scale of each procedure's frequencies, as far as the others and timed bursts determine it.
+pub fn scales(shapes: &[Shape], timed: &TimedBursts) -> Vec<OuterScale> {
+    let mut problem = Problem::new(shapes, timed);
+    let mut logs = problem.start();
+    descend(&problem, &mut logs);
+    if problem.widen(&logs) {
+        descend(&problem, &mut logs);
     }
-    let deviations = problem.deviations(&logs);
+    let mut deviations = problem.deviations(&logs);
+    if shapes.iter().all(|s| s.own_deviation.is_none()) {
+        let untimed = timed::runs_untimed(shapes, timed);
+        deviations.iter_mut().zip(untimed).filter(|d| d.1).for_each(|d| *d.0 = f64::INFINITY);
+    }
     let factors: Vec<f64> = logs.iter().map(|l| l.clamp(-LOG_MAX, LOG_MAX).exp()).collect();
-    debug_assert_eq!(verify_scales(&factors, shapes), Ok(()));
+    debug_assert_eq!(verify_scales(&factors, shapes, problem.is_fixed()), Ok(()));
     let joined = joined(shapes);
     let common = common_headroom(shapes, &factors, |p| joined[p] && !is_absolute(deviations[p])).min(1.0);
-    let anchors = shapes.iter().filter(|s| s.own_deviation.is_some()).count();
+    let known = Known {
+        anchors: shapes.iter().filter(|s| s.own_deviation.is_some()).count(),
+        timed: problem.timed_bursts(),
+    };
     let of = |procedure: usize| {
         let deviation = deviations[procedure];
         let kind = match () {
@@ -171,11 +205,27 @@ pub fn scales(shapes: &[Shape]) -> Vec<OuterScale> {
         OuterScale {
             factor: factors[procedure] * if kind == ScaleKind::Program { common } else { 1.0 },
             deviation: if kind == ScaleKind::Absolute { deviation } else { f64::INFINITY },
-            evidence: is_joined.then(|| evidence(&shapes[procedure], kind, anchors)).into_iter().collect(),
+            evidence: if is_joined { evidence(&shapes[procedure], kind, known) } else { Vec::new() },
             kind,
         }
     };
     (0..shapes.len()).map(of).collect()
+}
+
+/// Moves the logarithms of the factors to where the problem's sum of squares is least.
+fn descend(problem: &Problem, logs: &mut [f64]) {
+    for _ in 0..ROUNDS {
+        let step = problem.step(logs);
+        let largest = step.iter().fold(0.0, |m: f64, s| m.max(s.abs()));
+        if step.iter().any(|s| !s.is_finite()) {
+            break;
+        }
+        let part = (1.0 / largest.max(f64::MIN_POSITIVE)).min(1.0);
+        logs.iter_mut().zip(&step).for_each(|(l, s)| *l += part * s);
+        if largest < 1e-4 {
+            break;
+        }
+    }
 }
 
 /// Whether a scale with this deviation may be absolute. The procedure's own uncertainty is added later.
@@ -184,20 +234,32 @@ fn is_absolute(deviation: f64) -> bool {
     deviation <= DEVIATION_MAX
 }
 
-/// Describes what joins a procedure to others.
-fn evidence(shape: &Shape, kind: ScaleKind, anchors: usize) -> String {
+/// What fixes the scale of the program.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Number of procedures whose own executions were counted.
+    anchors: usize,
+    /// Number of bursts whose time is known.
+    timed: usize,
+}
+
+/// Describes what joins a procedure to others, and what fixes the scale of all.
+fn evidence(shape: &Shape, kind: ScaleKind, Known { anchors, timed }: Known) -> Vec<String> {
     let ways = match (shape.stepped > 0.0, !shape.counted.is_empty()) {
         (true, true) => "calls, bursts and counted windows",
         (true, false) => "calls and bursts",
         (false, true) => "calls and counted windows",
         (false, false) => "calls",
     };
-    match kind {
-        ScaleKind::Absolute => {
+    let joining = match (kind, anchors) {
+        (ScaleKind::Absolute, 1..) => {
             format!("{ways} that join it to {anchors} functions whose executions were counted")
         }
         _ => format!("{ways} that join it to other functions"),
-    }
+    };
+    let is_timed = kind == ScaleKind::Absolute && timed > 0;
+    let bursts = is_timed.then(|| format!("{timed} bursts whose time is known"));
+    bursts.into_iter().chain([joining]).collect()
 }
 
 /// Returns which procedures are joined to others.
@@ -228,10 +290,10 @@ fn common_headroom(shapes: &[Shape], factors: &[f64], takes_part: impl Fn(usize)
 }
 
 /// Checks that each procedure has a factor within bounds, and that procedures without calls, bursts and breakpoint counts
-/// keep their own scale.
-fn verify_scales(factors: &[f64], shapes: &[Shape]) -> Result<(), String> {
+/// keep their own scale. `is_fixed` is whether the scale of any procedure is known.
+fn verify_scales(factors: &[f64], shapes: &[Shape], is_fixed: bool) -> Result<(), String> {
     // Where the scale of one procedure is known, the guesses of all others are corrected by their common error.
-    let mut has_evidence = vec![shapes.iter().any(|s| s.own_deviation.is_some()); shapes.len()];
+    let mut has_evidence = vec![is_fixed; shapes.len()];
     for (at, shape) in shapes.iter().enumerate() {
         has_evidence[at] |= !shape.calls.is_empty() || shape.stepped > 0.0 || !shape.counted.is_empty();
         shape.calls.iter().for_each(|&(callee, _)| has_evidence[callee] = true);
@@ -253,117 +315,4 @@ fn is_sound(frequency: f64) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn factors(shapes: &[Shape]) -> Vec<f64> {
-        scales(shapes).iter().map(|s| s.factor).collect()
-    }
-
-    /// `main` calls `a` ten times and `b` once; each has its own wrong scale, and `b`'s callee `c` is called by both.
-    fn shape(entries: f64, calls: &[(usize, f64)]) -> Shape {
-        Shape { entries, calls: calls.to_vec(), headroom: 1.0, ..Shape::default() }
-    }
-
-    fn assert_near(factors: &[f64], expected: &[f64], within: f64) {
-        let common = factors[0] / expected[0];
-        for (f, e) in factors.iter().zip(expected) {
-            assert!((f / e / common).ln().abs() < within, "{factors:?} for {expected:?}");
-        }
-    }
-
-    #[test]
-    fn calls_join_scales() {
-        let shapes = [
-            shape(1.0, &[(1, 10.0), (2, 1.0)]),
-            shape(20.0, &[(3, 40.0)]), // twice the true value
-            shape(0.5, &[(3, 2.0)]),   // half the true value
-            shape(30.0, &[]),
-        ];
-        let factors = factors(&shapes);
-        assert_near(&factors, &[1.0, 0.5, 2.0, 24.0 / 30.0], 0.15);
-    }
-
-    #[test]
-    fn steps_join_scales() {
-        let stepped = |transfers, stepped| Shape { transfers, stepped, ..Shape::default() };
-        let factors = factors(&[stepped(10.0, 1e5), stepped(10.0, 3e5), stepped(10.0, 1e4)]);
-        assert_near(&factors, &[1.0, 3.0, 0.1], 0.1);
-    }
-
-    #[test]
-    fn breakpoint_counts_join_the_scales_of_their_group() {
-        let window = |group, ratio: f64| CountedShape { group, log: ratio.ln(), variance: 0.001 };
-        let counted = |counts: &[CountedShape]| Shape { counted: counts.to_vec(), ..Shape::default() };
-        // The first two run in one phase, the other two in another phase, on another scale.
-        let factors = factors(&[
-            counted(&[window(1, 1e5)]),
-            counted(&[window(1, 3e5)]),
-            counted(&[window(7, 1e-2)]),
-            counted(&[window(7, 2e-2)]),
-        ]);
-        assert_near(&factors[..2], &[1.0, 3.0], 0.1);
-        assert_near(&factors[2..], &[1.0, 2.0], 0.1);
-        assert!((factors[0] * factors[1] / (factors[2] * factors[3])).ln().abs() < 0.1, "{factors:?}");
-    }
-
-    #[test]
-    fn without_evidence_nothing_changes() {
-        assert_eq!(factors(&[shape(0.0, &[]), shape(3.0, &[])]), [1.0, 1.0]);
-        assert!(scales(&[]).is_empty());
-        let odd = [shape(f64::MAX, &[(1, f64::MAX)]), shape(1e-300, &[(0, 1e-300), (1, 5.0)])];
-        assert!(factors(&odd).iter().all(|f| f.is_finite() && *f > 0.0));
-    }
-
-    #[test]
-    fn procedures_joined_to_a_counted_one_become_absolute() {
-        let stepped = |transfers, own_deviation| Shape {
-            transfers,
-            stepped: 1e5,
-            own_deviation,
-            samples: 1000.0,
-            headroom: 10.0,
-            ..Shape::default()
-        };
-        // The guesses of the second and the third are four times too high. No evidence joins the last one to the
-        // others.
-        let shapes = [stepped(10.0, Some(0.02)), stepped(40.0, None), stepped(40.0, None), shape(7.0, &[])];
-        let scales = scales(&shapes);
-        assert_near(&factors(&shapes)[..3], &[1.0, 0.25, 0.25], 0.1);
-        assert!((scales[0].factor).ln().abs() < 0.02, "{scales:?}");
-        let kinds: Vec<ScaleKind> = scales.iter().map(|s| s.kind).collect();
-        let absolute = ScaleKind::Absolute;
-        assert_eq!(kinds, [absolute, absolute, absolute, ScaleKind::Procedure]);
-        assert!((0.05..0.15).contains(&scales[1].deviation), "{scales:?}");
-    }
-
-    #[test]
-    fn a_counted_procedure_keeps_its_scale() {
-        // Pointers call it as well, so the calls that are known are a hundredth of its entries.
-        let counted =
-            |entries, calls: &[(usize, f64)]| Shape { own_deviation: Some(0.05), ..shape(entries, calls) };
-        let callers = (0..40).map(|_| shape(1.0, &[(0, 1.0)]));
-        let shapes: Vec<Shape> = std::iter::once(counted(4000.0, &[])).chain(callers).collect();
-        let scale = &scales(&shapes)[0];
-        assert_eq!((scale.factor, scale.deviation), (1.0, 0.05));
-        // What is joined to a count alone is less certain than the count.
-        let joined = [counted(10.0, &[(1, 10.0)]), shape(40.0, &[])];
-        let scales = scales(&joined);
-        assert!((scales[1].factor / 0.25).ln().abs() < 0.05, "{scales:?}");
-        assert!((0.1..0.3).contains(&scales[1].deviation), "{scales:?}");
-    }
-
-    #[test]
-    fn without_counts_frequencies_stay_possible() {
-        let stepped = |transfers, headroom| Shape {
-            transfers,
-            stepped: 1e5,
-            samples: 9.0,
-            headroom,
-            ..Shape::default()
-        };
-        let scales = scales(&[stepped(10.0, 0.5), stepped(10.0, 3.0)]);
-        assert!(scales.iter().all(|s| s.kind == ScaleKind::Program), "{scales:?}");
-        assert!(scales.iter().all(|s| (s.factor - 0.5).abs() < 0.01), "{scales:?}");
-    }
-}
+mod tests;

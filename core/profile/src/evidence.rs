@@ -134,7 +134,7 @@ pub struct BurstsRecord {
     /// The CPU time that the threads took for them, in ns.
     #[serde(default)]
     pub timed_ns: u64,
-    /// CPU time of emulation while the threads ran, in ns. It is taken from nobody who wants the CPU.
+    /// CPU time of emulation while the threads ran, in ns, at the lowest priority.
     #[serde(default)]
     pub beside_ns: u64,
     /// Number of bursts that were to be timed and could not be, by cause.

@@ -1,6 +1,6 @@
 //! The least-squares problem of the scales of a program's procedures.
 //!
-//! Input: the procedures' shapes. Output: steps towards the logarithms of their factors, and their deviations.
+//! Input: the procedures' shapes and timed bursts. Output: steps towards the logarithms of their factors, and their deviations.
 //! Complexity: a bounded number of passes over procedures and calls for each step.
 //!
 //! A procedure whose own executions were counted is an *anchor*: its scale is known, so its factor stays 1 and the others are
@@ -8,7 +8,10 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Shape, is_sound};
+use super::{
+    LOG_MAX, Shape, TimedBursts, is_sound,
+    timed::{Timing, median, median_log, timings, uneven_variances},
+};
 use crate::linear::{Signs, conjugate_gradients};
 
 /// Standard deviation of the logarithm of a procedure's own scale.
@@ -59,6 +62,8 @@ pub struct Problem {
     stepped: Vec<Stepped>,
     /// The evidence of bursts and breakpoint counts.
     scales: usize,
+    /// The bursts whose time is known.
+    timings: Vec<Timing>,
     /// The weight of each procedure's own scale.
     own_stiffness: Vec<f64>,
     /// Whether each procedure's own scale is a guess; otherwise the procedure is an anchor. Guesses have a common error, so
@@ -68,7 +73,7 @@ pub struct Problem {
 
 impl Problem {
     /// Builds the problem of these procedures.
-    pub fn new(shapes: &[Shape]) -> Problem {
+    pub fn new(shapes: &[Shape], timed: &TimedBursts) -> Problem {
         let mut calls: Vec<FxHashMap<usize, f64>> = vec![FxHashMap::default(); shapes.len()];
         for (caller, shape) in shapes.iter().enumerate() {
             for &(callee, count) in shape.calls.iter().filter(|c| is_sound(c.1)) {
@@ -87,8 +92,10 @@ impl Problem {
                 variance: CALLS_DEVIATION * CALLS_DEVIATION,
             })
         };
+        let uneven = uneven_variances(shapes, timed);
         let stepped = |(procedure, shape): (usize, &Shape)| {
-            let variance = STEPPED_DEVIATION * STEPPED_DEVIATION + STEPPED_BURST / shape.stepped;
+            let chance = STEPPED_BURST / shape.stepped + uneven[procedure];
+            let variance = STEPPED_DEVIATION * STEPPED_DEVIATION + chance;
             let is_known = is_sound(shape.stepped) && is_sound(shape.transfers);
             let log = (shape.stepped / shape.transfers).ln();
             is_known.then_some(Stepped { procedure, scale: 0, log, stiffness: 1.0 / variance })
@@ -106,10 +113,42 @@ impl Problem {
         Problem {
             scales: groups.len() + 1,
             stepped,
+            timings: timings(shapes, timed),
             balances: calls.into_iter().enumerate().filter_map(balance).collect(),
             own_stiffness: shapes.iter().map(own_stiffness).collect(),
             is_guess: shapes.iter().map(|s| s.own_deviation.is_none()).collect(),
         }
+    }
+
+    /// Returns the number of bursts whose time is known, of those that are used.
+    pub fn timed_bursts(&self) -> usize {
+        self.timings.len()
+    }
+
+    /// Returns whether anything fixes a scale: an anchor, or timed bursts.
+    pub fn is_fixed(&self) -> bool {
+        self.is_guess.contains(&false) || !self.timings.is_empty()
+    }
+
+    /// Returns the logarithms to begin with: 0 for anchors, and what most timed bursts agree with for guesses if there are no
+    /// anchors. Far from there Student's t has many minima.
+    pub fn start(&self) -> Vec<f64> {
+        let start = if self.is_guess.contains(&false) { 0.0 } else { median_log(&self.timings) };
+        vec![start.clamp(-LOG_MAX, LOG_MAX); self.is_guess.len()]
+    }
+
+    /// Widens the errors of timed bursts to how much most of them differ from what these logarithms say of them. Returns
+    /// whether that is more than they should.
+    pub fn widen(&mut self, logs: &[f64]) -> bool {
+        /// Standard deviation of a normal distribution over its median absolute deviation.
+        const DEVIATION: f64 = 1.4826;
+        let residuals: Vec<f64> = self.timings.iter().map(|t| self.timed_row(t, logs).residual).collect();
+        let middle = median(residuals.iter().copied());
+        let squares = residuals.iter().zip(&self.timings).map(|(r, t)| (r - middle).powi(2) / t.variance);
+        let times = DEVIATION * DEVIATION * median(squares);
+        let is_wider = times > 1.0 && times.is_finite();
+        self.timings.iter_mut().filter(|_| is_wider).for_each(|timing| timing.variance *= times);
+        is_wider
     }
 
     /// Returns the weighted mean for each shared scale of these values, one for each of `stepped`: the scales move along with
@@ -126,7 +165,7 @@ impl Problem {
 
     /// Returns the common error of all guesses; 0 if no scale is known, since nothing determines it then.
     fn common_error(&self, x: &[f64]) -> f64 {
-        if !self.is_guess.contains(&false) {
+        if !self.is_fixed() {
             return 0.0;
         }
         let (mut sum, mut total) = (0.0, 1.0 / (COMMON_DEVIATION * COMMON_DEVIATION));
@@ -168,7 +207,7 @@ impl Problem {
     /// Returns the standard deviation of each procedure's logarithm, from draws as [`likely_flow`](crate::frequency) does
     /// for blocks; it is larger if the evidence contradicts itself.
     pub fn deviations(&self, logs: &[f64]) -> Vec<f64> {
-        if !self.is_guess.contains(&false) {
+        if !self.is_fixed() {
             return vec![f64::INFINITY; logs.len()];
         }
         let system = self.linearized(logs);
@@ -178,12 +217,21 @@ impl Problem {
             let moved = system.solve(&system.draw(&mut signs));
             squares.iter_mut().zip(&moved).for_each(|(s, m)| *s += m * m);
         }
-        let times = system.disagreement(logs);
+        let times = system.disagreement(logs) * self.times_of_few();
         let of = |(p, squares): (usize, f64)| match self.is_guess[p] {
             true => times * (squares / DRAWS as f64).sqrt(),
             false => self.own_stiffness[p].sqrt().recip(),
         };
         squares.into_iter().enumerate().map(of).collect()
+    }
+
+    /// Returns the factor by which deviations are larger since they are themselves estimated from few timed bursts, if
+    /// nothing else fixes the scale. It is about that of the 90 % intervals of Student's t and of the normal distribution.
+    fn times_of_few(&self) -> f64 {
+        match self.is_guess.contains(&false) {
+            true => 1.0,
+            false => 1.0 + 1.0 / self.timings.len().saturating_sub(1).max(1) as f64,
+        }
     }
 
     fn linearized(&self, logs: &[f64]) -> System<'_> {
@@ -197,11 +245,26 @@ impl Problem {
             let (changes, anchored) = all.partition(|&(p, _)| self.is_guess[p]);
             Row { stiffness, residual, changes, anchored }
         };
-        System { problem: self, rows: self.balances.iter().map(row).collect() }
+        System {
+            problem: self,
+            rows: self.balances.iter().map(row).collect(),
+            timed: self.timings.iter().map(|timing| self.timed_row(timing, logs)).collect(),
+        }
+    }
+
+    /// Returns the row of a timed burst: the logarithm of the time by the estimates over the known time.
+    fn timed_row(&self, timing: &Timing, logs: &[f64]) -> Row {
+        let cycles: Vec<f64> = timing.cycles.iter().map(|&(p, cycles)| cycles * (-logs[p]).exp()).collect();
+        let total = cycles.iter().sum::<f64>().max(f64::MIN_POSITIVE);
+        let residual = total.ln() - timing.cycles_log;
+        let stiffness = (FREEDOM + 1.0) / (FREEDOM * timing.variance + residual * residual);
+        let all = timing.cycles.iter().zip(&cycles).map(|(&(p, _), cycles)| (p, -cycles / total));
+        let (changes, anchored) = all.partition(|&(p, _)| self.is_guess[p]);
+        Row { stiffness, residual, changes, anchored }
     }
 }
 
-/// A balance near a point: how its residual changes with the logarithms of guesses, and of anchors.
+/// A balance or timed burst near a point: how its residual changes with the logarithms of guesses, and of anchors.
 struct Row {
     stiffness: f64,
     residual: f64,
@@ -213,6 +276,8 @@ struct Row {
 struct System<'a> {
     problem: &'a Problem,
     rows: Vec<Row>,
+    /// The rows of timed bursts, whose errors are partly in common.
+    timed: Vec<Row>,
 }
 
 impl System<'_> {
@@ -227,6 +292,8 @@ impl System<'_> {
             changes.iter().for_each(|&(p, d)| force[p] -= stiffness * residual * d);
         }
         self.problem.add_stepped(&mut force, &self.problem.stepped_logs(logs));
+        let residuals: Vec<f64> = self.timed.iter().map(|row| -row.residual).collect();
+        self.add_timed(&mut force, &residuals);
         force
     }
 
@@ -238,13 +305,36 @@ impl System<'_> {
             let change: f64 = changes.iter().map(|&(p, d)| x[p] * d).sum();
             changes.iter().for_each(|&(p, d)| product[p] += stiffness * change * d);
         }
+        let change = |row: &Row| row.changes.iter().map(|&(p, d)| x[p] * d).sum();
+        let changes: Vec<f64> = self.timed.iter().map(change).collect();
+        self.add_timed(&mut product, &changes);
         product
+    }
+
+    /// Returns the part of these values, one for each timed burst, that is most likely the error they have in common.
+    /// It is in units of its standard deviation.
+    fn common_of_timed(&self, values: &[f64]) -> f64 {
+        let (mut sum, mut total) = (0.0, 1.0);
+        for ((row, timing), value) in self.timed.iter().zip(&self.problem.timings).zip(values) {
+            sum += row.stiffness * timing.common_deviation * value;
+            total += row.stiffness * timing.common_deviation * timing.common_deviation;
+        }
+        sum / total
+    }
+
+    /// Adds the forces of timed bursts to those on guesses, for these values, one for each of them.
+    fn add_timed(&self, forces: &mut [f64], values: &[f64]) {
+        let common = self.common_of_timed(values);
+        for ((row, timing), value) in self.timed.iter().zip(&self.problem.timings).zip(values) {
+            let force = row.stiffness * (value - timing.common_deviation * common);
+            row.changes.iter().for_each(|&(p, d)| forces[p] += force * d);
+        }
     }
 
     fn diagonal(&self) -> Vec<f64> {
         let mut diagonal = self.problem.own_stiffness.clone();
         self.problem.stepped.iter().for_each(|s| diagonal[s.procedure] += s.stiffness);
-        for Row { stiffness, changes, .. } in &self.rows {
+        for Row { stiffness, changes, .. } in self.rows.iter().chain(&self.timed) {
             changes.iter().for_each(|&(p, d)| diagonal[p] += stiffness * d * d);
         }
         diagonal
@@ -269,11 +359,18 @@ impl System<'_> {
             let error = signs.next() * stiffness.sqrt() - stiffness * known;
             changes.iter().for_each(|&(p, d)| force[p] += error * d);
         }
+        let common = signs.next();
+        let error = |(Row { stiffness, anchored, .. }, timing): (&Row, &Timing)| {
+            let known: f64 = anchored.iter().map(|&(p, d)| d * of_anchor(p)).sum();
+            signs.next() / stiffness.sqrt() + common * timing.common_deviation - known
+        };
+        let errors: Vec<f64> = self.timed.iter().zip(&problem.timings).map(error).collect();
+        self.add_timed(&mut force, &errors);
         force
     }
 
-    /// Returns the factor, at least 1, by which calls, bursts and breakpoint counts contradict each other, in units of
-    /// their own errors.
+    /// Returns the factor, at least 1, by which calls, bursts and breakpoint counts contradict each other, or timed bursts
+    /// do, in units of their own errors.
     fn disagreement(&self, logs: &[f64]) -> f64 {
         let problem = self.problem;
         let stepped_logs = problem.stepped_logs(logs);
@@ -287,6 +384,17 @@ impl System<'_> {
         let unknowns = problem.is_guess.iter().filter(|is_guess| **is_guess).count() + problem.scales;
         let freedom = data.saturating_sub(unknowns).max(1) as f64;
         let sum: f64 = stepped.chain(balances).sum();
-        (sum / freedom).sqrt().max(1.0)
+        (sum / freedom).sqrt().max(1.0).max(self.disagreement_of_timed())
+    }
+
+    /// Returns the factor, at least 1, by which the times of bursts differ more than they should.
+    fn disagreement_of_timed(&self) -> f64 {
+        let residuals: Vec<f64> = self.timed.iter().map(|row| row.residual).collect();
+        let common = self.common_of_timed(&residuals);
+        let square = |(row, timing): (&Row, &Timing)| {
+            row.stiffness * (row.residual - timing.common_deviation * common).powi(2)
+        };
+        let sum: f64 = self.timed.iter().zip(&self.problem.timings).map(square).sum();
+        (sum / self.timed.len().saturating_sub(1).max(1) as f64).sqrt().max(1.0)
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use dwell_analysis::{
     AbsoluteCount, Confidence, Counted, Entered, MachineModel, OuterScale, ProcedureInput, ScaleKind,
-    Transfer, analyze,
-    program::{self, Member},
+    Transfer, analyze, analyze_verified,
+    program::{self, Member, TimedBurst, TimedBursts, TimedTransfer},
     verify_analysis,
 };
 use dwell_image::Arch;
@@ -154,9 +154,17 @@ fn calls_and_returns_in_bursts_join_procedures() {
     let analysis = case.analyze();
     let left = |count| vec![Transfer { from: 1, to: None, count }];
     let (often, seldom) = (left(3e4), left(1e4));
-    let member =
-        |transfers| Member { instructions: &case.instructions, analysis: &analysis, transfers, counted: &[] };
-    let scales = program::scales(&program::shapes(&[member(&often), member(&seldom)]));
+    let instructions = &case.instructions;
+    let member = |transfers| Member {
+        instructions,
+        analysis: &analysis,
+        transfers,
+        counted: &[],
+        timed: &[],
+        untimed: 0.0,
+    };
+    let shapes = program::shapes(&[member(&often), member(&seldom)]);
+    let scales = program::scales(&shapes, &TimedBursts::default());
     assert!((scales[0].factor / scales[1].factor / 3.0).ln().abs() < 0.05, "{scales:?}");
 }
 
@@ -217,13 +225,26 @@ proptest! {
         };
         let analysis = analyze(&input, MachineModel::named(name).unwrap());
         prop_assert_eq!(verify_analysis(&analysis, instructions.len()), Ok(()));
+        let timed: Vec<TimedTransfer> = (0..4)
+            .flat_map(|burst| transfers.iter().map(move |t| TimedTransfer { burst, from: t.from, count: t.count }))
+            .collect();
         let member = Member {
             instructions: &instructions,
             analysis: &analysis,
             transfers: &transfers,
             counted: &counted,
+            timed: &timed,
+            untimed: 0.0,
         };
-        let scales = program::scales(&program::shapes(&[member, member]));
-        prop_assert!(scales.iter().all(|s| s.factor.is_finite() && s.factor > 0.0), "{:?}", scales);
+        let all = transfers.iter().map(|t| t.count).sum();
+        let bursts = vec![TimedBurst { cycles: scale * all, transfers: all }; 4];
+        let shapes = program::shapes(&[member, member]);
+        for scale in program::scales(&shapes, &TimedBursts { bursts, ..TimedBursts::default() }) {
+            prop_assert!(scale.factor.is_finite() && scale.factor > 0.0, "{:?}", scale);
+            // However short the bursts' times are, nothing impossible follows.
+            let input = ProcedureInput { outer: scale, ..input.clone() };
+            let possible = analyze_verified(&input, MachineModel::named(name).unwrap());
+            prop_assert!(possible.is_ok(), "{:?}", possible.err());
+        }
     }
 }

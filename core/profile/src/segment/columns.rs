@@ -30,6 +30,7 @@ pub(super) const BURST: &str = "burst";
 pub(super) const KIND: &str = "kind";
 pub(super) const TO_IMAGE: &str = "to_image";
 pub(super) const TO_OFFSET: &str = "to_offset";
+pub(super) const CPU_NS: &str = "cpu_ns";
 pub(super) const SOURCE: &str = "source";
 pub(super) const EXECUTIONS: &str = "executions";
 pub(super) const SAMPLES: &str = "samples";
@@ -58,12 +59,16 @@ pub(super) fn schema(dimensions: DimensionSet) -> TypePtr {
 }
 
 /// The columns of evidence of executions.
-pub(super) static EVIDENCE_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| evidence_schema(&[text(KIND)]));
+pub(super) static EVIDENCE_SCHEMA: LazyLock<TypePtr> = LazyLock::new(|| evidence_schema(&[text(KIND)], &[]));
 
 /// The columns of evidence of executions in files of version 1.
-pub(super) static EVIDENCE_SCHEMA_V1: LazyLock<TypePtr> = LazyLock::new(|| evidence_schema(&[]));
+pub(super) static EVIDENCE_SCHEMA_V1: LazyLock<TypePtr> = LazyLock::new(|| evidence_schema(&[], &[]));
 
-fn evidence_schema(kind: &[TypePtr]) -> TypePtr {
+/// The columns of evidence of executions in files of version 3, in which paths have a CPU time.
+pub(super) static EVIDENCE_SCHEMA_V3: LazyLock<TypePtr> =
+    LazyLock::new(|| evidence_schema(&[text(KIND)], &[unsigned(CPU_NS, 64)]));
+
+fn evidence_schema(kind: &[TypePtr], time: &[TypePtr]) -> TypePtr {
     let mut columns = vec![
         unsigned(BURST, 32),
         text(IMAGE),
@@ -73,6 +78,7 @@ fn evidence_schema(kind: &[TypePtr]) -> TypePtr {
         unsigned(COUNT, 64),
     ];
     columns.splice(1..1, kind.iter().cloned());
+    columns.extend(time.iter().cloned());
     Arc::new(Type::group_type_builder("paths").with_fields(columns).build().expect("a fixed schema"))
 }
 

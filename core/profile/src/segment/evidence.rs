@@ -1,12 +1,15 @@
 //! Evidence of executions ⇄ the bytes of a Parquet file beside the segments, with the same checksum and checks as a
 //! segment.
 //!
-//! Enters: evidence, or untrusted bytes of version 1 or 2. Leaves: bytes of version 2, or evidence by number. Never here:
-//! the file system. `FORMAT.md` describes both versions.
+//! Enters: evidence, or untrusted bytes of version 1 to 3. Leaves: bytes of version 2 or 3, or evidence by number. Never
+//! here: the file system. `FORMAT.md` describes all versions.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroU64, sync::Arc};
 
-use parquet::data_type::{Int32Type, Int64Type};
+use parquet::{
+    data_type::{Int32Type, Int64Type},
+    schema::types::TypePtr,
+};
 
 use crate::{
     CodePlace, ControlTransfer, EpochId, ExecutionEvidence, ImageId, ImageOffset, database::SegmentRange,
@@ -14,14 +17,19 @@ use crate::{
 
 use super::{
     MAX_SEGMENT_ROWS, SegmentError,
-    columns::{BURST, COUNT, EVIDENCE_SCHEMA, EVIDENCE_SCHEMA_V1, IMAGE, KIND, OFFSET, TO_IMAGE, TO_OFFSET},
+    columns::{
+        BURST, COUNT, CPU_NS, EVIDENCE_SCHEMA, EVIDENCE_SCHEMA_V1, EVIDENCE_SCHEMA_V3, IMAGE, KIND, OFFSET,
+        TO_IMAGE, TO_OFFSET,
+    },
     decode::{BesideFile, Group, read_beside},
     encode::{column, encode_group, texts},
     metadata::Metadata,
 };
 
-/// The version of files of evidence that this crate writes, and the newest that it reads.
-const EVIDENCE_VERSION: u32 = 2;
+/// The newest version of files of evidence that this crate writes and reads. It is written only if a path has a CPU time.
+const EVIDENCE_VERSION: u32 = 3;
+/// The version of files in which no path has a CPU time. Older dwells read it.
+const UNTIMED_VERSION: u32 = 2;
 
 /// Kind of the rows of a path burst.
 const PATH: &str = "path";
@@ -46,16 +54,31 @@ pub(crate) fn encode_evidence(
 
 fn encode_rows(epoch: &EpochId, range: SegmentRange, rows: &[Row<'_>]) -> Result<Vec<u8>, SegmentError> {
     SegmentError::limit("rows", rows.len() as u64, MAX_SEGMENT_ROWS as u64)?;
-    let metadata = Metadata { version: EVIDENCE_VERSION, ..Metadata::new(epoch, range, &[])? };
-    encode_group(&EVIDENCE_SCHEMA, &metadata, |group| {
+    let is_timed = rows.iter().any(|row| row.cpu_ns > 0);
+    let version = if is_timed { EVIDENCE_VERSION } else { UNTIMED_VERSION };
+    let metadata = Metadata { version, ..Metadata::new(epoch, range, &[])? };
+    encode_group(schema(version), &metadata, |group| {
         column::<Int32Type>(group, rows.iter().map(|r| r.number as i32).collect())?;
         texts(group, rows, |r| r.kind)?;
         texts(group, rows, |r| r.from.image.as_str())?;
         column::<Int64Type>(group, rows.iter().map(|r| r.from.offset.0 as i64).collect())?;
         texts(group, rows, |r| r.to.image.as_str())?;
         column::<Int64Type>(group, rows.iter().map(|r| r.to.offset.0 as i64).collect())?;
-        column::<Int64Type>(group, rows.iter().map(|r| r.count as i64).collect())
+        column::<Int64Type>(group, rows.iter().map(|r| r.count as i64).collect())?;
+        if is_timed {
+            column::<Int64Type>(group, rows.iter().map(|r| r.cpu_ns as i64).collect())?;
+        }
+        Ok(())
     })
+}
+
+/// Returns the columns of a version.
+fn schema(version: u32) -> &'static TypePtr {
+    match version {
+        1 => &EVIDENCE_SCHEMA_V1,
+        UNTIMED_VERSION => &EVIDENCE_SCHEMA,
+        _ => &EVIDENCE_SCHEMA_V3,
+    }
 }
 
 struct Row<'a> {
@@ -64,17 +87,20 @@ struct Row<'a> {
     from: &'a CodePlace,
     to: &'a CodePlace,
     count: u64,
+    /// CPU time of the path that the row begins, in ns; 0 if it is not known, and in all other rows.
+    cpu_ns: u64,
 }
 
 fn rows_of(number: u32, evidence: &ExecutionEvidence) -> Vec<Row<'_>> {
-    let row = |kind, from, to, count| Row { number, kind, from, to, count };
+    let row = |kind, from, to, count| Row { number, kind, from, to, count, cpu_ns: 0 };
     let transfers = |kind| {
         let counted = evidence.transfers().iter().filter(|t| t.count > 0);
         counted.map(move |t| row(kind, &t.from, &t.to, t.count))
     };
     match evidence {
-        ExecutionEvidence::PathBurst { first, last, .. } => {
-            std::iter::once(row(PATH, first, last, 0)).chain(transfers(PATH)).collect()
+        ExecutionEvidence::PathBurst { first, last, cpu_ns, .. } => {
+            let opening = Row { cpu_ns: cpu_ns.unwrap_or(0), ..row(PATH, first, last, 0) };
+            std::iter::once(opening).chain(transfers(PATH)).collect()
         }
         ExecutionEvidence::BreakpointCounts(counts) => {
             counts.iter().map(|(place, count)| row(BREAKPOINTS, place, place, *count)).collect()
@@ -87,8 +113,8 @@ fn rows_of(number: u32, evidence: &ExecutionEvidence) -> Vec<Row<'_>> {
 /// panic. Rows of a path before its first row, and of another kind than the number's first row, are left out. Without
 /// `verify` the checksum is not checked.
 pub(crate) fn read_evidence(bytes: &[u8], verify: bool) -> Result<BesideFile<Contents>, SegmentError> {
-    let schema = |version| if version == 1 { &**EVIDENCE_SCHEMA_V1 } else { &**EVIDENCE_SCHEMA };
-    let mut file = read_beside(bytes, verify, EVIDENCE_VERSION, schema, Contents::new(), read_group)?;
+    let columns = |version| &**schema(version);
+    let mut file = read_beside(bytes, verify, EVIDENCE_VERSION, columns, Contents::new(), read_group)?;
     if file.version == 1 {
         file.contents.values_mut().for_each(restore_kind);
     }
@@ -107,24 +133,31 @@ fn read_group(group: &Group<'_>, evidence: &mut Contents) -> Result<(), SegmentE
     };
     let places = places(IMAGE, OFFSET)?.into_iter().zip(places(TO_IMAGE, TO_OFFSET)?);
     let (numbers, counts) = (group.values::<Int32Type>(BURST)?, group.values::<Int64Type>(COUNT)?);
-    let rows = numbers.into_iter().zip(kinds).zip(places).zip(counts);
-    for (((number, kind), (from, to)), count) in rows {
-        add_row(evidence, number as u32, &kind, ControlTransfer { from, to, count: count as u64 })?;
+    let times = match group.version {
+        ..=UNTIMED_VERSION => vec![0; group.rows],
+        _ => group.values::<Int64Type>(CPU_NS)?,
+    };
+    let rows = numbers.into_iter().zip(kinds).zip(places).zip(counts).zip(times);
+    for ((((number, kind), (from, to)), count), cpu_ns) in rows {
+        let row = ControlTransfer { from, to, count: count as u64 };
+        add_row(evidence, number as u32, &kind, row, NonZeroU64::new(cpu_ns as u64))?;
     }
     Ok(())
 }
 
-/// Adds a row to the evidence with its number. The first row decides the kind.
+/// Adds a row to the evidence with its number. The first row decides the kind and, of a path, the CPU time.
 fn add_row(
     evidence: &mut Contents,
     number: u32,
     kind: &str,
     row: ControlTransfer,
+    cpu_ns: Option<NonZeroU64>,
 ) -> Result<(), SegmentError> {
     use ExecutionEvidence::{BranchStacks, BreakpointCounts, PathBurst};
     let known = match (kind, row.count) {
         (PATH, 0) => {
-            let opened = PathBurst { first: row.from, last: row.to, transfers: Vec::new(), cpu_ns: None };
+            let cpu_ns = cpu_ns.map(NonZeroU64::get);
+            let opened = PathBurst { first: row.from, last: row.to, transfers: Vec::new(), cpu_ns };
             evidence.entry(number).or_insert(opened);
             return Ok(());
         }
@@ -184,8 +217,14 @@ mod tests {
     }
 
     fn evidence() -> impl Strategy<Value = ExecutionEvidence> {
-        let path = (place(), place(), prop::collection::vec(transfer(), 0..20)).prop_map(
-            |(first, last, transfers)| ExecutionEvidence::PathBurst { first, last, transfers, cpu_ns: None },
+        let cpu_ns = prop::option::of(1..=u64::MAX);
+        let path = (place(), place(), prop::collection::vec(transfer(), 0..20), cpu_ns).prop_map(
+            |(first, last, transfers, cpu_ns)| ExecutionEvidence::PathBurst {
+                first,
+                last,
+                transfers,
+                cpu_ns,
+            },
         );
         let counts = prop::collection::vec((place(), any::<u64>()), 1..5);
         let stacks = prop::collection::vec(transfer(), 1..20);
@@ -245,8 +284,9 @@ mod tests {
             transfers.iter().map(text).collect::<String>()
         };
         let text = |(number, evidence): (u32, ExecutionEvidence)| match evidence {
-            ExecutionEvidence::PathBurst { first, last, transfers: all, .. } => {
-                format!("{number} path {}..{}{}\n", place(&first), place(&last), transfers(&all))
+            ExecutionEvidence::PathBurst { first, last, transfers: all, cpu_ns } => {
+                let time = cpu_ns.map(|ns| format!(" in {ns} ns")).unwrap_or_default();
+                format!("{number} path {}..{}{time}{}\n", place(&first), place(&last), transfers(&all))
             }
             ExecutionEvidence::BreakpointCounts(counts) => {
                 let counts: String = counts.iter().map(|(p, n)| format!(" {}={n}", place(p))).collect();
@@ -288,7 +328,7 @@ mod tests {
             (3, BREAKPOINTS, 0),
             (3, BRANCH_STACKS, 9),
         ] {
-            add_row(&mut evidence, number, kind, row(count)).unwrap();
+            add_row(&mut evidence, number, kind, row(count), None).unwrap();
         }
         let empty = ExecutionEvidence::PathBurst {
             first: place(1),
@@ -303,13 +343,78 @@ mod tests {
     #[test]
     fn unknown_kinds_and_newer_versions_are_refused() {
         let place = CodePlace { image: ImageId::unknown(), offset: ImageOffset(0) };
-        let row = Row { number: 1, kind: "trace", from: &place, to: &place, count: 1 };
+        let row = Row { number: 1, kind: "trace", from: &place, to: &place, count: 1, cpu_ns: 0 };
         let bytes = encode_rows(&epoch(), SegmentRange::one(1), &[row]).unwrap();
         check(&bytes, expect!["its column `kind` has the kind 'trace', which this dwell does not know"]);
-        // This is what a dwell that knows version 1 alone says.
-        let read = read_beside(&encode(&[]), true, 1, |_| &EVIDENCE_SCHEMA_V1, (), |_, _| Ok(()));
-        let Err(error) = read else { panic!("a newer file was read") };
-        expect!["segment version 2, this dwell reads up to 1"].assert_eq(&error.to_string());
+        // This is what a dwell that knows older versions alone says.
+        let refused = |newest, evidence: &[ExecutionEvidence]| {
+            let read = read_beside(&encode(evidence), true, newest, |v| schema(v), (), |_, _| Ok(()));
+            read.err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        expect!["segment version 2, this dwell reads up to 1"].assert_eq(&refused(1, &[]));
+        expect!["segment version 3, this dwell reads up to 2"].assert_eq(&refused(2, &[path(Some(7))]));
+        expect![""].assert_eq(&refused(2, &[path(None)]));
+    }
+
+    fn path(cpu_ns: Option<u64>) -> ExecutionEvidence {
+        let place = |offset| CodePlace { image: ImageId::named("ab12"), offset: ImageOffset(offset) };
+        let transfers = vec![ControlTransfer { from: place(0x18), to: place(0x10), count: 5 }];
+        ExecutionEvidence::PathBurst { first: place(0x10), last: place(0x18), transfers, cpu_ns }
+    }
+
+    #[test]
+    fn only_files_with_a_cpu_time_are_of_version_3() {
+        let version =
+            |evidence: &[ExecutionEvidence]| read_evidence(&encode(evidence), true).unwrap().version;
+        let counts = ExecutionEvidence::BreakpointCounts(Vec::new());
+        assert_eq!([version(&[]), version(&[counts, path(None)])], [UNTIMED_VERSION; 2]);
+        let mixed = [path(None), path(Some(u64::MAX)), path(Some(1_500_000))];
+        assert_eq!(version(&mixed), 3);
+        check(
+            &encode(&mixed),
+            expect![[r#"
+            7 path ab12+10..ab12+18 ab12+18>ab12+10 x5
+            8 path ab12+10..ab12+18 in 18446744073709551615 ns ab12+18>ab12+10 x5
+            9 path ab12+10..ab12+18 in 1500000 ns ab12+18>ab12+10 x5
+        "#]],
+        );
+    }
+
+    #[test]
+    fn a_path_has_the_cpu_time_of_its_first_row() {
+        let ExecutionEvidence::PathBurst { first, last, transfers, .. } = path(None) else {
+            panic!("a path")
+        };
+        let row = |from, to, count, cpu_ns| Row { number: 1, kind: PATH, from, to, count, cpu_ns };
+        let rows = [
+            row(&first, &last, 0, 70),
+            row(&transfers[0].from, &transfers[0].to, 5, 80), // A time of a row that begins nothing.
+            row(&first, &last, 0, 90),                        // A second first row.
+        ];
+        let bytes = encode_rows(&epoch(), SegmentRange::one(1), &rows).unwrap();
+        check(
+            &bytes,
+            expect![[r#"
+            1 path ab12+10..ab12+18 in 70 ns ab12+18>ab12+10 x5
+        "#]],
+        );
+    }
+
+    #[test]
+    fn version_3_needs_its_column() {
+        let metadata = Metadata { version: 3, ..Metadata::new(&epoch(), SegmentRange::one(1), &[]).unwrap() };
+        let bytes = encode_group(&EVIDENCE_SCHEMA, &metadata, |group| {
+            let none: &[Row<'_>] = &[];
+            column::<Int32Type>(group, Vec::new())?;
+            for is_text in [true, true, false, true, false, false] {
+                match is_text {
+                    true => texts(group, none, |r| r.kind)?,
+                    false => column::<Int64Type>(group, Vec::new())?,
+                }
+            }
+            Ok(())
+        });
+        check(&bytes.unwrap(), expect!["its column `cpu_ns` is missing"]);
     }
 
     #[test]

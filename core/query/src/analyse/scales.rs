@@ -1,4 +1,4 @@
-//! Finds a common scale for the procedures of an image, from the calls between them.
+//! Finds a common scale for the procedures of an image, from the calls between them and from bursts whose time is known.
 //!
 //! Input: the sampled procedures of an image. Output: factors for the frequencies of each procedure. Cost: one additional
 //! analysis of the [`PROCEDURES_MAX`] most sampled procedures on all processors, once for each image and selection.
@@ -57,9 +57,11 @@ pub fn of_image(selection: &Selection, image: &Image, procedures: &[&ProcedureSa
             analysis,
             transfers: &sampled.transfers,
             counted: &sampled.counted,
+            timed: &sampled.timed,
+            untimed: sampled.untimed,
         })
         .collect();
-    let scales = program::scales(&program::shapes(&members));
+    let scales = program::scales(&program::shapes(&members), &selection.timed.bursts);
     let scaled = analysed.into_iter().zip(scales);
     scaled.map(|((address, .., frequencies), outer)| (address, Scaled { outer, frequencies })).collect()
 }

@@ -16,4 +16,5 @@ pub mod samples;
 pub mod selection;
 pub mod source;
 pub mod stored_analyses;
+pub mod timed_bursts;
 pub mod transfers;

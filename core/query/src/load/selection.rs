@@ -14,6 +14,7 @@ use crate::{
         execution_counts::ExecutionCounts,
         merge::{Merge, Places},
         samples::{AppCounts, CountsByEvent, DataCounts, DimensionCounts, ImageSamples},
+        timed_bursts::TimedTransfers,
         transfers::TransferSums,
     },
     parallel::in_parallel,
@@ -41,6 +42,8 @@ pub struct Selection {
     pub sources: Vec<Vec<SourceRecord>>,
     /// Control transfers in path bursts and branch stacks.
     pub transfers: TransferSums,
+    /// Path bursts of which it is known how long the thread itself took for them.
+    pub timed: TimedTransfers,
     /// Executions counted by hardware breakpoints.
     pub breakpoint_counts: BreakpointCounts,
     /// Executions counted while programs ran at full speed.
@@ -63,6 +66,11 @@ impl Selection {
         let kept = (0..profiles.len()).map(|at| merge.kept.get(&at).copied().unwrap_or_default()).collect();
         let data = std::mem::take(&mut merge.data);
         let (images, apps, dimensions, total) = merge.finish(&events);
+        // Bursts were not timed by thread, CPU or control group, and one thread may be slower than another in the same code.
+        let timed = match filter.has_dimensions() {
+            true => TimedTransfers::default(),
+            false => TimedTransfers::new(&profiles, &images, events.first()),
+        };
         let (mut epochs, mut sources, mut evidence, mut counts) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for profile in profiles {
@@ -89,6 +97,7 @@ impl Selection {
             total,
             sources,
             transfers,
+            timed,
             breakpoint_counts,
             execution_counts,
             notes,

@@ -147,7 +147,12 @@ impl Process {
         self.unsaved_evidence.extend([
             ExecutionEvidence::BranchStacks(transfers.clone()),
             ExecutionEvidence::BreakpointCounts(counts),
-            ExecutionEvidence::PathBurst { first, last, transfers, cpu_ns: None },
+            ExecutionEvidence::PathBurst {
+                first,
+                last,
+                transfers,
+                cpu_ns: (offset % 2 == 1).then_some(1_500_000),
+            },
         ]);
         let stored = model.get_mut(&epoch.epoch().id).expect("the current epoch is there");
         stored.evidence.extend_from_slice(&self.unsaved_evidence);
