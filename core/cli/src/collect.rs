@@ -316,6 +316,7 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs) {
     complain(&tallies(epoch));
     if let Some(record) = epoch.bursts.as_ref().filter(|r| args.paths.is_some() || r.bursts > 0) {
         complain(&bursts_line(record));
+        timed_bursts_line(record).iter().for_each(|line| complain(line));
     }
     if let Some(record) = epoch.breakpoints.as_ref().filter(|r| args.windows.is_some() || r.windows > 0) {
         complain(&breakpoints_line(record));
@@ -345,6 +346,21 @@ pub fn bursts_line(record: &BurstsRecord) -> String {
         causes("cut short", &record.cut_short),
         causes("refused", &record.refused),
     )
+}
+
+/// Describes bursts whose time is known: `22 timed bursts of 17.3 ms; emulation beside the program took 9.1% of its CPU time, at the
+/// lowest priority; not timed: 3 system call`. Returns `None` if none was to be timed.
+pub fn timed_bursts_line(record: &BurstsRecord) -> Option<String> {
+    let is_tried = record.timed > 0 || !record.untimed.is_empty();
+    is_tried.then(|| {
+        format!(
+            "{} of {:.1} ms; emulation beside the program took {:.1}% of its CPU time, at the lowest priority{}",
+            counted(record.timed as usize, "timed burst"),
+            record.timed_ns as f64 / 1e6,
+            100.0 * record.beside_ns as f64 / (record.cpu_ns as f64).max(1.0),
+            causes("not timed", &record.untimed),
+        )
+    })
 }
 
 /// Describes breakpoint counts: `12 counted windows of 4,100 executions, 0.93% of CPU time; 40 samples taken meanwhile are not

@@ -187,6 +187,7 @@ fn show_stored(epoch: &Epoch, json: bool) -> anyhow::Result<()> {
         None => lines.push("no statistics: it was imported, or recorded by an older dwell".to_owned()),
     }
     lines.extend(epoch.bursts.as_ref().map(collect::bursts_line));
+    lines.extend(epoch.bursts.as_ref().and_then(collect::timed_bursts_line));
     lines.extend(epoch.breakpoints.as_ref().map(collect::breakpoints_line));
     lines.extend(epoch.counts.as_ref().map(counted));
     lines.extend(epoch.notes.iter().map(|n| format!("note: {n}")));

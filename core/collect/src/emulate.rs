@@ -12,7 +12,9 @@
 mod blocks;
 mod instruction;
 pub mod memory;
+pub mod moments;
 mod pieces;
+mod recent_pages;
 mod strings;
 mod translate;
 
@@ -20,6 +22,7 @@ use blocks::Blocks;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use instruction::{Access, Kind, PreparedInstruction};
 use memory::{Fetch, Memory, Refused};
+use moments::Moments;
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -30,6 +33,8 @@ use crate::{
 
 /// Number of prepared instructions that are kept.
 const INSTRUCTIONS_MAX: usize = 32 << 10;
+/// Most steps that are executed while the thread itself runs.
+const STEPS_BESIDE_MAX: usize = 64 << 20;
 /// Number of steps after which the clock is read again.
 const CLOCK_EVERY: usize = 64;
 
@@ -61,6 +66,17 @@ impl From<Refused> for End {
             Refused::TooMuch => End::TooMuchMemory,
         }
     }
+}
+
+/// How long a thread stands still.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stay {
+    /// While all its instructions are executed here.
+    Whole,
+    /// While the first ones are.
+    Part,
+    /// While very few are. It is not worth the time to make sure that its code is still the same; that is found out later.
+    Short,
 }
 
 /// The state of an emulated thread.
@@ -95,6 +111,26 @@ impl Emulator {
         Ok(Emulator { interpreter: Interpreter::new(processor), blocks: Blocks::new().ok() })
     }
 
+    /// Begins with another thread. Copies what it is likely to need, or to change if it goes on before all its instructions are executed
+    /// here.
+    pub fn begin<F: Fetch>(&mut self, thread: &mut Thread<F>, stay: Stay) {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.begin(thread, &mut self.interpreter, stay);
+        }
+    }
+
+    /// Copies more of what the thread is likely to change, before it goes on.
+    pub fn let_go<F: Fetch>(&mut self, thread: &mut Thread<F>) {
+        if let Some(blocks) = &mut self.blocks {
+            blocks.let_go(thread);
+        }
+    }
+
+    /// Returns whether this machine can execute the instructions of a thread that goes on.
+    pub fn can_find(&self) -> bool {
+        self.blocks.is_some()
+    }
+
     /// Executes about `steps_max` instructions, and adds them to `counter`. Returns why it ended, and the address of the first
     /// instruction that does not count. `note` receives the addresses of each block, if they are wanted.
     pub fn run<F: Fetch>(
@@ -116,6 +152,20 @@ impl Emulator {
         };
         let end = self.interpreter.run(thread, steps_max, note, is_late);
         (end, thread.pc)
+    }
+
+    /// Executes instructions, while the thread itself runs, until `moments` were found or cannot be found any more, and adds them to
+    /// `counter`. Memory that the thread changed before it is read here leads astray; then moments are not found. Returns why it
+    /// ended.
+    pub fn find<F: Fetch>(
+        &mut self,
+        thread: &mut Thread<F>,
+        counter: &mut PathCounter,
+        moments: &mut Moments,
+        is_late: impl FnMut() -> bool,
+    ) -> End {
+        let Some(blocks) = &mut self.blocks else { return End::Unknown };
+        blocks.find(thread, &mut self.interpreter, STEPS_BESIDE_MAX, counter, moments, is_late)
     }
 }
 

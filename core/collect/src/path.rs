@@ -27,6 +27,25 @@ impl Path {
     }
 }
 
+impl Path {
+    /// Returns the part of this path since `earlier`, which is its beginning.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub fn since(&self, earlier: &Path) -> Path {
+        let before: FxHashMap<(u64, u64), u64> =
+            earlier.transfers.iter().map(|t| ((t.0, t.1), t.2)).collect();
+        let left = |&(from, to, count): &(u64, u64, u64)| {
+            (from, to, count - before.get(&(from, to)).copied().unwrap_or(0).min(count))
+        };
+        let transfers = self.transfers.iter().map(left).filter(|t| t.2 > 0).collect();
+        Path {
+            first: earlier.last,
+            last: self.last,
+            steps: self.steps.saturating_sub(earlier.steps),
+            transfers,
+        }
+    }
+}
+
 /// A block: instructions that follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
@@ -53,7 +72,7 @@ pub struct PathCounter {
 }
 
 /// The part that counts.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Counted {
     first: Option<u32>,
     last: u32,
@@ -140,6 +159,21 @@ impl PathCounter {
         let new = self.by_pc.len() as u32;
         let number = *self.by_pc.entry(pc).or_insert(new);
         self.pass(number, || Span { first: pc, last: pc, steps: 1 });
+    }
+
+    /// Discards what counts so far.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub fn restart(&mut self) {
+        self.counted = Counted::default();
+    }
+
+    /// Returns the path so far, whose last step leads to the instruction at `end`.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub fn path_so_far(&self, end: u64) -> Path {
+        let (mut counted, mut ends) = (self.counted.clone(), self.ends.clone());
+        ends.push((end, end));
+        counted.pass(ends.len() as u32 - 1, 1);
+        counted.path(&ends)
     }
 
     /// Returns the number of instructions so far.

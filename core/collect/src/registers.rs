@@ -32,6 +32,12 @@ impl Registers {
         self.0[position(number)]
     }
 
+    /// Returns the program counter.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub fn pc(&self) -> u64 {
+        self.0[PC]
+    }
+
     /// Sets a general register of x86-64.
     #[cfg(test)]
     pub fn set_general(&mut self, number: u8, value: u64) {

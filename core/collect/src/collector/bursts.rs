@@ -91,7 +91,10 @@ impl Bursts {
         let id = |image| -> ImageId { images.record(image).id.clone() };
         let found = transfers::burst(&raw.path, |pc| places[&pc], kind, id);
         self.kinds = kinds;
-        if let Some((burst, opaque_steps)) = found {
+        if let Some((mut burst, opaque_steps)) = found {
+            if let ExecutionEvidence::PathBurst { cpu_ns, .. } = &mut burst {
+                *cpu_ns = raw.cpu_ns;
+            }
             self.opaque_steps += opaque_steps;
             self.push(places.values().map(|place| place.image), Some(burst));
         }

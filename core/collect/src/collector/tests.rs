@@ -302,10 +302,8 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     };
     at(&mut c, 5, Tid(7));
     let path = Path::through(&[0x1010, 0x1012, 0x1050, 0x1010, 0x1012, 0x9000]);
-    c.apply(
-        10,
-        OwnedRecord::Burst(Box::new(RawBurst { pid: Pid(1), tid: Tid(7), stepped_until_ns: 20, path })),
-    );
+    let burst = RawBurst { pid: Pid(1), tid: Tid(7), stepped_until_ns: 20, path, cpu_ns: Some(9) };
+    c.apply(10, OwnedRecord::Burst(Box::new(burst)));
     [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, Tid(tid)));
     assert_eq!(
         c.disturbances.dropped(),
@@ -314,7 +312,10 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     assert_eq!(c.opaque_steps(), 1);
     assert_eq!(c.counts.tallies()[0].samples, 3, "one before, one of another thread, one after");
     let batch = c.take();
-    let Evidence::PathBurst { first, last, transfers, .. } = &batch.evidence[0] else { panic!("no burst") };
+    let Evidence::PathBurst { first, last, transfers, cpu_ns } = &batch.evidence[0] else {
+        panic!("no burst")
+    };
+    assert_eq!(*cpu_ns, Some(9));
     let place = |p: &CodePlace| format!("{}{}", p.image, p.offset);
     assert_eq!((place(first), place(last)), ("/bin/init+10".into(), "unknown+9000".into()));
     let transfers: Vec<String> =

@@ -6,15 +6,20 @@
 //! A block is compiled when the thread first reaches it, and kept for the next threads. Before a thread runs, all pages with
 //! compiled code are read again and compared. A thread that writes to one of them ends its run there.
 
+mod watch;
+
 use std::io;
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use rustc_hash::FxHashMap;
+use watch::Watch;
 
 use super::{
-    CLOCK_EVERY, End, Interpreter, Note, RBP, RSP, Thread,
+    CLOCK_EVERY, End, Interpreter, Note, RBP, RSP, Stay, Thread,
     instruction::Access,
     memory::{Fetch, Memory, PAGE_BYTES, Page},
+    moments::Moments,
+    recent_pages::RecentPages,
     translate::{Compilable, Exit, Target, Translator},
 };
 use crate::{
@@ -31,8 +36,6 @@ const BLOCKS_MAX: usize = 64 << 10;
 const BLOCK_STEPS: usize = 8;
 /// Most pages of code that are compared before a run.
 const SOURCES_MAX: usize = 1024;
-/// Most pages of data that are read before a run.
-const READ_AHEAD_MAX: usize = 512;
 /// Number of blocks after which the clock is read.
 const PASSES_TIMED: usize = 512;
 /// Least number of blocks that run before they are looked at.
@@ -65,9 +68,25 @@ pub struct Blocks {
     /// The pages that compiled code came from, by number, and what was there.
     sources: FxHashMap<u64, Box<Page>>,
     passed: Vec<u32>,
-    /// Numbers of the pages that the thread accessed, and that the one before it did.
-    touched: Vec<u64>,
-    touched_before: Vec<u64>,
+    pages: RecentPages,
+    /// Addresses at which a block begins and none goes on, in order: those of moments.
+    cuts: Vec<u64>,
+    /// Blocks whose registers are looked at before they begin.
+    watched: Vec<Watch>,
+    /// Number of other choices of registers to look at, in this run.
+    choices: u32,
+    /// Whether the code that was compiled was compared with that of this thread.
+    is_compared: bool,
+    /// Blocks of one instruction that is interpreted, whatever other block is at its address.
+    single: FxHashMap<u64, u32>,
+}
+
+/// What is wanted of a run beside the sums.
+struct Wanted<'w, 'm> {
+    /// Receives the addresses of each block.
+    note: Note<'w>,
+    /// They are looked for, and the run is over when nothing more can be learned of them.
+    moments: Option<&'w mut Moments<'m>>,
 }
 
 /// What is executed next.
@@ -79,6 +98,8 @@ enum Next {
     Block(u32),
     /// The code at this address of the area. It is within the block that was passed last.
     Code(u64),
+    /// The instruction at this address of the program, whose registers are to be looked at.
+    Look(u64),
 }
 
 /// A link is what shall lead to the next block directly from now on.
@@ -108,9 +129,31 @@ impl Blocks {
             exits: Vec::new(),
             sources: FxHashMap::default(),
             passed: Vec::new(),
-            touched: Vec::new(),
-            touched_before: Vec::new(),
+            pages: RecentPages::default(),
+            cuts: Vec::new(),
+            watched: Vec::new(),
+            choices: 0,
+            is_compared: false,
+            single: FxHashMap::default(),
         })
+    }
+
+    /// Begins with another thread. Copies what it is likely to need, or to change if it goes on before it is emulated.
+    pub fn begin<F: Fetch>(&mut self, thread: &mut Thread<F>, interpreter: &mut Interpreter, stay: Stay) {
+        self.area.forget_pages();
+        let pages = if stay == Stay::Whole { self.pages.accessed_last() } else { self.pages.all() };
+        thread.memory.read_ahead(&pages);
+        self.is_compared = false;
+        if stay != Stay::Short {
+            self.compare_sources(&mut thread.memory);
+        }
+        self.pages.begin();
+        interpreter.begin();
+    }
+
+    /// Copies more of what the thread is likely to change, before it goes on.
+    pub fn let_go<F: Fetch>(&mut self, thread: &mut Thread<F>) {
+        thread.memory.read_ahead(&self.pages.after_written());
     }
 
     /// Executes about `steps_max` instructions, and adds them to `counter`. Returns why it ended, and the address of the first
@@ -122,23 +165,55 @@ impl Blocks {
         interpreter: &mut Interpreter,
         steps_max: usize,
         counter: &mut PathCounter,
-        mut note: Note,
+        note: Note,
+        is_late: impl FnMut() -> bool,
+    ) -> (End, u64) {
+        let mut wanted = Wanted { note, moments: None };
+        self.run_prepared(thread, interpreter, steps_max, counter, &mut wanted, is_late)
+    }
+
+    /// Executes at most `steps_max` instructions, and adds them to `counter`, until nothing more can be learned of `moments`. Returns why
+    /// it ended.
+    pub fn find<F: Fetch>(
+        &mut self,
+        thread: &mut Thread<F>,
+        interpreter: &mut Interpreter,
+        steps_max: usize,
+        counter: &mut PathCounter,
+        moments: &mut Moments,
+        is_late: impl FnMut() -> bool,
+    ) -> End {
+        if !self.is_compared {
+            self.compare_sources(&mut thread.memory);
+        }
+        self.cut(moments);
+        self.watch(Some(moments));
+        let mut wanted = Wanted { note: None, moments: Some(moments) };
+        let (end, _) = self.run_prepared(thread, interpreter, steps_max, counter, &mut wanted, is_late);
+        self.watch(None);
+        self.cuts.clear();
+        end
+    }
+
+    fn run_prepared<F: Fetch>(
+        &mut self,
+        thread: &mut Thread<F>,
+        interpreter: &mut Interpreter,
+        steps_max: usize,
+        counter: &mut PathCounter,
+        wanted: &mut Wanted,
         mut is_late: impl FnMut() -> bool,
     ) -> (End, u64) {
         let _stack = self.area.take_stack();
-        self.area.forget_pages();
         self.area.set_segments(thread.fs, thread.gs);
-        self.compare_sources(&mut thread.memory);
-        self.read_ahead(&mut thread.memory);
         self.area.registers().clone_from(&thread.registers);
-        interpreter.begin();
         let from = self.from;
         let mut rounds = 0_usize;
         let mut next = Next::Pc(thread.pc, Link::Nothing);
         let Over(end, last) = loop {
-            let wanted =
+            let passes =
                 (steps_max.saturating_sub(counter.made()) / BLOCK_STEPS).clamp(PASSES_MIN, PASSES_MAX);
-            next = match self.go(thread, interpreter, next, wanted) {
+            next = match self.go(thread, interpreter, next, passes) {
                 Ok(next) => next,
                 Err(over) => break over,
             };
@@ -147,10 +222,16 @@ impl Blocks {
             let pc = match next {
                 Next::Pc(pc, _) => Some(pc),
                 Next::Block(number) => Some(self.first(number)),
+                Next::Look(pc) => Some(pc),
                 Next::Code(_) => None,
             };
-            if pc.is_some() {
-                self.note_passed(from, counter, &mut note);
+            if let Some(pc) = pc {
+                self.note_passed(from, counter, &mut wanted.note);
+                if let Some(moments) = &mut wanted.moments
+                    && self.is_found(moments, next, counter)
+                {
+                    break Over(End::Complete, Some(pc));
+                }
             }
             match pc {
                 Some(pc) if counter.made() >= steps_max => break Over(End::Complete, Some(pc)),
@@ -161,10 +242,11 @@ impl Blocks {
             }
         };
         let unfinished = if last.is_none() { self.passed.pop() } else { None };
-        self.note_passed(from, counter, &mut note);
+        self.note_passed(from, counter, &mut wanted.note);
         (*thread.registers).clone_from(self.area.registers());
-        let last = last.or(unfinished.map(|number| self.first(number)));
-        (end, last.unwrap_or(thread.pc))
+        let last = last.or(unfinished.map(|number| self.first(number))).unwrap_or(thread.pc);
+        thread.pc = last;
+        (end, last)
     }
 
     /// Adds the passed blocks. `from` was the number of the first block when the thread began.
@@ -199,19 +281,14 @@ impl Blocks {
         let code = match next {
             Next::Pc(pc, link) => return Ok(Next::Block(self.linked(thread, pc, link))),
             Next::Code(code) => code,
+            Next::Look(pc) => {
+                let number = self.single_at(pc);
+                return self.interpret_block(thread, interpreter, number);
+            }
             Next::Block(number) => match self.block(number).code {
                 Some(code) => code,
-                None => {
-                    let pc = self.first(number);
-                    if let Err(end) = self.interpret(thread, interpreter, pc) {
-                        // Perhaps its code could not be read.
-                        self.by_pc.remove(&pc);
-                        return Err(Over(end, Some(pc)));
-                    }
-                    self.passed.push(number);
-                    self.has_kept_code(thread)?;
-                    return Ok(Next::Pc(thread.pc, Link::Nothing));
-                }
+                None if self.is_watched(self.first(number)) => return Ok(Next::Look(self.first(number))),
+                None => return self.interpret_block(thread, interpreter, number),
             },
         };
         match self.area.run(code, passes, &mut self.passed) {
@@ -221,6 +298,7 @@ impl Blocks {
                 Exit::Interpret { pc } => Ok(Next::Pc(pc, Link::Nothing)),
                 Exit::Indirect => Ok(Next::Pc(self.area.pc(), Link::Jumps)),
                 Exit::To { pc, patch } => Ok(Next::Pc(pc, Link::Branch(patch))),
+                Exit::Look { pc } => Ok(Next::Look(pc)),
                 Exit::Memory { pc, target, access, retry, after } => {
                     let address = self.address(thread, pc, target);
                     if self.can_access(&mut thread.memory, address, access)? {
@@ -232,6 +310,34 @@ impl Blocks {
                 }
             },
         }
+    }
+
+    /// Executes a block of one instruction that is not compiled.
+    fn interpret_block<F: Fetch>(
+        &mut self,
+        thread: &mut Thread<F>,
+        interpreter: &mut Interpreter,
+        number: u32,
+    ) -> Result<Next, Over> {
+        let pc = self.first(number);
+        if let Err(end) = self.interpret(thread, interpreter, pc) {
+            // Perhaps its code could not be read.
+            self.by_pc.remove(&pc);
+            return Err(Over(end, Some(pc)));
+        }
+        self.passed.push(number);
+        self.has_kept_code(thread)?;
+        Ok(Next::Pc(thread.pc, Link::Nothing))
+    }
+
+    /// Returns the number of a block of the instruction at an address, which is interpreted.
+    fn single_at(&mut self, pc: u64) -> u32 {
+        let new = self.from + self.blocks.len() as u32;
+        let number = *self.single.entry(pc).or_insert(new);
+        if number == new {
+            self.blocks.push(Block::interpreted(pc));
+        }
+        number
     }
 
     /// Returns the number of the block at an address, after making the link to it.
@@ -264,8 +370,9 @@ impl Blocks {
             Err(_) if access.is_partial => return Ok(false),
             Err(refused) => return Err(Over(refused.into(), None)),
         };
-        self.touched.push(address / PAGE_BYTES as u64);
-        self.area.add_page(page, copy.0.as_mut_ptr(), !holds_code);
+        let number = address / PAGE_BYTES as u64;
+        self.pages.note(number, access.is_written);
+        self.area.add_page(page, copy.0.as_mut_ptr(), self.pages.is_written(number) && !holds_code);
         Ok(start + access.bytes <= PAGE_BYTES && !(access.is_written && holds_code))
     }
 
@@ -316,8 +423,10 @@ impl Blocks {
             made.unwrap_or_else(|| Block::interpreted(pc))
         });
         let number = self.from + self.blocks.len() as u32;
+        let code = block.code;
         self.by_pc.insert(pc, number);
         self.blocks.push(block);
+        self.watch_block(pc, code);
         number
     }
 
@@ -341,6 +450,9 @@ impl Blocks {
         let mut instructions = Vec::new();
         let mut at = pc;
         while instructions.len() < BLOCK_STEPS_MAX {
+            if at != pc && self.cuts.binary_search(&at).is_ok() {
+                break;
+            }
             let mut code = [0; INSTRUCTION_BYTES_MAX];
             let length = memory.read_some(at, &mut code);
             self.protect_code(at);
@@ -383,23 +495,14 @@ impl Blocks {
         }
         let mut numbers: Vec<u64> = self.sources.keys().copied().collect();
         numbers.sort_unstable();
-        let pages = memory.read_code_pages(&numbers);
-        let is_same = |(number, page): (&u64, &Page)| self.sources[number].0 == page.0;
-        let is_kept = pages.len() == numbers.len() && numbers.iter().zip(pages).all(is_same);
-        if !is_kept {
+        memory.read_ahead(&numbers);
+        let is_same =
+            |number: &u64| memory.code_page(*number).is_some_and(|page| self.sources[number].0 == page.0);
+        if !numbers.iter().all(is_same) {
             memory.forget_code();
             self.forget();
         }
-    }
-
-    /// Reads what the thread before accessed, since much of it is accessed again.
-    fn read_ahead<F: Fetch>(&mut self, memory: &mut Memory<F>) {
-        std::mem::swap(&mut self.touched, &mut self.touched_before);
-        self.touched.clear();
-        self.touched_before.truncate(READ_AHEAD_MAX);
-        self.touched_before.sort_unstable();
-        self.touched_before.dedup();
-        memory.read_ahead(&self.touched_before);
+        self.is_compared = true;
     }
 
     fn forget(&mut self) {
@@ -408,6 +511,8 @@ impl Blocks {
         self.by_pc.clear();
         self.exits.clear();
         self.sources.clear();
+        self.single.clear();
+        self.watched.iter_mut().for_each(Watch::forget);
         self.area.forget_blocks();
     }
 }

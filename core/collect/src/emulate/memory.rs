@@ -13,8 +13,8 @@ pub const PAGE_BYTES: usize = 4096;
 const PAGE_NUMBERS: u64 = u64::MAX / PAGE_BYTES as u64;
 /// Number of pages that one burst may read: 32 MiB.
 const PAGES_MAX: usize = 8 << 10;
-/// Most calls that read pages ahead.
-const READS_AHEAD_MAX: usize = 4;
+/// Most calls that read pages ahead: each ends at a page that cannot be read.
+const READS_AHEAD_MAX: usize = 64;
 /// Number of pages that most bursts need.
 const PAGES_TOUCHED: usize = 384;
 /// Number of pages that are read at once if accesses are sequential.
@@ -103,12 +103,11 @@ impl<F: Fetch> Memory<F> {
         (self.code_writes, self.sequence, self.recent) = (0, (u64::MAX, 0), [(u64::MAX, 0); 2]);
     }
 
-    /// Reads pages of code at once, none of which was read before. Returns those before the first one that cannot be read, in the
-    /// same order.
-    pub fn read_code_pages(&mut self, numbers: &[u64]) -> &[Page] {
-        let from = self.read_at_once(numbers);
-        self.holds_code[from..].fill(true);
-        &self.pages[from..]
+    /// Returns a page of code, if it was read before.
+    pub fn code_page(&mut self, number: u64) -> Option<&Page> {
+        let index = *self.by_number.get(&number)?;
+        self.holds_code[index] = true;
+        Some(&self.pages[index])
     }
 
     /// Says that no code was read so far.
@@ -313,11 +312,13 @@ mod tests {
     }
 
     #[test]
-    fn code_is_read_again_up_to_what_cannot_be_read() {
+    fn pages_are_read_ahead_beyond_one_that_cannot_be_read() {
         let mut memory = Memory::new(FakeCode::default());
-        assert_eq!(memory.read_code_pages(&[12, 10, 9, 11]).len(), 2);
+        memory.read_ahead(&[12, 10, 9, 11]);
+        assert!(memory.code_page(10).is_some() && memory.code_page(11).is_some());
+        assert!(memory.code_page(9).is_none() && memory.code_page(13).is_none());
         assert_eq!((memory.read_word(0xa010), memory.read_word(0xc000)), (Ok(0xa010), Ok(0xc000)));
-        assert_eq!(memory.fetch.0.len(), 3);
+        assert_eq!(memory.fetch.0.len(), 4);
         memory.write(0xa010, &[1; 8]).unwrap();
         assert_eq!(memory.code_writes(), 1);
     }

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::emulate::memory::{PAGE_BYTES, Page};
+use moments::Moment;
 
 /// A memory with code at 0x1000 and a stack of two pages at 0x2000.
 struct Small(Vec<u8>);
@@ -29,11 +30,24 @@ fn emulator() -> (Blocks, Interpreter) {
     (Blocks::new().unwrap(), Interpreter::new(processor))
 }
 
+/// Runs a thread from its beginning.
+fn run_anew<F: Fetch>(
+    blocks: &mut Blocks,
+    interpreter: &mut Interpreter,
+    thread: &mut Thread<F>,
+    steps_max: usize,
+    counter: &mut PathCounter,
+) -> (End, u64) {
+    blocks.begin(thread, interpreter, Stay::Whole);
+    blocks.run(thread, interpreter, steps_max, counter, None, || false)
+}
+
 fn run_blocks<F: Fetch>(thread: &mut Thread<F>, steps_max: usize) -> (Vec<u64>, End) {
     let (mut blocks, mut interpreter) = emulator();
     let mut pcs = Vec::new();
     let mut note = |passed: &[u64]| pcs.extend_from_slice(passed);
     let counter = &mut PathCounter::new(0);
+    blocks.begin(thread, &mut interpreter, Stay::Whole);
     let (end, last) = blocks.run(thread, &mut interpreter, steps_max, counter, Some(&mut note), || false);
     pcs.push(last);
     (pcs, end)
@@ -182,7 +196,7 @@ fn a_long_loop_is_counted_to_its_end() {
     let mut thread = thread(&code);
     let (mut blocks, mut interpreter) = emulator();
     let mut counter = PathCounter::new(0);
-    let (end, last) = blocks.run(&mut thread, &mut interpreter, usize::MAX, &mut counter, None, || false);
+    let (end, last) = run_anew(&mut blocks, &mut interpreter, &mut thread, usize::MAX, &mut counter);
     assert_eq!((end, last, counter.made()), (End::SystemCall, 0x1009, 2_000_001));
     let path = counter.path_to(last);
     assert_eq!(path.transfers, [(0x1007, 0x1005, 999_999), (0x1007, 0x1009, 1)]);
@@ -198,7 +212,7 @@ fn an_exception_is_told_from_a_full_list() {
         let mut thread = thread(&code);
         let (mut blocks, mut interpreter) = emulator();
         let counter = &mut PathCounter::new(0);
-        let ended = blocks.run(&mut thread, &mut interpreter, usize::MAX, counter, None, || false);
+        let ended = run_anew(&mut blocks, &mut interpreter, &mut thread, usize::MAX, counter);
         assert_eq!(ended, (End::Fault, 0x1009), "{loops}");
     }
 }
@@ -208,7 +222,7 @@ fn compiled_code_that_changed_is_compiled_again() {
     let (mut blocks, mut interpreter) = emulator();
     for (value, expected) in [(1, 1), (1, 1), (2, 2)] {
         let mut thread = thread(&[0xb0, value, 0x0f, 0x05]); // mov al, …; syscall
-        blocks.run(&mut thread, &mut interpreter, 9, &mut PathCounter::new(0), None, || false);
+        run_anew(&mut blocks, &mut interpreter, &mut thread, 9, &mut PathCounter::new(0));
         assert_eq!(thread.registers.general[0], expected);
     }
 }
@@ -251,11 +265,7 @@ fn jumps_and_accesses_to_address_zero_are_refused() {
         let mut thread = thread(code);
         thread.registers.general[0] = rax;
         let counter = &mut PathCounter::new(0);
-        assert_eq!(
-            blocks.run(&mut thread, &mut interpreter, 9, counter, None, || false).0,
-            expected,
-            "{rax:x}"
-        );
+        assert_eq!(run_anew(&mut blocks, &mut interpreter, &mut thread, 9, counter).0, expected, "{rax:x}");
     }
 }
 
@@ -274,7 +284,7 @@ fn accesses_just_below_the_end_of_memory_are_refused() {
         let registers = Box::new(Registers::new());
         let mut thread = Thread { registers, pc, fs: 0, gs: 0, memory: Memory::new(Last) };
         (thread.registers.general[0], thread.registers.general[3]) = (rax, rbx);
-        blocks.run(&mut thread, interpreter, 9, &mut PathCounter::new(0), None, || false).0
+        run_anew(blocks, interpreter, &mut thread, 9, &mut PathCounter::new(0)).0
     };
     for below in (1..16_u64).map(u64::wrapping_neg) {
         let mut with = emulator();
@@ -371,7 +381,7 @@ fn compiled_code_does_what_interpreted_code_does() {
 
         let end_of_one = interpreter.run(&mut one, 100, |_| {}, || false);
         let end_of_other =
-            blocks.run(&mut other, &mut interpreter, 100, &mut PathCounter::new(0), None, || false).0;
+            run_anew(&mut blocks, &mut interpreter, &mut other, 100, &mut PathCounter::new(0)).0;
         let text = format!("{:x?}", &code[..(end - 0x1000) as usize]);
         // After an exception it is not known how far it came; interpreted operands are always aligned, so they raise fewer
         // of them. A write near code is the end of compiled code.
@@ -401,4 +411,70 @@ fn compiled_code_does_what_interpreted_code_does() {
         assert_eq!(differs.map(|at| (at, one.0[at], other.0[at])), None, "{text} {:x?}", a.general);
     }
     assert!(both > 1000, "{both} came to the end");
+}
+
+/// Returns where a thread is, with its registers, before each step.
+fn states(code: &[u8]) -> Vec<(u64, [u64; 16])> {
+    let (mut thread, (_, mut interpreter)) = (thread(code), emulator());
+    let mut states = vec![(thread.pc, thread.registers.general)];
+    while interpreter.run(&mut thread, 1, |_| {}, || false) == End::Complete {
+        states.push((thread.pc, thread.registers.general));
+    }
+    states
+}
+
+/// mov ecx, 1000; 5: add edx, ecx; inc rax; call 16; dec ecx; jnz 5; syscall; 16: push rcx; ret 8, which are again and again
+/// executed.
+const CALLS: [u8; 28] = [
+    0xb9, 0xe8, 3, 0, 0, 0x01, 0xca, 0x48, 0xff, 0xc0, 0xe8, 0x07, 0, 0, 0, 0xff, 0xc9, 0x75, 0xf2, 0x0f,
+    0x05, 0x90, 0x51, 0x48, 0x83, 0xc4, 0x08, 0xc3,
+];
+
+#[test]
+fn moments_of_a_thread_are_found_where_they_were() {
+    let states = states(&CALLS);
+    let (mut blocks, mut interpreter) = emulator();
+    let plain = |blocks: &mut Blocks, interpreter: &mut Interpreter| {
+        let counter = &mut PathCounter::new(0);
+        let ended = run_anew(blocks, interpreter, &mut thread(&CALLS), usize::MAX, counter);
+        assert_eq!((ended.0, counter.made()), (End::SystemCall, states.len() - 1));
+    };
+    // Blocks are known before they are cut, or not.
+    for begin in 1000..1020 {
+        let steps: Vec<usize> = (0..4).map(|n| begin + 1003 * n).collect();
+        let moment =
+            |step: &usize| Moment { pc: states[*step].0, general: states[*step].1, cpu_ns: *step as u64 };
+        let all: Vec<Moment> = steps.iter().map(moment).collect();
+        let mut thread = thread(&CALLS);
+        let mut counter = PathCounter::new(0);
+        let mut moments = Moments::new(&all, 0);
+        blocks.begin(&mut thread, &mut interpreter, Stay::Short);
+        let end =
+            blocks.find(&mut thread, &mut interpreter, usize::MAX, &mut counter, &mut moments, || false);
+        let timed = moments.timed(counter.made()).unwrap();
+        assert_eq!((end, timed.cpu_ns, timed.path.steps), (End::Complete, 3009, 3009), "{begin}");
+        let pcs: Vec<u64> = states[begin..=begin + 3009].iter().map(|state| state.0).collect();
+        // Blocks that were cut add transfers to the next instruction.
+        let is_jump = |t: &&(u64, u64, u64)| !(t.0 + 1..=t.0 + 5).contains(&t.1) || t.0 == 0x1011;
+        let jumps =
+            |path: &crate::path::Path| path.transfers.iter().filter(is_jump).copied().collect::<Vec<_>>();
+        assert_eq!(jumps(&timed.path), jumps(&crate::path::Path::through(&pcs)), "{begin}");
+        assert_eq!((timed.path.first, timed.path.last), (pcs[0], pcs[3009]));
+        plain(&mut blocks, &mut interpreter);
+    }
+}
+
+#[test]
+fn a_thread_that_went_elsewhere_is_not_found() {
+    let code = [0xb9, 0x40, 0x42, 0x0f, 0, 0xff, 0xc9, 0x75, 0xfc, 0x0f, 0x05]; // mov ecx, 1000000; dec ecx; jnz -4; syscall
+    let moment = |cpu_ns| Moment { pc: 0x1005, general: [7; 16], cpu_ns };
+    let all = [moment(100), moment(200), moment(300)];
+    let mut thread = thread(&code);
+    let (mut blocks, mut interpreter) = emulator();
+    let (mut counter, mut moments) = (PathCounter::new(0), Moments::new(&all, 0));
+    blocks.begin(&mut thread, &mut interpreter, Stay::Short);
+    let end = blocks.find(&mut thread, &mut interpreter, usize::MAX, &mut counter, &mut moments, || false);
+    // It is given up early: no processor makes so many steps in that time.
+    assert!(end == End::Complete && counter.made() < 10_000, "{}", counter.made());
+    assert_eq!(moments.timed(counter.made()), None);
 }

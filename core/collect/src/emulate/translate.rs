@@ -62,7 +62,12 @@ pub enum Exit {
     /// The instruction at `pc` accesses a page that was not looked up yet. It begins again at `retry`, or it is interpreted and
     /// goes on at `after`, if that is an address.
     Memory { pc: u64, target: Target, access: Access, retry: u64, after: Option<u64> },
+    /// The registers of the block at `pc`, which has not begun, are to be looked at.
+    Look { pc: u64 },
 }
+
+/// A general register, by its number, that has a value. Not rcx.
+pub type Value = (usize, u64);
 
 /// An instruction that a block can contain.
 pub struct Compilable {
@@ -169,6 +174,43 @@ impl Translator {
         }
         exits.truncate(known);
         None
+    }
+}
+
+impl Translator {
+    /// Returns code for the address `at` that takes an exit; `None` if it cannot be made.
+    pub fn way_out(&mut self, at: u64, exit: Exit, exits: &mut Vec<Exit>) -> Option<Vec<u8>> {
+        let mut block = Block { code: Assembler::new(at), translator: self, exits, misses: Vec::new() };
+        block.leave_by(exit);
+        block.code.is_sound.then(|| block.code.take())
+    }
+
+    /// Returns code for the address `at` that takes an exit if one of `values` is there, and otherwise continues with the block whose
+    /// code is at `block`; and where it begins. `None` if it cannot be made.
+    pub fn look(
+        &mut self,
+        at: u64,
+        exit: Exit,
+        values: &[Value],
+        block: u64,
+        exits: &mut Vec<Exit>,
+    ) -> Option<(Vec<u8>, u64)> {
+        let [saved, ..] = self.places.saved.map(place);
+        let mut look = Block { code: Assembler::new(at), translator: self, exits, misses: Vec::new() };
+        look.code.load(Register::RCX, saved);
+        look.leave_by(exit);
+        let begin = look.code.at;
+        // That is what each block begins with.
+        look.code.store(saved, Register::RCX);
+        let block = block + (look.code.at - begin);
+        for (number, value) in values {
+            look.code.constant(Register::RCX, value.wrapping_neg());
+            look.code
+                .lea(Register::RCX, Operand::with_base_index(Register::RAX + *number as u32, Register::RCX));
+            look.code.branch(Code::Jrcxz_rel8_64, at);
+        }
+        look.code.branch(Code::Jmp_rel32_64, block);
+        look.code.is_sound.then(|| (look.code.take(), begin))
     }
 }
 

@@ -14,6 +14,7 @@ use std::{collections::BTreeMap, io};
 use dwell_profile::{BurstsRecord, Pid, Tid};
 
 use crate::{
+    evidence::timing::Timing,
     random::Random,
     source::owned_record::RawBurst,
     sys::{
@@ -83,6 +84,7 @@ pub struct BurstRecorder {
     may_step: bool,
     /// Whether threads can be followed on this machine, as far as is known.
     is_followed: bool,
+    timing: Timing,
     denied: u32,
     /// A thread that is guarded cannot be followed.
     turns: Turns,
@@ -98,6 +100,9 @@ struct PendingRequest {
     at_ns: u64,
     cpu_ns: f64,
     steps_max: usize,
+    is_to_time: bool,
+    /// Whether the thread stands still for a few steps only.
+    is_short: bool,
 }
 
 impl PendingRequest {
@@ -121,6 +126,7 @@ impl BurstRecorder {
             is_reckoned: false,
             may_step,
             is_followed: true,
+            timing: Timing::default(),
             denied: 0,
             turns: turns.clone(),
             record: BurstsRecord { budget_percent, ..BurstsRecord::default() },
@@ -154,10 +160,12 @@ impl BurstRecorder {
     pub fn offer(&mut self, pid: Pid, tid: Tid, cpu_ns: f64, most_ns: f64) {
         let allowed_ns = most_ns.min(self.budget * cpu_ns);
         self.share = (allowed_ns / cpu_ns.max(1.0)).clamp(SHARE_MIN * self.budget, self.budget);
-        if self.pending.is_some() || self.record.stepping_ns as f64 + self.cost_ns > allowed_ns {
+        let cost_ns = self.next_cost_ns(cpu_ns);
+        if self.pending.is_some() || self.record.stepping_ns as f64 + cost_ns > allowed_ns {
             return;
         }
-        let gap_ns = self.cost_ns / self.share;
+        let gap_ns = cost_ns / self.share;
+        let is_to_time = self.is_followed && self.timing.is_due(cpu_ns);
         let (bursts, delay_ns) = if gap_ns < BATCH_NS {
             ((BATCH_NS / gap_ns) as usize, gap_ns as u64)
         } else {
@@ -170,12 +178,13 @@ impl BurstRecorder {
         let seed = (self.random.uniform() * u64::MAX as f64) as u64;
         let followed = (cpu_ns / 1e9 * STEPS_PER_SECOND).clamp(STEPS[0], STEPS[1]) as usize;
         let (how, steps_max) = match (self.is_followed, self.may_step) {
+            _ if is_to_time => (How::Time, self.timing.steps(followed)),
             (true, true) => (How::FollowOrStep, followed),
             (true, false) => (How::Follow, followed),
             (false, _) => (How::Step, STEPS_MADE),
         };
         let steps_before = (followed / 4).clamp(STEPS_BEFORE[0], STEPS_BEFORE[1]);
-        let bursts = bursts.clamp(1, BURSTS_MAX);
+        let bursts = if is_to_time { 1 } else { bursts.clamp(1, BURSTS_MAX) };
         let cpu_ns_max = (2.0 * self.cost_ns).max(FIRST_CPU_NS_MAX) as u64;
         let order = Order { how, steps_max, steps_before, bursts, delay_ns, seed, cpu_ns_max };
         let Some(tracer) = &mut self.tracer else { return };
@@ -183,7 +192,12 @@ impl BurstRecorder {
             return;
         }
         match tracer.request(pid, tid, &order) {
-            Ok(()) => self.pending = Some(PendingRequest { pid, tid, at_ns: now_ns(), cpu_ns, steps_max }),
+            Ok(()) => {
+                let is_short = is_to_time && self.timing.is_short();
+                let at_ns = now_ns();
+                let pending = PendingRequest { pid, tid, at_ns, cpu_ns, steps_max, is_to_time, is_short };
+                self.pending = Some(pending);
+            }
             Err(_) => self.give_up(),
         }
     }
@@ -221,6 +235,7 @@ impl BurstRecorder {
 
     /// Records the result and the cost of a burst.
     fn account(&mut self, pending: PendingRequest, steps: Steps) -> Option<(u64, RawBurst)> {
+        self.account_timing(pending, &steps);
         if steps.ending.is_refusal() && steps.ending != Ending::InKernel {
             count(&mut self.record.refused, cause(steps.ending, pending.pid));
             self.next_cpu_ns = Some(pending.cpu_ns + RETRY_CPU_NS);
@@ -243,9 +258,9 @@ impl BurstRecorder {
         if !steps.is_followed && !pending.is_waited_for() {
             count(&mut self.record.cut_short, LATE);
         }
-        let whole_ns = whole_cost(&steps, pending.steps_max);
         let is_in_vain = steps.ending == Ending::InKernel;
-        match whole_ns {
+        match whole_cost(&steps, pending.steps_max) {
+            _ if pending.is_short => self.timing.note_stop(cost_ns),
             Some(whole_ns) => (self.cost_ns, self.is_reckoned) = (whole_ns, true),
             None if self.is_reckoned && !is_in_vain => {
                 (self.cost_ns, self.is_reckoned) = (cost_ns as f64, false);
@@ -263,7 +278,30 @@ impl BurstRecorder {
         }
         let (pid, tid, end_ns) = (pending.pid, pending.tid, steps.end_ns);
         let stepped_until_ns = if steps.is_followed { 0 } else { end_ns };
-        Some((steps.begin_ns, RawBurst { pid, tid, stepped_until_ns, path: steps.path }))
+        let cpu_ns = (steps.timed_ns > 0).then_some(steps.timed_ns);
+        Some((steps.begin_ns, RawBurst { pid, tid, stepped_until_ns, path: steps.path, cpu_ns }))
+    }
+
+    /// Records whether a burst was timed.
+    fn account_timing(&mut self, pending: PendingRequest, steps: &Steps) {
+        if !pending.is_to_time {
+            self.timing.note_other();
+            return;
+        }
+        self.record.beside_ns += steps.beside_ns;
+        let is_timed = steps.timed_ns > 0;
+        if is_timed {
+            self.record.timed += 1;
+            self.record.timed_ns += steps.timed_ns;
+        }
+        let is_whole = !steps.ending.is_refusal();
+        let why = if steps.ending == Ending::Complete { steps.untimed } else { steps.ending };
+        if is_whole {
+            self.timing.note(steps.beside_ns, is_timed);
+        }
+        if is_whole && why != Ending::Complete {
+            count(&mut self.record.untimed, cause(why, pending.pid));
+        }
     }
 
     /// Disables path bursts if threads can neither be followed nor single-stepped.
@@ -283,9 +321,15 @@ impl BurstRecorder {
         count(&mut self.record.refused, HELPER_ENDED);
     }
 
+    /// Returns what the next burst will probably cost in ns.
+    fn next_cost_ns(&self, cpu_ns: f64) -> f64 {
+        let is_short = self.is_followed && self.timing.is_due(cpu_ns) && self.timing.is_short();
+        if is_short { self.timing.stop_ns() } else { self.cost_ns }
+    }
+
     /// Draws the CPU time of the next burst.
     fn draw(&mut self, cpu_ns: f64) -> f64 {
-        let next = cpu_ns + self.random.delay(self.cost_ns / self.share);
+        let next = cpu_ns + self.random.delay(self.next_cost_ns(cpu_ns) / self.share);
         self.next_cpu_ns = Some(next);
         next
     }
@@ -351,12 +395,26 @@ mod tests {
             at_ns: 0,
             cpu_ns: 1e9,
             steps_max: 16_384,
+            is_to_time: false,
+            is_short: false,
         }
     }
 
     fn ended(ending: Ending, made: u64) -> Steps {
         let path = Path { steps: made / 2, ..Path::default() };
-        Steps { ending, begin_ns: 1, end_ns: 2, cost_ns: 1, made, path, pcs: Vec::new(), is_followed: true }
+        Steps {
+            ending,
+            begin_ns: 1,
+            end_ns: 2,
+            cost_ns: 1,
+            beside_ns: 0,
+            timed_ns: 0,
+            untimed: Ending::Complete,
+            made,
+            path,
+            pcs: Vec::new(),
+            is_followed: true,
+        }
     }
 
     fn account_times(bursts: &mut BurstRecorder, ending: Ending, times: u32) {
@@ -394,9 +452,9 @@ mod tests {
         let mut bursts = BurstRecorder::start(1.0, false, &Turns::default()).unwrap();
         bursts.account(pending(), Steps { cost_ns: 100_000, ..ended(Ending::InKernel, 0) });
         assert!(bursts.cost_ns > 0.8 * COST_NS_FIRST);
-        bursts.account(pending(), Steps { cost_ns: 12_000_000, ..ended(Ending::Complete, 4) });
+        bursts.account(pending(), Steps { cost_ns: 13_000_000, ..ended(Ending::Complete, 4) });
         assert!((2e6..3e6).contains(&bursts.cost_ns), "{}", bursts.cost_ns);
-        // No burst is requested before the budget allows another one: 14 ms are 1 % of 1.4 s.
+        // No burst is requested before the budget allows another one: 13 ms are 1 % of 1.3 s.
         bursts.offer(pending().pid, pending().tid, 1.3e9, f64::INFINITY);
         assert!(bursts.pending.is_none());
         // Nor before others leave as much, and delays are longer then.

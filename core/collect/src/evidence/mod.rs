@@ -10,5 +10,6 @@ pub mod bursts;
 pub mod code_counters;
 pub mod counts;
 pub mod operand;
+mod timing;
 pub mod transfers;
 pub mod waiting;

@@ -128,6 +128,8 @@ pub struct RawBurst {
     pub stepped_until_ns: u64,
     /// What it executed, from its first to its last program counter.
     pub path: Path,
+    /// CPU time that the thread itself took for it, in ns, if that is known.
+    pub cpu_ns: Option<u64>,
 }
 
 /// A side-band record that outlives its ring.

@@ -67,6 +67,8 @@ pub struct Attributes {
     pub precise: u8,
     /// Sample the user-mode registers.
     pub registers: bool,
+    /// Sample how long the event was enabled, and counted, so far.
+    pub times: bool,
     /// Sample the last branches that user code took.
     pub branch_stacks: bool,
     /// Sample this many bytes of the user's stack, and the calls in the kernel; 0: neither. A multiple of 8.
@@ -211,6 +213,7 @@ impl Attributes {
             for_program: false,
             precise: 0,
             registers: false,
+            times: false,
             branch_stacks: false,
             call_stack_bytes: 0,
             context_switches: false,
@@ -269,6 +272,9 @@ impl Attributes {
         if self.registers && REGISTER_MASK != 0 {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_REGS_USER);
             attr.sample_regs_user = REGISTER_MASK;
+        }
+        if self.times {
+            attr.sample_type |= u64::from(abi::PERF_SAMPLE_READ);
         }
         if self.call_stack_bytes > 0 {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_CALLCHAIN | abi::PERF_SAMPLE_STACK_USER);

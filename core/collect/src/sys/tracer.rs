@@ -31,6 +31,8 @@ use crate::path::Path;
 pub const STEPS_MAX: usize = 16384;
 /// Maximum number of different transfers of a burst. One that makes more has no result.
 const TRANSFERS_MAX: usize = 32768;
+/// A timed burst with at most so many steps for which the thread stands still has nothing but its time: these steps do not count.
+pub const SHORT_STEPS: usize = 2048;
 /// Maximum number of bursts of one request.
 pub const BURSTS_MAX: usize = 16;
 /// Time limit of a single-stepped burst, in ns: a stepped thread makes other threads wait.
@@ -55,6 +57,8 @@ pub enum How {
     FollowOrStep,
     /// They are computed, then the thread executes them, and both are compared.
     Check,
+    /// They are computed, then the thread goes on, and more are computed meanwhile. Samples of the thread show when it made which.
+    Time,
 }
 
 /// Why a burst ended, or never began.
@@ -148,8 +152,15 @@ pub struct Steps {
     pub begin_ns: u64,
     /// When the thread had been released: CLOCK_MONOTONIC in ns.
     pub end_ns: u64,
-    /// Cost of the burst in ns: CPU time of the helper if the thread was emulated, otherwise the whole duration.
+    /// Cost of the burst in ns: CPU time of the helper, while the thread stood still, if the thread was emulated, otherwise the whole
+    /// duration.
     pub cost_ns: u64,
+    /// CPU time of the helper while the thread ran, in ns.
+    pub beside_ns: u64,
+    /// CPU time of the thread for the path, in ns; 0 if it is not known.
+    pub timed_ns: u64,
+    /// Why that is not known. [`Ending::Complete`]: it is known, or the burst was over before its time was wanted.
+    pub untimed: Ending,
     /// Number of instructions, also of those that do not count.
     pub made: u64,
     /// What counts. If the thread was single-stepped, each repetition of a string instruction is a step.
@@ -214,6 +225,9 @@ struct Slot {
     begin_ns: u64,
     end_ns: u64,
     cost_ns: u64,
+    beside_ns: u64,
+    timed_ns: u64,
+    untimed: u32,
     made: u64,
     steps: u64,
     first: u64,
@@ -343,6 +357,7 @@ impl Stepper {
         // SAFETY: within the mapping; the helper wrote the slot before it replied, and writes no more until the next
         // request, which `&self` keeps away.
         let slot = unsafe { &(*self.shared).slots[index] };
+        let ending = |number: u32| Ending::ALL.get(number as usize).copied().unwrap_or(Ending::Late);
         let pcs = slot.places[..(slot.pcs as usize).min(STEPS_MAX + 1)].to_vec();
         let path = Path {
             first: slot.first,
@@ -351,10 +366,13 @@ impl Stepper {
             transfers: slot.counts[..(slot.transfers as usize).min(TRANSFERS_MAX)].to_vec(),
         };
         Steps {
-            ending: Ending::ALL.get(slot.ending as usize).copied().unwrap_or(Ending::Late),
+            ending: ending(slot.ending),
             begin_ns: slot.begin_ns,
             end_ns: slot.end_ns,
             cost_ns: slot.cost_ns,
+            beside_ns: slot.beside_ns,
+            timed_ns: slot.timed_ns,
+            untimed: ending(slot.untimed),
             made: slot.made,
             path: if pcs.is_empty() { path } else { Path::through(&pcs) },
             #[cfg(test)]

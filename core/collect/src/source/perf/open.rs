@@ -241,6 +241,7 @@ impl PerfSource {
             for_program: self.attach.is_some(),
             precise: config.precise,
             registers: self.granted.registers && config.samples_registers(),
+            times: false,
             branch_stacks: false,
             call_stack_bytes: 0,
             context_switches: false,

@@ -24,6 +24,8 @@ const ENTRIES: usize = 1 << 16;
 pub const PASSES_MAX: usize = 4096;
 /// Size of the stack for exceptions. The kernel stores all registers on it, 11 KB on a machine with AMX.
 const EXCEPTION_STACK_BYTES: usize = 64 << 10;
+/// Size of a jump.
+pub const JUMP_BYTES: usize = 5;
 /// The number of an exit that stands for "the list of passed blocks is full".
 const FULL: u32 = u32::MAX;
 /// The number of an exit that stands for an exception.
@@ -209,6 +211,21 @@ impl Area {
         let distance = target.wrapping_sub(patch + 4) as u32;
         // SAFETY: within the code, as was just checked; no code runs meanwhile.
         unsafe { (patch as *mut u32).write_unaligned(distance) };
+    }
+
+    /// Lets the code at `from` jump to `to`, and returns what was there. Both are in this memory.
+    pub fn divert(&mut self, from: u64, to: u64) -> [u8; JUMP_BYTES] {
+        let before = self.replace(from, [0xe9, 0, 0, 0, 0]);
+        self.patch(from + 1, to);
+        before
+    }
+
+    /// Replaces code, and returns what was there.
+    pub fn replace(&mut self, at: u64, code: [u8; JUMP_BYTES]) -> [u8; JUMP_BYTES] {
+        let start = self.next() - self.used as u64;
+        assert!(at >= start && at + JUMP_BYTES as u64 <= self.next(), "code");
+        // SAFETY: within the code, as was just checked; no code runs meanwhile.
+        unsafe { (at as *mut [u8; JUMP_BYTES]).replace(code) }
     }
 
     /// Lets indirect jumps to the address `pc` find the code of its block.

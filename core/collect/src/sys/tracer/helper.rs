@@ -7,20 +7,25 @@
 mod copy;
 pub mod guard;
 mod halt;
+mod place;
+mod sampler;
+mod timed;
 mod tracee;
 
 use std::{mem, panic, ptr, thread};
 
 use copy::Remote;
+use place::Place;
+use sampler::Sampler;
 use tracee::{Stop, Tracee};
 
 use super::{
-    BURST_NS_MAX, BURSTS_MAX, Ending, FOLLOW_NS_MAX, How, REPEATS_MAX, RawFd, Reply, Request, STEPS_MAX,
-    Shared, Slot,
+    BURST_NS_MAX, BURSTS_MAX, Ending, FOLLOW_NS_MAX, How, REPEATS_MAX, RawFd, Reply, Request, SHORT_STEPS,
+    STEPS_MAX, Shared, Slot,
 };
 use crate::{
-    emulate::{Emulator, End, Note, memory::Memory},
-    path::PathCounter,
+    emulate::{Emulator, End, Note, Stay, memory::Memory},
+    path::{Path, PathCounter},
     random::Random,
     sys::{alarm::keep_switches_watched, clock::known_namespace_offset_ns},
 };
@@ -147,26 +152,32 @@ fn bursts(request: &Request, mut follower: Option<&mut Follower>, slots: &mut [S
 
 fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
     (slot.pcs, slot.transfers, slot.made, slot.steps) = (0, 0, 0, 0);
-    let is_follow = request.how == How::Follow as u32;
+    (slot.beside_ns, slot.timed_ns, slot.untimed) = (0, 0, Ending::Complete as u32);
+    let is_to_time = request.how == How::Time as u32;
+    let is_follow = request.how == How::Follow as u32 || is_to_time;
     let is_followed = follower.is_some() && (is_follow || request.how == How::FollowOrStep as u32);
     slot.is_followed = u32::from(is_followed);
     slot.begin_ns = now_ns();
-    let cpu_begin_ns = time_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
+    let cpu_begin_ns = time_ns(libc::CLOCK_THREAD_CPUTIME_ID);
     let ending = if is_follow && follower.is_none() {
         Ending::CannotFollow
     } else {
+        // The thread need not wait for that.
+        let can_time = is_to_time && follower.as_ref().is_some_and(|follower| follower.emulator.can_find());
+        let sampler = if can_time { Sampler::open(request.tid).ok() } else { None };
         match halt::halt(request.pid, request.tid) {
             Ok(tracee) => {
                 let follower = follower.filter(|_| request.how != How::Step as u32);
-                Burst { tracee, slot, request }.run(follower)
+                Burst { tracee, slot, request, sampler }.run(follower)
             }
             Err(refusal) => refusal,
         }
     };
     slot.ending = ending as u32;
     slot.end_ns = now_ns();
-    let cpu_ns = time_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - cpu_begin_ns;
-    slot.cost_ns = if is_followed { cpu_ns } else { slot.end_ns - slot.begin_ns };
+    let cpu_ns = time_ns(libc::CLOCK_THREAD_CPUTIME_ID) - cpu_begin_ns;
+    slot.cost_ns =
+        if is_followed { cpu_ns.saturating_sub(slot.beside_ns) } else { slot.end_ns - slot.begin_ns };
 }
 
 /// A burst in progress: the thread is stopped in user mode.
@@ -174,6 +185,8 @@ struct Burst<'s> {
     tracee: Tracee,
     slot: &'s mut Slot,
     request: &'s Request,
+    /// If the burst is to be timed.
+    sampler: Option<Sampler>,
 }
 
 /// Why a burst is over, and the signal that detaching delivers (0: none).
@@ -199,6 +212,8 @@ impl Burst<'_> {
 
     /// Computes the next steps, and releases the thread. It stays where it is, unless it is to execute them as well.
     fn emulate(mut self, follower: &mut Follower) -> Ending {
+        let stopped = halt::Thread { pid: self.request.pid, tid: self.request.tid };
+        let place = stopped.cpu().and_then(Place::take);
         let mut thread = match copy::thread(self.tracee.tid(), &mut follower.memory) {
             Ok(thread) => thread,
             Err(ending) => {
@@ -215,39 +230,41 @@ impl Burst<'_> {
             elapsed_ns > cpu_ns_max
                 && (elapsed_ns > FOLLOW_NS_MAX || time_ns(libc::CLOCK_THREAD_CPUTIME_ID) > cpu_ns_max)
         };
+        let (sampler, emulator) = (self.sampler.take(), &mut follower.emulator);
+        let is_short = self.request.steps_max as usize <= SHORT_STEPS;
+        let stay = match sampler.is_some() {
+            true if is_short => Stay::Short,
+            true => Stay::Part,
+            false => Stay::Whole,
+        };
+        emulator.begin(&mut thread, stay);
         let mut counter = PathCounter::new(self.request.steps_before as usize);
         let mut pass = |pcs: &[u64]| pcs.iter().for_each(|pc| note(slot, *pc));
         let wanted: Note = if is_checked { Some(&mut pass) } else { None };
         let steps_max = self.request.steps_max as usize;
-        let (end, last) = follower.emulator.run(&mut thread, steps_max, &mut counter, wanted, is_late);
+        let (end, last) = emulator.run(&mut thread, steps_max, &mut counter, wanted, is_late);
         if is_checked {
             note(slot, last);
         }
-        follower.memory = thread.memory;
-        let ending = match end {
-            End::Complete => Ending::Complete,
-            End::SystemCall => Ending::SystemCall,
-            End::Repeating => Ending::Repeating,
-            End::Late => Ending::Late,
-            End::Unknown => Ending::Unfollowable,
-            End::Unreadable => Ending::Unreadable,
-            End::TooMuchMemory => Ending::TooMuchMemory,
-            End::Fault => Ending::Fault,
-        };
+        let ending = Ending::from(end);
         let Over(ending, signal) =
             if is_checked { self.check().err().unwrap_or(Over(ending, 0)) } else { Over(ending, 0) };
+        let sampler = sampler.filter(|sampler| ending == Ending::Complete && sampler.start().is_ok());
+        if sampler.is_some() {
+            emulator.let_go(&mut thread);
+        }
+        place.iter().for_each(Place::leave);
         // The thread need not wait for the sums.
         self.tracee.detach(signal);
+        drop(place);
         let slot = self.slot;
         slot.made = counter.made() as u64;
-        let path = counter.path_to(last);
-        let Some(counts) = slot.counts.get_mut(..path.transfers.len()) else {
-            return Ending::TooManyTransfers;
-        };
-        counts.copy_from_slice(&path.transfers);
-        slot.transfers = path.transfers.len() as u32;
-        (slot.first, slot.last, slot.steps) = (path.first, path.last, path.steps);
-        ending
+        let is_stored = stay == Stay::Short || store(slot, &counter.path_to(last));
+        if let Some(sampler) = sampler {
+            timed::time(emulator, &mut thread, sampler, slot);
+        }
+        follower.memory = thread.memory;
+        if is_stored || slot.timed_ns > 0 { ending } else { Ending::TooManyTransfers }
     }
 
     /// Lets the thread execute the computed steps, and compares.
@@ -317,6 +334,30 @@ impl Burst<'_> {
             _ if opcode == 0x9c => Next::Unsteppable,      // pushf
             _ => Next::Plain,
         })
+    }
+}
+
+/// Stores what counts. Returns false if there is no room for it.
+fn store(slot: &mut Slot, path: &Path) -> bool {
+    let Some(counts) = slot.counts.get_mut(..path.transfers.len()) else { return false };
+    counts.copy_from_slice(&path.transfers);
+    slot.transfers = path.transfers.len() as u32;
+    (slot.first, slot.last, slot.steps) = (path.first, path.last, path.steps);
+    true
+}
+
+impl From<End> for Ending {
+    fn from(end: End) -> Ending {
+        match end {
+            End::Complete => Ending::Complete,
+            End::SystemCall => Ending::SystemCall,
+            End::Repeating => Ending::Repeating,
+            End::Late => Ending::Late,
+            End::Unknown => Ending::Unfollowable,
+            End::Unreadable => Ending::Unreadable,
+            End::TooMuchMemory => Ending::TooMuchMemory,
+            End::Fault => Ending::Fault,
+        }
     }
 }
 

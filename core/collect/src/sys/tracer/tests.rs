@@ -388,3 +388,24 @@ fn bursts_until_the_end(tracer: &mut Stepper, pid: Pid, seen: &mut Seen) {
         }
     }
 }
+
+/// The thread goes on while it is emulated, and the samples of it show how long it takes.
+#[test]
+fn a_running_thread_is_timed() {
+    let mut tracer = Stepper::fork().unwrap();
+    let child = spawn("i=0; while :; do i=$((i * 7 + 1)); case $i in *1*3*) s=x$i;; esac; j=${s#x}; done");
+    let timed = (0..100).find_map(|_| {
+        request(&mut tracer, &child.0, How::Time, 20_000, 1_000_000);
+        let steps = reply(&mut tracer);
+        assert!(steps.timed_ns == 0 || steps.untimed == Ending::Complete, "{steps:?}");
+        (steps.timed_ns > 0).then_some(steps)
+    });
+    let steps = timed.expect("a burst that is timed");
+    // Two periods of the sampler at least, and what a processor can do in that time.
+    let rate = steps.path.steps as f64 / steps.timed_ns as f64;
+    assert!(steps.timed_ns > 200_000 && (0.01..16.0).contains(&rate), "{} {rate}", steps.timed_ns);
+    assert!(steps.path.transfers.len() > 10 && steps.beside_ns > 0 && steps.ending == Ending::Complete);
+    assert_eq!(state(Pid(child.0.id())), 'R');
+    drop(tracer);
+    assert_eq!(state(Pid(child.0.id())), 'R');
+}

@@ -217,6 +217,12 @@ impl Thread {
         children.map_or(true, |children| !children.is_empty()) || faults_of_children != Some(0)
     }
 
+    /// Returns the CPU on which the thread ran last.
+    pub fn cpu(&self) -> Option<usize> {
+        let cpu = stat_field(&format!("/proc/{}/task/{}/stat", self.pid, self.tid), LAST_CPU)?;
+        usize::try_from(cpu).ok()
+    }
+
     /// Returns the ticks since the thread began; 0 where that is not known.
     fn age_ticks(&self) -> u64 {
         let began = stat_field(&format!("/proc/{}/task/{}/stat", self.pid, self.tid), BEGIN_TICKS);
@@ -234,9 +240,10 @@ impl Thread {
     }
 }
 
-/// Numbers of fields in `stat`, counted as in proc(5): page faults of children that were waited for, and the start time.
+/// Numbers of fields in `stat`, counted as in proc(5): page faults of children that were waited for, the start time, and the CPU.
 const CHILDREN_FAULTS: usize = 11;
 const BEGIN_TICKS: usize = 22;
+const LAST_CPU: usize = 39;
 
 /// Returns a field of a file `stat` after the second field, which is a name in parentheses and may contain any character.
 fn stat_field(path: &str, field: usize) -> Option<u64> {

@@ -1,0 +1,304 @@
+//! Recognizes moments of a running thread in its emulated future.
+//!
+//! Enters: where the thread was at some moments, with its registers, and where emulation is. Leaves: after how many steps it was
+//! there, and the path between two moments. Never here: how a thread is sampled ([`crate::sys::moments`]).
+//!
+//! A thread that was released goes the way that emulation computes, unless memory that it reads was changed before we copied it.
+//! So all general registers of a sample are those of some emulated step. That proves the path up to there, if no other step has the
+//! same ones. A state that comes again is not used.
+
+use crate::path::{Path, PathCounter};
+
+/// Most steps that a processor makes in a nanosecond, and twice as many as most programs make.
+const STEPS_PER_NS_MAX: f64 = 16.0;
+/// Emulation gives a moment up after so many times as many steps as the thread made before in the same time.
+const PATIENCE: f64 = 2.0;
+/// Number of moments in succession that are not met before emulation ends; one is enough if none was met.
+const MISSES_MAX: u32 = 2;
+/// Emulation looks for the same states after the last moment, for this part of the steps between moments.
+const TAIL: f64 = 0.15;
+/// It looks for them for so many steps at least for each nanosecond. The states of a loop that keeps what changes in memory come again and
+/// again, and soon: faster than all but the slowest programs come to a moment.
+const STEPS_PER_NS_TAIL: f64 = 0.5;
+/// Number of moments that must be met for certain, and that are enough.
+const MOMENTS_MIN: usize = 3;
+/// Steps in equal times may differ by this factor. States that were met by chance are at random distances.
+const RATES_APART_MAX: f64 = 4.0;
+
+/// Where a running thread was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The next instruction.
+    pub pc: u64,
+    /// The general registers, by their number in the instruction set.
+    pub general: [u64; 16],
+    /// The thread's CPU time since it was released, in ns.
+    pub cpu_ns: u64,
+}
+
+/// What the thread did between two moments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timed {
+    pub path: Path,
+    /// The CPU time that the thread took for it, in ns.
+    pub cpu_ns: u64,
+}
+
+/// A moment that emulation came to.
+struct Met<'m> {
+    moment: &'m Moment,
+    /// Number of steps before.
+    made: usize,
+    /// The path since the first one that was met; empty if it is not used.
+    path: Path,
+}
+
+/// Moments in the order of time, and how far emulation has come.
+pub struct Moments<'m> {
+    moments: &'m [Moment],
+    /// CPU time from which on moments are used: shortly after a stop a thread is slower than usual.
+    from_ns: u64,
+    next: usize,
+    misses: u32,
+    met: Vec<Met<'m>>,
+    has_begun: bool,
+}
+
+impl<'m> Moments<'m> {
+    /// Creates the list. Moments before `from_ns` only tell whether emulation is on the right way.
+    pub fn new(moments: &'m [Moment], from_ns: u64) -> Moments<'m> {
+        Moments { moments, from_ns, next: 0, misses: 0, met: Vec::new(), has_begun: false }
+    }
+
+    /// Returns where all moments are, in order.
+    pub fn pcs(&self) -> Vec<u64> {
+        let mut pcs: Vec<u64> = self.moments.iter().map(|moment| moment.pc).collect();
+        pcs.sort_unstable();
+        pcs.dedup();
+        pcs
+    }
+
+    /// Returns the moments to look for: the next one, and those that were met, to see whether their state comes again.
+    pub fn awaited(&self) -> impl Iterator<Item = &'m Moment> {
+        self.met.iter().map(|met| met.moment).chain(self.moments.get(self.next))
+    }
+
+    /// Notes that emulation is at `pc` with these registers, after the steps that `counter` counted. Returns whether other moments
+    /// are awaited from now on.
+    pub fn note(&mut self, pc: u64, general: &[u64; 16], counter: &mut PathCounter) -> bool {
+        let is_here = |moment: &Moment| moment.pc == pc && moment.general == *general;
+        let before = self.met.len();
+        // At which time it was here is unknown.
+        self.met.retain(|met| !is_here(met.moment));
+        let is_changed = self.met.len() < before;
+        let Some(moment) = self.moments.get(self.next).filter(|moment| is_here(moment)) else {
+            return is_changed;
+        };
+        (self.next, self.misses) = (self.next + 1, 0);
+        if !is_changed {
+            let path = if self.is_used(moment) { self.path(pc, counter) } else { Path::default() };
+            self.met.push(Met { moment, made: counter.made(), path });
+        }
+        true
+    }
+
+    /// Returns the path since the first moment that is used.
+    fn path(&mut self, pc: u64, counter: &mut PathCounter) -> Path {
+        if !std::mem::replace(&mut self.has_begun, true) {
+            counter.restart();
+        }
+        counter.path_so_far(pc)
+    }
+
+    fn is_used(&self, moment: &Moment) -> bool {
+        moment.cpu_ns >= self.from_ns
+    }
+
+    fn used(&self) -> impl DoubleEndedIterator<Item = &Met<'m>> {
+        self.met.iter().filter(|met| self.is_used(met.moment))
+    }
+
+    /// Gives up moments that cannot come any more after `made` steps. Returns whether others are awaited from now on.
+    pub fn pass(&mut self, made: usize) -> bool {
+        let mut has_passed = false;
+        while let Some(moment) = self.moments.get(self.next)
+            && made as f64 > self.steps_max(moment)
+        {
+            (self.next, self.misses, has_passed) = (self.next + 1, self.misses + 1, true);
+        }
+        has_passed
+    }
+
+    /// Returns the number of steps after which a moment is given up.
+    fn steps_max(&self, moment: &Moment) -> f64 {
+        match (self.used().next(), self.used().next_back()) {
+            (Some(first), Some(last)) if last.moment.cpu_ns > first.moment.cpu_ns => {
+                let ns = moment.cpu_ns - last.moment.cpu_ns;
+                last.made as f64 + PATIENCE * rate(first, last) * ns as f64
+            }
+            _ => STEPS_PER_NS_MAX * moment.cpu_ns as f64,
+        }
+    }
+
+    /// Returns whether nothing more can be learned after `made` steps.
+    pub fn is_over(&self, made: usize) -> bool {
+        let is_certain = match (self.used().next(), self.used().next_back()) {
+            (Some(first), Some(last)) => is_certain(first, last, made),
+            _ => true,
+        };
+        let is_lost = self.misses >= if self.met.is_empty() { 1 } else { MISSES_MAX };
+        let is_enough = self.next >= self.moments.len() || self.used().count() >= MOMENTS_MIN;
+        is_lost || (is_enough && is_certain)
+    }
+
+    /// Returns what the thread did between the first and the last moment that were met for certain; `None` if there are too few.
+    pub fn timed(&self, made: usize) -> Option<Timed> {
+        let mut used: Vec<&Met> = self.used().collect();
+        while let [first, .., last] = used[..]
+            && !is_certain(first, last, made)
+        {
+            used.pop();
+        }
+        let ([first, .., last], MOMENTS_MIN..) = (&used[..], used.len()) else { return None };
+        let overall = rate(first, last);
+        let rates = used.windows(2).map(|pair| rate(pair[0], pair[1]));
+        let before = first.made as f64 / first.moment.cpu_ns as f64;
+        let is_like = |rate: f64| (1.0 / RATES_APART_MAX..RATES_APART_MAX).contains(&(rate / overall));
+        let is_steady = rates.chain([before]).all(is_like);
+        is_steady.then(|| Timed {
+            path: last.path.since(&first.path),
+            cpu_ns: last.moment.cpu_ns - first.moment.cpu_ns,
+        })
+    }
+}
+
+/// Returns the steps in a nanosecond between two moments.
+fn rate(first: &Met, last: &Met) -> f64 {
+    (last.made - first.made) as f64 / (last.moment.cpu_ns - first.moment.cpu_ns).max(1) as f64
+}
+
+/// Returns whether the last moment would have come again within `made` steps, if that is possible.
+fn is_certain(first: &Met, last: &Met, made: usize) -> bool {
+    let tail = last.made as f64 + TAIL * (last.made - first.made) as f64;
+    made as f64 >= tail.max(STEPS_PER_NS_TAIL * last.moment.cpu_ns as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::Span;
+
+    /// Emulates one instruction after the other, each with a register that tells its number.
+    struct Emulation<'m> {
+        moments: Moments<'m>,
+        counter: PathCounter,
+    }
+
+    impl Emulation<'_> {
+        fn of(moments: &[Moment]) -> Emulation<'_> {
+            Emulation { moments: Moments::new(moments, 100), counter: PathCounter::new(0) }
+        }
+
+        fn go(mut self, states: impl IntoIterator<Item = (u64, u64)>) -> Self {
+            for (pc, value) in states {
+                if self.moments.awaited().any(|m| m.pc == pc) {
+                    self.moments.note(pc, &[value; 16], &mut self.counter);
+                }
+                self.counter.pass(pc as u32, || Span { first: pc, last: pc, steps: 1 });
+            }
+            self
+        }
+
+        fn timed(&self) -> Option<Timed> {
+            self.moments.timed(self.counter.made())
+        }
+    }
+
+    /// A loop of ten instructions, which counts its iterations.
+    fn states(steps: std::ops::Range<u64>) -> impl Iterator<Item = (u64, u64)> {
+        steps.map(|step| (step % 10, step / 10))
+    }
+
+    /// The thread makes a step in each nanosecond.
+    fn moments(steps: &[u64]) -> Vec<Moment> {
+        let moment = |step: u64| Moment { pc: step % 10, general: [step / 10; 16], cpu_ns: step };
+        steps.iter().map(|step| moment(*step)).collect()
+    }
+
+    #[test]
+    fn the_path_between_moments_has_their_time() {
+        let moments = moments(&[53, 115, 203, 307, 402]);
+        let emulation = Emulation::of(&moments).go(states(0..470));
+        // The third moment that is used is enough, with a tail of 0.15 × 192 steps.
+        assert!(emulation.moments.is_over(470) && !emulation.moments.is_over(402));
+        let timed = emulation.timed().unwrap();
+        assert_eq!((timed.cpu_ns, timed.path.steps), (287, 287));
+        assert_eq!((timed.path.first, timed.path.last), (5, 2));
+        let count = |from, to| timed.path.transfers.iter().find(|t| (t.0, t.1) == (from, to)).map(|t| t.2);
+        assert_eq!((count(9, 0), count(5, 6), count(1, 2)), (Some(29), Some(29), Some(29)));
+    }
+
+    #[test]
+    fn a_last_moment_that_may_come_again_is_not_used() {
+        let moments = moments(&[115, 203, 307, 402]);
+        let emulation = Emulation::of(&moments).go(states(0..440));
+        assert_eq!(emulation.timed().unwrap().cpu_ns, 307 - 115);
+        // Two are too few.
+        assert_eq!(Emulation::of(&moments[1..]).go(states(0..410)).timed(), None);
+        assert_eq!(Emulation::of(&moments[..0]).go(states(0..410)).timed(), None);
+    }
+
+    #[test]
+    fn states_that_come_again_are_not_used() {
+        let moments = moments(&[115, 203, 307, 402, 499, 600]);
+        // The states of the first moment and of the third one come again later.
+        let again = states(0..550).chain([(5, 11), (7, 30)]).chain(states(552..800));
+        let timed = Emulation::of(&moments).go(again).timed().unwrap();
+        assert_eq!((timed.cpu_ns, timed.path.steps, timed.path.first), (600 - 203, 600 - 203, 3));
+        let back = timed.path.transfers.iter().find(|t| (t.0, t.1) == (9, 0));
+        assert_eq!(back.map(|t| t.2), Some(39));
+        // Nothing is known of a loop whose state is in memory.
+        let loop_in_memory = (0..800).map(|step| (step % 10, 11));
+        let all: Vec<Moment> = moments.iter().map(|m| Moment { general: [11; 16], ..m.clone() }).collect();
+        assert_eq!(Emulation::of(&all).go(loop_in_memory).timed(), None);
+    }
+
+    /// Each state is there once in what was emulated, but the thread has made many more steps in that time.
+    #[test]
+    fn states_of_a_long_loop_are_not_taken_for_those_of_a_slow_thread() {
+        let slow = moments(&[115, 203, 307, 402]);
+        let slow: Vec<Moment> =
+            slow.iter().map(|m| Moment { cpu_ns: 1000 * m.cpu_ns, ..m.clone() }).collect();
+        let emulation = Emulation::of(&slow).go(states(0..100_000));
+        assert!(!emulation.moments.is_over(100_000) && emulation.timed().is_none());
+        assert!(Emulation::of(&slow).go(states(0..210_000)).timed().is_some());
+    }
+
+    #[test]
+    fn moments_at_random_distances_are_not_believed() {
+        let mut moments = moments(&[115, 203, 307, 402]);
+        moments[1].cpu_ns = 130;
+        assert_eq!(Emulation::of(&moments).go(states(0..800)).timed(), None);
+        moments[1].cpu_ns = 180;
+        assert!(Emulation::of(&moments).go(states(0..800)).timed().is_some());
+        moments[0].cpu_ns = 100;
+        moments[0] = Moment { pc: 2, general: [0; 16], ..moments[0].clone() };
+        assert_eq!(Emulation::of(&moments).go(states(0..800)).timed(), None, "much too early");
+    }
+
+    #[test]
+    fn moments_that_do_not_come_are_given_up() {
+        let mut moments = moments(&[115, 203, 307, 402, 500]);
+        moments[3].general = [999_999; 16];
+        let mut emulation = Emulation::of(&moments).go(states(0..320));
+        assert!(!emulation.moments.pass(490));
+        // A step in each nanosecond, so it is 190 steps away at most.
+        assert!(emulation.moments.pass(498));
+        let timed = emulation.go(states(320..800)).timed().unwrap();
+        assert_eq!((timed.cpu_ns, timed.path.steps), (385, 385));
+
+        moments.iter_mut().for_each(|moment| moment.general = [999_999; 16]);
+        let mut lost = Moments::new(&moments, 100);
+        assert!(!lost.pass(115 * 16) && lost.pass(115 * 16 + 1) && lost.is_over(115 * 16 + 1));
+    }
+}

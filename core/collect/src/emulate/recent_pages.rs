@@ -1,0 +1,106 @@
+//! Which pages of memory threads accessed lately.
+//!
+//! Enters: numbers of pages, as threads are emulated. Leaves: those that the next one is likely to access. Never here: what is in them.
+
+use rustc_hash::FxHashMap;
+
+/// Most pages that are copied at once: 6 MiB, in about a millisecond.
+const PAGES_MAX: usize = 1536;
+/// Number of threads after which a page that none of them accessed is forgotten.
+const THREADS_MAX: u32 = 32;
+/// Number of pages that are copied after each one that was written to, since programs fill memory upward.
+const PAGES_AFTER: u64 = 8;
+
+/// Pages by number, with the number of the last emulated thread that accessed each.
+#[derive(Default)]
+pub struct RecentPages {
+    thread: u32,
+    accessed: FxHashMap<u64, u32>,
+    written: FxHashMap<u64, u32>,
+}
+
+impl RecentPages {
+    /// Begins another thread.
+    pub fn begin(&mut self) {
+        let thread = self.thread;
+        self.accessed.retain(|_, last| thread - *last < THREADS_MAX);
+        self.written.retain(|_, last| thread - *last < THREADS_MAX);
+        self.thread += 1;
+    }
+
+    /// Notes that the thread accesses a page.
+    pub fn note(&mut self, page: u64, is_written: bool) {
+        self.accessed.insert(page, self.thread);
+        if is_written {
+            self.written.insert(page, self.thread);
+        }
+    }
+
+    /// Returns whether the thread has written to a page.
+    pub fn is_written(&self, page: u64) -> bool {
+        self.written.get(&page) == Some(&self.thread)
+    }
+
+    /// Returns pages that the last thread accessed, in order.
+    pub fn accessed_last(&self) -> Vec<u64> {
+        first(self.accessed.iter().filter(|(_, last)| **last == self.thread).map(|(page, _)| *page).collect())
+    }
+
+    /// Returns pages that were accessed lately, in order; those that were written to before others, if there are too many.
+    pub fn all(&self) -> Vec<u64> {
+        let age = |(page, last): (&u64, &u32)| (!self.written.contains_key(page), self.thread - last, *page);
+        let mut by_age: Vec<(bool, u32, u64)> = self.accessed.iter().map(age).collect();
+        by_age.sort_unstable();
+        first(by_age.into_iter().take(PAGES_MAX).map(|(.., page)| page).collect())
+    }
+
+    /// Returns pages after those that the thread has written to, in order.
+    pub fn after_written(&self) -> Vec<u64> {
+        let written = self.written.iter().filter(|(_, last)| **last == self.thread);
+        first(written.flat_map(|(page, _)| *page + 1..=*page + PAGES_AFTER).collect())
+    }
+}
+
+/// Returns pages in order, each once, and not too many.
+fn first(mut pages: Vec<u64>) -> Vec<u64> {
+    pages.sort_unstable();
+    pages.dedup();
+    pages.truncate(PAGES_MAX);
+    pages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_forgotten_when_nobody_accesses_them() {
+        let mut recent = RecentPages::default();
+        [(7, true), (3, false), (7, false)]
+            .into_iter()
+            .for_each(|(page, written)| recent.note(page, written));
+        recent.begin();
+        assert!(!recent.is_written(7));
+        recent.note(5, true);
+        recent.note(3, false);
+        assert!(recent.is_written(5) && !recent.is_written(3));
+        assert_eq!((recent.accessed_last(), recent.all()), (vec![3, 5], vec![3, 5, 7]));
+        assert_eq!(recent.after_written(), (6..=13).collect::<Vec<_>>());
+        (0..THREADS_MAX).for_each(|_| recent.begin());
+        assert_eq!(recent.all(), [3, 5]);
+        recent.begin();
+        assert!(recent.all().is_empty() && recent.accessed_last().is_empty());
+    }
+
+    #[test]
+    fn the_oldest_pages_are_left_out() {
+        let mut recent = RecentPages::default();
+        recent.note(0, true);
+        recent.begin();
+        (1..=PAGES_MAX as u64).for_each(|page| recent.note(page, page != 9));
+        let all = |left_out| (0..=PAGES_MAX as u64).filter(|page| *page != left_out).collect::<Vec<_>>();
+        assert_eq!(recent.all(), all(9));
+        recent.note(9, true);
+        assert_eq!(recent.all(), all(0));
+    }
+}

@@ -1,0 +1,117 @@
+//! Samples where a thread is for a few milliseconds, with all its general registers.
+//!
+//! Enters: a thread, and when it is released. Leaves: its moments, with its CPU time since then. Never here: what they mean
+//! ([`crate::emulate::moments`]).
+
+use std::io;
+
+use dwell_profile::{CpuId, Tid};
+use rustix::param::page_size;
+
+use crate::{
+    emulate::moments::Moment,
+    registers::{REGISTER_COUNT, Registers},
+    sys::{
+        event::{Attributes, Counter, PerfEvent},
+        ring::Ring,
+    },
+};
+
+/// CPU time between two samples. Each makes the thread slower for a while: by 16 µs on a virtual machine (docs/measured.md).
+pub const PERIOD_NS: u64 = 600_000;
+/// Pages of the ring, which has room for 60 samples.
+const PAGES: usize = 4;
+/// The event counts on whichever CPU its thread runs.
+const ANY_CPU: CpuId = CpuId(u32::MAX);
+/// Type of a sample's record, and of its registers if they are those of 64-bit code.
+const RECORD_SAMPLE: u32 = 9;
+const REGISTERS_64: u64 = 2;
+/// Positions in a sample, in words: its header, id, address, thread and time are before.
+const RUNNING_NS: usize = 7;
+const REGISTERS_KIND: usize = 8;
+const REGISTERS: usize = 9;
+
+/// A clock of one thread that samples it.
+pub struct Sampler {
+    event: PerfEvent,
+    ring: Ring,
+}
+
+impl Sampler {
+    /// Opens the event, which does not sample yet.
+    pub fn open(tid: Tid) -> io::Result<Sampler> {
+        let attributes = Attributes {
+            exclude_kernel: true,
+            registers: true,
+            times: true,
+            ..Attributes::of(Counter::CPU_CLOCK, PERIOD_NS)
+        };
+        let event = PerfEvent::open(&attributes, Some(tid), ANY_CPU)?;
+        let ring = Ring::map(&event, PAGES * page_size())?;
+        Ok(Sampler { event, ring })
+    }
+
+    /// Starts to sample the thread, which is stopped, from its next instruction on.
+    pub fn start(&self) -> io::Result<()> {
+        self.event.enable()
+    }
+
+    /// Adds the moments since the last call.
+    pub fn take(&mut self, moments: &mut Vec<Moment>) {
+        self.ring.each_record(&mut Vec::new(), |record| moments.extend(moment(record)));
+    }
+}
+
+/// Returns what a record says, if it is a sample of 64-bit code.
+fn moment(record: &[u8]) -> Option<Moment> {
+    let words = record.as_chunks::<8>().0;
+    let word = |at: usize| words.get(at).map(|bytes| u64::from_ne_bytes(*bytes));
+    if word(0)? as u32 != RECORD_SAMPLE || word(REGISTERS_KIND)? != REGISTERS_64 {
+        return None;
+    }
+    let mut registers = Registers([0; REGISTER_COUNT]);
+    for (at, register) in registers.0.iter_mut().enumerate() {
+        *register = word(REGISTERS + at)?;
+    }
+    let general = std::array::from_fn(|number| registers.general(number as u8));
+    Some(Moment { pc: registers.pc(), general, cpu_ns: word(RUNNING_NS)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::hint::black_box;
+
+    use rustix::thread::gettid;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_is_sampled_in_its_own_time() {
+        let tid = Tid(gettid().as_raw_nonzero().get() as u32);
+        let mut sampler = Sampler::open(tid).unwrap();
+        let mut moments = Vec::new();
+        sampler.take(&mut moments);
+        assert_eq!(moments, []);
+        sampler.start().unwrap();
+        let mut sum = 0_u64;
+        for round in 0..1_000_000_000_u64 {
+            sum = black_box(sum.wrapping_add(round));
+            if round % (1 << 20) == 0 {
+                sampler.take(&mut moments);
+                if moments.len() >= 4 {
+                    break;
+                }
+            }
+        }
+        let stack = (&raw const moments).addr() as u64;
+        assert!(moments.len() >= 4);
+        assert!(moments.is_sorted_by_key(|moment| moment.cpu_ns));
+        for (number, moment) in moments.iter().enumerate() {
+            let expected_ns = PERIOD_NS * (number as u64 + 1);
+            // A late timer is later by less than this, unless the machine is very busy.
+            assert!((expected_ns..expected_ns + 50 * PERIOD_NS).contains(&moment.cpu_ns), "{moments:?}");
+            assert!(moment.general[4].abs_diff(stack) < 1 << 20, "{moment:x?}");
+            assert!(moment.pc > 0x1000);
+        }
+    }
+}
