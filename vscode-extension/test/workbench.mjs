@@ -86,14 +86,15 @@ export class Workbench {
   }
 
   /** Runs a command of the palette, whose list is fixed when it opens: one that becomes enabled later is found at another
-   *  opening only. By keyboard, since a click on a list that is still being drawn hits another row. */
+   *  opening only. By keyboard, since a click on a list that is still being drawn hits another row; and by the input's, since a
+   *  palette that closes by itself leaves the keyboard to the editor. */
   async command(title) {
     const focused = this.page.locator('.quick-input-list .monaco-list-row.focused').filter({ hasText: title });
     const chosen = async () => {
       if (!await this.offers(title)) return false;
       for (let rows = 0; rows < 20; rows += 1) {
-        if (await focused.count() > 0) return succeeds(this.page.keyboard.press('Enter'));
-        await this.page.keyboard.press('ArrowDown');
+        if (await focused.count() > 0) return succeeds(this.input.press('Enter', { timeout: 2000 }));
+        if (!await succeeds(this.input.press('ArrowDown', { timeout: 2000 }))) return false;
       }
       return false;
     };
@@ -113,7 +114,7 @@ export class Workbench {
     await this.row(text).waitFor();
     await this.input.fill(text);
     await this.row(text).waitFor();
-    await this.page.keyboard.press('Enter');
+    await this.input.press('Enter');
   }
 
   editor() {
