@@ -234,7 +234,7 @@ fn is_absolute(deviation: f64) -> bool {
     deviation <= DEVIATION_MAX
 }
 
-/// What fixes the scale of the program.
+/// These are the numbers of what fixes the scale of the program.
 #[derive(Clone, Copy)]
 struct Known {
     /// Number of procedures whose own executions were counted.

@@ -68,14 +68,15 @@ impl From<Refused> for End {
     }
 }
 
-/// How long a thread stands still.
+/// This is how long a thread stands still.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stay {
     /// While all its instructions are executed here.
     Whole,
     /// While the first ones are.
     Part,
-    /// While very few are. It is not worth the time to make sure that its code is still the same; that is found out later.
+    /// While very few are. It is not worth the time to make sure that its code is still the same; that is found out later, and these
+    /// instructions do not count.
     Short,
 }
 

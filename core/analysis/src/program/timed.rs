@@ -46,14 +46,14 @@ pub struct TimedBursts {
     pub untimed: f64,
 }
 
-/// How often control left an instruction of a procedure in a timed burst, to one that is not simply the next.
+/// A timed transfer says how often control left an instruction of a procedure in a timed burst, to one that is not simply the next.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TimedTransfer {
     /// Index of the burst.
     pub burst: usize,
     /// Index of the instruction that control left.
     pub from: usize,
-    /// How often.
+    /// Control left it this often.
     pub count: f64,
 }
 

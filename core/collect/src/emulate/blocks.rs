@@ -4,7 +4,8 @@
 //! block. Never here: how an instruction is compiled ([`super::translate`]), where code lies ([`crate::sys::native::area`]).
 //!
 //! A block is compiled when the thread first reaches it, and kept for the next threads. Before a thread runs, all pages with
-//! compiled code are read again and compared. A thread that writes to one of them ends its run there.
+//! compiled code are read again and compared; if it stands still for very few steps only ([`Stay::Short`]), after these. A thread that
+//! writes to one of them ends its run there, once they were compared.
 
 mod watch;
 

@@ -25,7 +25,7 @@ const MOMENTS_MIN: usize = 3;
 /// Steps in equal times may differ by this factor. States that were met by chance are at random distances.
 const RATES_APART_MAX: f64 = 4.0;
 
-/// Where a running thread was.
+/// A moment is where a running thread was, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moment {
     /// The next instruction.
@@ -36,7 +36,7 @@ pub struct Moment {
     pub cpu_ns: u64,
 }
 
-/// What the thread did between two moments.
+/// This is what the thread did between two moments.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timed {
     pub path: Path,

@@ -278,8 +278,10 @@ impl BurstRecorder {
         }
         let (pid, tid, end_ns) = (pending.pid, pending.tid, steps.end_ns);
         let stepped_until_ns = if steps.is_followed { 0 } else { end_ns };
-        let cpu_ns = (steps.timed_ns > 0).then_some(steps.timed_ns);
-        Some((steps.begin_ns, RawBurst { pid, tid, stepped_until_ns, path: steps.path, cpu_ns }))
+        Some((
+            steps.begin_ns,
+            RawBurst { pid, tid, stepped_until_ns, path: steps.path, cpu_ns: steps.timed_ns },
+        ))
     }
 
     /// Records whether a burst was timed.
@@ -289,11 +291,9 @@ impl BurstRecorder {
             return;
         }
         self.record.beside_ns += steps.beside_ns;
-        let is_timed = steps.timed_ns > 0;
-        if is_timed {
-            self.record.timed += 1;
-            self.record.timed_ns += steps.timed_ns;
-        }
+        let is_timed = steps.timed_ns.is_some();
+        self.record.timed += u64::from(is_timed);
+        self.record.timed_ns += steps.timed_ns.unwrap_or(0);
         let is_whole = !steps.ending.is_refusal();
         let why = if steps.ending == Ending::Complete { steps.untimed } else { steps.ending };
         if is_whole {
@@ -408,7 +408,7 @@ mod tests {
             end_ns: 2,
             cost_ns: 1,
             beside_ns: 0,
-            timed_ns: 0,
+            timed_ns: None,
             untimed: Ending::Complete,
             made,
             path,

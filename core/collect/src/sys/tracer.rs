@@ -157,8 +157,8 @@ pub struct Steps {
     pub cost_ns: u64,
     /// CPU time of the helper while the thread ran, in ns.
     pub beside_ns: u64,
-    /// CPU time of the thread for the path, in ns; 0 if it is not known.
-    pub timed_ns: u64,
+    /// CPU time of the thread for the path, in ns, if it is known.
+    pub timed_ns: Option<u64>,
     /// Why that is not known. [`Ending::Complete`]: it is known, or the burst was over before its time was wanted.
     pub untimed: Ending,
     /// Number of instructions, also of those that do not count.
@@ -371,7 +371,7 @@ impl Stepper {
             end_ns: slot.end_ns,
             cost_ns: slot.cost_ns,
             beside_ns: slot.beside_ns,
-            timed_ns: slot.timed_ns,
+            timed_ns: (slot.timed_ns > 0).then_some(slot.timed_ns),
             untimed: ending(slot.untimed),
             made: slot.made,
             path: if pcs.is_empty() { path } else { Path::through(&pcs) },

@@ -165,6 +165,9 @@ fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
         // The thread need not wait for that.
         let can_time = is_to_time && follower.as_ref().is_some_and(|follower| follower.emulator.can_find());
         let sampler = if can_time { Sampler::open(request.tid).ok() } else { None };
+        if is_to_time && sampler.is_none() {
+            slot.untimed = if can_time { Ending::NotPermitted } else { Ending::CannotFollow } as u32;
+        }
         match halt::halt(request.pid, request.tid) {
             Ok(tracee) => {
                 let follower = follower.filter(|_| request.how != How::Step as u32);
