@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use dwell_image::{Flow, ImageAddress, Instruction};
 use problem::Problem;
 use rustc_hash::FxHashMap;
-pub use timed::{TimedBurst, TimedBursts, TimedShape, TimedTransfer};
+pub use timed::{TimedBurst, TimedBursts, TimedShape, TimedTransfer, rest};
 
 use crate::{Block, Counted, OuterScale, ProcedureAnalysis, Scale, ScaleKind, Transfer};
 
@@ -277,8 +277,11 @@ fn joined(shapes: &[Shape]) -> Vec<bool> {
 fn common_headroom(shapes: &[Shape], factors: &[f64], takes_part: impl Fn(usize) -> bool) -> f64 {
     const IMPOSSIBLE_PART_MAX: f64 = 0.05;
     let room = |p: usize| (shapes[p].headroom / factors[p], shapes[p].samples);
-    let mut rooms: Vec<(f64, f64)> =
-        (0..shapes.len()).filter(|&p| takes_part(p)).map(room).filter(|r| r.0 > 0.0 && r.1 > 0.0).collect();
+    let mut rooms: Vec<(f64, f64)> = (0..shapes.len())
+        .filter(|&p| takes_part(p))
+        .map(room)
+        .filter(|r| is_sound(r.0) && r.1 > 0.0)
+        .collect();
     rooms.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     let most = IMPOSSIBLE_PART_MAX * rooms.iter().map(|r| r.1).sum::<f64>();
     let mut below = 0.0;

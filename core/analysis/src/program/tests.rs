@@ -176,6 +176,25 @@ fn timed_bursts_fix_the_scale() {
 }
 
 #[test]
+fn code_without_estimates_takes_its_part_of_timed_bursts() {
+    let truth = [0.5, 2.0];
+    // The first half of the bursts are in other code for a third of their transfers, the others hardly.
+    let counts = [100e3, 90e3];
+    let bursts: Vec<Burst> = (0..20).map(|b| (1.0, if b < 10 { 100e3 } else { 1e3 }, &counts[..])).collect();
+    let mut shapes = vec![sampled(500.0, 200.0), sampled(400.0, 50.0)];
+    let timed = time(&mut shapes, &truth, &bursts);
+    let samples = 101.0 / 380.0 * 900.0;
+    shapes.extend(rest(&shapes, &timed, samples));
+    let all = scales(&shapes, &timed);
+    for (scale, truth) in all.iter().zip(truth) {
+        assert!(scale.deviation < 0.15 && (scale.factor / truth).ln().abs() < 0.15, "{all:?}");
+    }
+    // Nothing is known of no samples, or without bursts.
+    assert_eq!(rest(&shapes[..2], &timed, 0.0), None);
+    assert_eq!(rest(&shapes[..2], &TimedBursts::default(), samples), None);
+}
+
+#[test]
 fn one_burst_with_a_wrong_time_matters_little() {
     let counts = [100e3, 100e3];
     let mut bursts: Vec<Burst> = vec![(1.0, 0.0, &counts[..]); 9];
@@ -216,11 +235,14 @@ fn bursts_mostly_in_other_code_are_left_out() {
 #[test]
 fn a_procedure_that_other_bursts_have_more_often_is_less_certain() {
     let bursts: Vec<Burst> = vec![(1.0, 0.0, &[100e3, 90e3]); 20];
-    for (untimed, expected) in [(500.0, ScaleKind::Absolute), (960.0, ScaleKind::Program)] {
+    for (untimed, expected) in [(500.0, ScaleKind::Absolute), (990.0, ScaleKind::Program)] {
         let mut shapes = [sampled(500.0, 200.0), sampled(400.0, 50.0)];
         let mut timed = time(&mut shapes, &[0.5, 2.0], &bursts);
-        (shapes[1].untimed, timed.untimed) = (untimed, 1000.0);
+        (shapes[1].untimed, timed.untimed, timed.untimed_bursts) = (untimed, 1000.0, 100.0);
         assert_eq!(kinds(&scales(&shapes, &timed)), [ScaleKind::Absolute, expected], "{untimed}");
+        // Two bursts say too little.
+        timed.untimed_bursts = 2.0;
+        assert_eq!(kinds(&scales(&shapes, &timed)), [ScaleKind::Absolute; 2], "{untimed}");
     }
 }
 

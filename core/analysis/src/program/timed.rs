@@ -15,13 +15,15 @@ const BURSTS_MIN: usize = 3;
 const PART_MIN: f64 = 0.5;
 /// Standard deviation of the logarithm of a burst's time over that of its procedures: the time of the same code varies.
 const TIME_DEVIATION: f64 = 0.15;
-/// Standard deviation of the error that all bursts have in common: they are short and of one run.
-const COMMON_DEVIATION: f64 = 0.03;
+/// Standard deviation of the error that all bursts have in common: they are short, of one run, and shortly after a stop.
+const COMMON_DEVIATION: f64 = 0.04;
 /// Standard deviation of the logarithm of the time for a transfer in other code over that in the procedures.
 const FOREIGN_DEVIATION: f64 = 0.5;
 /// A procedure with this many times its part of timed bursts in other bursts runs when bursts cannot be timed, between system calls
 /// for example.
 const UNTIMED_TIMES_MAX: f64 = 2.0;
+/// Number of standard errors by which a part must exceed that.
+const ERRORS: f64 = 2.0;
 /// Standard deviation of the logarithm of the time for a transfer in recordings without timed bursts over that in those
 /// with them.
 const UNCOVERED_DEVIATION: f64 = 0.3;
@@ -44,6 +46,8 @@ pub struct TimedBursts {
     pub uncovered_part: f64,
     /// Number of transfers in other path bursts, in all code.
     pub untimed: f64,
+    /// Number of these bursts; long ones count for more than short ones.
+    pub untimed_bursts: f64,
 }
 
 /// A timed transfer says how often control left an instruction of a procedure in a timed burst, to one that is not simply the next.
@@ -143,12 +147,46 @@ pub fn uneven_variances(shapes: &[Shape], timed: &TimedBursts) -> Vec<f64> {
     shapes.iter().map(of).collect()
 }
 
+/// Returns the shape of all code that is in none of these procedures, in which there are `samples`: timed bursts went through it, too,
+/// and its time is known by its samples as that of a procedure is. `None` without timed bursts, or if nothing is known of it.
+pub fn rest(shapes: &[Shape], timed: &TimedBursts, samples: f64) -> Option<Shape> {
+    let sum = |of: fn(&Shape) -> f64| shapes.iter().map(of).filter(|n| is_sound(*n)).sum::<f64>();
+    let mut left: Vec<f64> = timed.bursts.iter().map(|burst| burst.transfers).collect();
+    let mut stepped = 0.0;
+    for part in shapes.iter().flat_map(|shape| &shape.timed) {
+        left.get_mut(part.burst).into_iter().for_each(|left| *left -= part.transfers);
+        stepped += part.stepped;
+    }
+    let parts: Vec<TimedShape> = (0..)
+        .zip(&left)
+        .filter(|(_, left)| is_sound(**left))
+        .map(|(burst, left)| TimedShape { burst, stepped: *left, transfers: *left })
+        .collect();
+    // On the scale on which bursts count for the procedures.
+    let own = parts.iter().map(|part| part.stepped).sum::<f64>() * sum(|s| s.stepped) / stepped;
+    let transfers = samples * sum(|s| s.transfers) / sum(|s| s.samples);
+    let untimed = (timed.untimed - shapes.iter().map(|s| s.untimed).sum::<f64>()).max(0.0);
+    let is_known = is_sound(samples) && is_sound(own) && is_sound(transfers);
+    is_known.then(|| Shape {
+        transfers,
+        stepped: own,
+        headroom: f64::INFINITY,
+        samples,
+        timed: parts,
+        untimed,
+        ..Shape::default()
+    })
+}
+
 /// Returns whether each procedure runs largely when bursts cannot be timed, so that timed bursts say little of it.
 pub fn runs_untimed(shapes: &[Shape], timed: &TimedBursts) -> Vec<bool> {
     let all: f64 = timed.bursts.iter().map(|burst| burst.transfers).sum();
     let of = |shape: &Shape| {
         let own: f64 = shape.timed.iter().map(|part| part.transfers).sum();
-        shape.untimed * all > UNTIMED_TIMES_MAX * own * timed.untimed
+        let part = shape.untimed / timed.untimed;
+        // What a burst goes through is far from independent: as if it were all or nothing.
+        let error = (part * (1.0 - part).max(0.0) / timed.untimed_bursts).sqrt();
+        part - ERRORS * error > UNTIMED_TIMES_MAX * own / all
     };
     shapes.iter().map(of).collect()
 }

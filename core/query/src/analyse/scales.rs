@@ -61,7 +61,11 @@ pub fn of_image(selection: &Selection, image: &Image, procedures: &[&ProcedureSa
             untimed: sampled.untimed,
         })
         .collect();
-    let scales = program::scales(&program::shapes(&members), &selection.timed.bursts);
+    let mut shapes = program::shapes(&members);
+    let timed = &selection.timed.bursts;
+    let own: f64 = shapes.iter().map(|shape| shape.samples).sum();
+    shapes.extend(program::rest(&shapes, timed, selection.user_samples() - own));
+    let scales = program::scales(&shapes, timed);
     let scaled = analysed.into_iter().zip(scales);
     scaled.map(|((address, .., frequencies), outer)| (address, Scaled { outer, frequencies })).collect()
 }

@@ -4,7 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use dwell_profile::{Database, Dimension, DimensionSet, Epoch, EpochProfile, Event, SourceRecord, Unit};
+use dwell_profile::{
+    Database, Dimension, DimensionSet, Epoch, EpochProfile, Event, ImageKind, SourceRecord, Unit,
+};
 
 use crate::{
     QueryError, SampleFilter,
@@ -115,6 +117,14 @@ impl Selection {
     /// Returns the number of samples of the primary event.
     pub fn primary_total(&self) -> u64 {
         self.total.first().copied().unwrap_or(0)
+    }
+
+    /// Returns the number of samples of the primary event that are not in the kernel's own code.
+    pub fn user_samples(&self) -> f64 {
+        let is_user =
+            |image: &&ImageSamples| !matches!(image.record.kind, ImageKind::Kernel | ImageKind::Module);
+        let samples = |image: &ImageSamples| image.total.first().copied().unwrap_or(0);
+        self.images.iter().filter(is_user).map(samples).sum::<u64>() as f64
     }
 
     /// Returns the number of samples of an event.

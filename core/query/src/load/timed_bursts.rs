@@ -15,9 +15,6 @@ use rustc_hash::FxHashMap;
 
 use crate::load::samples::{ImageSamples, file_indexes};
 
-/// Number of transfers that one into or out of the kernel's code in a process stands for: those within it are not known.
-const VDSO_TRANSFERS: f64 = 5.0;
-
 /// The timed bursts, and their transfers by image (an index), offset and burst.
 #[derive(Default)]
 pub struct TimedTransfers {
@@ -26,6 +23,8 @@ pub struct TimedTransfers {
     by_image: FxHashMap<usize, BTreeMap<(ImageOffset, usize), f64>>,
     /// Transfers in path bursts that are not timed.
     untimed: FxHashMap<usize, BTreeMap<ImageOffset, f64>>,
+    /// Sum of the squares of their numbers of transfers.
+    untimed_squares: f64,
 }
 
 impl TimedTransfers {
@@ -61,9 +60,14 @@ impl TimedTransfers {
     fn add_untimed(&mut self, evidence: &[ExecutionEvidence], index: &FxHashMap<&ImageId, usize>) {
         let is_untimed =
             |e: &&ExecutionEvidence| matches!(e, ExecutionEvidence::PathBurst { cpu_ns: None, .. });
-        let transfers = evidence.iter().filter(is_untimed).flat_map(ExecutionEvidence::transfers);
-        for ControlTransfer { from, count, .. } in transfers {
-            self.bursts.untimed += *count as f64;
+        let bursts = || evidence.iter().filter(is_untimed).map(ExecutionEvidence::transfers);
+        for transfers in bursts() {
+            let length: u64 = transfers.iter().map(|transfer| transfer.count).sum();
+            self.bursts.untimed += length as f64;
+            self.untimed_squares += (length as f64).powi(2);
+        }
+        self.bursts.untimed_bursts = self.bursts.untimed.powi(2) / self.untimed_squares.max(1.0);
+        for ControlTransfer { from, count, .. } in bursts().flatten() {
             if let Some(&image) = index.get(&from.image) {
                 *self.untimed.entry(image).or_default().entry(from.offset).or_default() += *count as f64;
             }
@@ -113,17 +117,15 @@ fn path(evidence: &ExecutionEvidence) -> Option<(&[ControlTransfer], f64)> {
     }
 }
 
-/// Returns the number of transfers of a burst in all code; `None` if it went through code that cannot be read, where most of
-/// its time may have been.
+/// Returns the number of transfers of a burst in all code; `None` if that includes the kernel's own.
 fn transfers_in_all(transfers: &[ControlTransfer], kinds: &FxHashMap<&ImageId, ImageKind>) -> Option<f64> {
+    let is_of_kernel = |image: &ImageId| !matches!(kinds.get(image), Some(kind) if *kind != ImageKind::Kernel && *kind != ImageKind::Module);
     let mut sum = 0.0;
     for ControlTransfer { from, to, count } in transfers {
-        sum += *count as f64
-            * match (kinds.get(&from.image)?, kinds.get(&to.image)?) {
-                (ImageKind::File, ImageKind::File) => 1.0,
-                (ImageKind::File | ImageKind::Vdso, ImageKind::File | ImageKind::Vdso) => VDSO_TRANSFERS,
-                _ => return None,
-            };
+        if is_of_kernel(&from.image) || is_of_kernel(&to.image) {
+            return None;
+        }
+        sum += *count as f64;
     }
     Some(sum)
 }
