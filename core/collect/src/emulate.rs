@@ -10,15 +10,17 @@
 //! the thread stands still.
 
 mod blocks;
+pub mod calls;
 mod instruction;
 pub mod memory;
 pub mod moments;
 mod pieces;
 mod recent_pages;
-mod strings;
+pub mod strings;
 mod translate;
 
 use blocks::Blocks;
+use calls::Calls;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use instruction::{Access, Kind, PreparedInstruction};
 use memory::{Fetch, Memory, Refused};
@@ -43,8 +45,10 @@ const CLOCK_EVERY: usize = 64;
 pub enum End {
     /// All steps were made.
     Complete,
-    /// A system call is next.
+    /// A system call is next whose effect is unknown.
     SystemCall,
+    /// The thread itself made another system call.
+    Differs,
     /// The next instruction is unknown, or only the thread itself can execute it.
     Unknown,
     /// The next instruction accesses memory that cannot be read.
@@ -92,6 +96,10 @@ pub struct Thread<F> {
     pub gs: u64,
     /// The memory as the thread would see it.
     pub memory: Memory<F>,
+    /// Its next system calls, if it made them already.
+    pub calls: Calls,
+    /// Number of repetitions of a string instruction after which emulation ends.
+    pub repetitions_max: u64,
 }
 
 /// Receives the addresses of the instructions of each block, if they are wanted.
@@ -125,6 +133,11 @@ impl Emulator {
         if let Some(blocks) = &mut self.blocks {
             blocks.let_go(thread);
         }
+    }
+
+    /// Copies a part of what a thread that goes on already may change. Returns whether that was all.
+    pub fn copy_near<F: Fetch>(&mut self, thread: &mut Thread<F>) -> bool {
+        self.blocks.as_mut().is_none_or(|blocks| blocks.copy_near(thread))
     }
 
     /// Returns whether this machine can execute the instructions of a thread that goes on.
@@ -417,7 +430,10 @@ impl<F: Fetch> Thread<F> {
                 self.string(instruction)?;
                 next
             }
-            Kind::SystemCall => return Err(End::SystemCall),
+            Kind::SystemCall => {
+                self.call(next)?;
+                next
+            }
             Kind::Refused => return Err(End::Unknown),
         })
     }

@@ -89,7 +89,7 @@ impl Bursts {
             })
         };
         let id = |image| -> ImageId { images.record(image).id.clone() };
-        let found = transfers::burst(&raw.path, |pc| places[&pc], kind, id);
+        let found = transfers::burst(&raw.path, raw.stepped_until_ns == 0, |pc| places[&pc], kind, id);
         self.kinds = kinds;
         if let Some((mut burst, opaque_steps)) = found {
             if let ExecutionEvidence::PathBurst { cpu_ns, .. } = &mut burst {

@@ -37,6 +37,8 @@ const BLOCKS_MAX: usize = 64 << 10;
 const BLOCK_STEPS: usize = 8;
 /// Most pages of code that are compared before a run.
 const SOURCES_MAX: usize = 1024;
+/// Number of pages that are copied at once while a thread runs, in some 30 µs.
+const NEAR_AT_ONCE: usize = 64;
 /// Number of blocks after which the clock is read.
 const PASSES_TIMED: usize = 512;
 /// Least number of blocks that run before they are looked at.
@@ -70,6 +72,8 @@ pub struct Blocks {
     sources: FxHashMap<u64, Box<Page>>,
     passed: Vec<u32>,
     pages: RecentPages,
+    /// Pages near them that are still to be copied, the nearest ones first; `None` before the first of them.
+    near: Option<Vec<u64>>,
     /// Addresses at which a block begins and none goes on, in order: those of moments.
     cuts: Vec<u64>,
     /// Blocks whose registers are looked at before they begin.
@@ -131,6 +135,7 @@ impl Blocks {
             sources: FxHashMap::default(),
             passed: Vec::new(),
             pages: RecentPages::default(),
+            near: None,
             cuts: Vec::new(),
             watched: Vec::new(),
             choices: 0,
@@ -154,7 +159,17 @@ impl Blocks {
 
     /// Copies more of what the thread is likely to change, before it goes on.
     pub fn let_go<F: Fetch>(&mut self, thread: &mut Thread<F>) {
-        thread.memory.read_ahead(&self.pages.after_written());
+        let pointers = thread.registers.general.map(|pointer| pointer / PAGE_BYTES as u64);
+        thread.memory.read_present(&self.pages.next(&pointers));
+        self.near = None;
+    }
+
+    /// Copies a part of what the thread may change while it goes on already. Returns whether that was all.
+    pub fn copy_near<F: Fetch>(&mut self, thread: &mut Thread<F>) -> bool {
+        let near = self.near.get_or_insert_with(|| self.pages.near());
+        thread.memory.read_present(&near[..near.len().min(NEAR_AT_ONCE)]);
+        near.drain(..near.len().min(NEAR_AT_ONCE));
+        near.is_empty()
     }
 
     /// Executes about `steps_max` instructions, and adds them to `counter`. Returns why it ended, and the address of the first
@@ -229,7 +244,7 @@ impl Blocks {
             if let Some(pc) = pc {
                 self.note_passed(from, counter, &mut wanted.note);
                 if let Some(moments) = &mut wanted.moments
-                    && self.is_found(moments, next, counter)
+                    && self.is_found(moments, next, thread.calls.made(), counter)
                 {
                     break Over(End::Complete, Some(pc));
                 }
@@ -245,6 +260,8 @@ impl Blocks {
         let unfinished = if last.is_none() { self.passed.pop() } else { None };
         self.note_passed(from, counter, &mut wanted.note);
         (*thread.registers).clone_from(self.area.registers());
+        // Those that only interpreted instructions accessed were not noted yet.
+        thread.memory.accessed().for_each(|(page, is_written)| self.pages.note(page, is_written));
         let last = last.or(unfinished.map(|number| self.first(number))).unwrap_or(thread.pc);
         thread.pc = last;
         (end, last)

@@ -39,6 +39,11 @@ pub trait Fetch {
         };
         each.map(page).take_while(|bytes| *bytes == PAGE_BYTES).count()
     }
+
+    /// Returns for each number, in order, whether the page is in memory: to read another one would change that.
+    fn are_present(&mut self, numbers: &[u64]) -> Vec<bool> {
+        vec![true; numbers.len()]
+    }
 }
 
 /// Why memory was not read.
@@ -57,16 +62,26 @@ enum Use {
     Code,
 }
 
+/// What a page is used for.
+#[derive(Clone, Copy, Default)]
+struct Uses {
+    holds_code: bool,
+    is_accessed: bool,
+    is_written: bool,
+}
+
 /// Pages of memory, with the emulated writes.
 pub struct Memory<F> {
     fetch: F,
-    /// Never moved: room for all of them is reserved.
+    /// Never moved: room for all of them is reserved. There may be more than are used.
     pages: Vec<Page>,
-    /// Whether code was read from a page, by its index.
-    holds_code: Vec<bool>,
+    /// What each page is used for, by its index. Pages without this are not used yet.
+    uses: Vec<Uses>,
     /// Number of writes to pages that hold code.
     code_writes: u32,
     by_number: FxHashMap<u64, usize>,
+    /// Numbers of pages that are zero wherever they were not read before: from, and to without that one.
+    zeros: Vec<(u64, u64)>,
     /// The page at which sequential accesses continue, and the number of pages that were read at once before it.
     sequence: (u64, u64),
     /// Number and index of the page used last, by purpose.
@@ -79,9 +94,10 @@ impl<F: Fetch> Memory<F> {
         Memory {
             fetch,
             pages: Vec::new(),
-            holds_code: Vec::new(),
+            uses: Vec::new(),
             code_writes: 0,
             by_number: FxHashMap::default(),
+            zeros: Vec::new(),
             sequence: (u64::MAX, 0),
             recent: [(u64::MAX, 0); 2],
         }
@@ -90,29 +106,28 @@ impl<F: Fetch> Memory<F> {
     /// Uses room for some pages once, so that it need not be mapped while a thread waits.
     pub fn touch(&mut self) {
         self.reserve();
-        self.pages.resize(PAGES_TOUCHED, Page([0; PAGE_BYTES]));
-        self.pages.clear();
+        self.make_room(PAGES_TOUCHED);
     }
 
     /// Forgets everything that was read, but keeps the room for it: memory that is new to a process costs page faults.
     pub fn restart(&mut self, fetch: F) {
         self.fetch = fetch;
-        self.pages.clear();
-        self.holds_code.clear();
+        self.uses.clear();
         self.by_number.clear();
+        self.zeros.clear();
         (self.code_writes, self.sequence, self.recent) = (0, (u64::MAX, 0), [(u64::MAX, 0); 2]);
     }
 
     /// Returns a page of code, if it was read before.
     pub fn code_page(&mut self, number: u64) -> Option<&Page> {
         let index = *self.by_number.get(&number)?;
-        self.holds_code[index] = true;
+        self.uses[index].holds_code = true;
         Some(&self.pages[index])
     }
 
     /// Says that no code was read so far.
     pub fn forget_code(&mut self) {
-        self.holds_code.fill(false);
+        self.uses.iter_mut().for_each(|uses| uses.holds_code = false);
     }
 
     /// Reads those of these pages at once that were not read before: one call costs half as much as many. Gives up after some that
@@ -123,7 +138,7 @@ impl<F: Fetch> Memory<F> {
         let mut rest = &new[..];
         for _ in 0..READS_AHEAD_MAX {
             let from = self.read_at_once(rest);
-            let read = self.pages.len() - from;
+            let read = self.uses.len() - from;
             rest = rest.get(read + 1..).unwrap_or_default();
             if rest.is_empty() {
                 break;
@@ -131,15 +146,24 @@ impl<F: Fetch> Memory<F> {
         }
     }
 
+    /// Reads those of these pages that are in memory and were not read before.
+    pub fn read_present(&mut self, numbers: &[u64]) {
+        let is_new = |number: &&u64| !self.by_number.contains_key(number);
+        let mut new: Vec<u64> = numbers.iter().filter(is_new).copied().collect();
+        new.sort_unstable();
+        let mut present = self.fetch.are_present(&new).into_iter();
+        new.retain(|_| present.next().unwrap_or(false));
+        self.read_ahead(&new);
+    }
+
     /// Returns the index of the first page that was read.
     fn read_at_once(&mut self, numbers: &[u64]) -> usize {
-        let from = self.pages.len();
+        let from = self.uses.len();
         let numbers = &numbers[..numbers.len().min(PAGES_MAX - from)];
         self.reserve();
-        self.pages.resize(from + numbers.len(), Page([0; PAGE_BYTES]));
-        let read = self.fetch.fetch_each(numbers, &mut self.pages[from..]);
-        self.pages.truncate(from + read);
-        self.holds_code.resize(from + read, false);
+        self.make_room(from + numbers.len());
+        let read = self.fetch.fetch_each(numbers, &mut self.pages[from..from + numbers.len()]);
+        self.uses.resize(from + read, Uses::default());
         self.by_number.extend(numbers.iter().copied().zip(from..from + read));
         from
     }
@@ -169,7 +193,28 @@ impl<F: Fetch> Memory<F> {
     /// Returns the page at this address, and whether code was read from it. It does not move before the next restart.
     pub fn page(&mut self, address: u64) -> Result<(&mut Page, bool), Refused> {
         let index = self.index(address / PAGE_BYTES as u64, Use::Data)?;
-        Ok((&mut self.pages[index], self.holds_code[index]))
+        Ok((&mut self.pages[index], self.uses[index].holds_code))
+    }
+
+    /// Returns the numbers of all pages that were accessed as data, and whether they were written to, since the last restart.
+    pub fn accessed(&self) -> impl Iterator<Item = (u64, bool)> {
+        let uses = self.by_number.iter().map(|(number, index)| (*number, self.uses[*index]));
+        uses.filter(|(_, uses)| uses.is_accessed).map(|(number, uses)| (number, uses.is_written))
+    }
+
+    /// Lets whole pages be zero from now on.
+    pub fn zero(&mut self, address: u64, length: usize) {
+        let (first, end) =
+            (address / PAGE_BYTES as u64, address.saturating_add(length as u64).div_ceil(PAGE_BYTES as u64));
+        for (_, index) in self.by_number.iter().filter(|(number, _)| (first..end).contains(number)) {
+            self.pages[*index].0.fill(0);
+            self.code_writes += u32::from(self.uses[*index].holds_code);
+        }
+        self.zeros.push((first, end));
+    }
+
+    fn is_zero(&self, number: u64) -> bool {
+        self.zeros.iter().any(|(first, end)| (*first..*end).contains(&number))
     }
 
     /// Writes at most one page's size to the copies. Writes nothing if not all bytes can be written.
@@ -187,7 +232,8 @@ impl<F: Fetch> Memory<F> {
 
     fn write_in(&mut self, page: usize, start: usize, bytes: &[u8]) {
         self.pages[page].0[start..start + bytes.len()].copy_from_slice(bytes);
-        self.code_writes += u32::from(self.holds_code[page]);
+        self.uses[page].is_written = true;
+        self.code_writes += u32::from(self.uses[page].holds_code);
     }
 
     /// Returns how many bytes were filled, and why no more.
@@ -199,7 +245,7 @@ impl<F: Fetch> Memory<F> {
             let length = (bytes.len() - done).min(PAGE_BYTES - start);
             match self.index(at / PAGE_BYTES as u64, of) {
                 Ok(page) => {
-                    self.holds_code[page] |= matches!(of, Use::Code);
+                    self.uses[page].holds_code |= matches!(of, Use::Code);
                     bytes[done..done + length].copy_from_slice(&self.pages[page].0[start..start + length]);
                 }
                 Err(refused) => return (done, Err(refused)),
@@ -219,7 +265,15 @@ impl<F: Fetch> Memory<F> {
             None => self.fetched(number, of)?,
         };
         self.recent[of as usize] = (number, index);
+        self.uses[index].is_accessed |= matches!(of, Use::Data);
         Ok(index)
+    }
+
+    /// Makes room for this number of pages. Room that was used before is not cleared.
+    fn make_room(&mut self, pages: usize) {
+        if self.pages.len() < pages {
+            self.pages.resize(pages, Page([0; PAGE_BYTES]));
+        }
     }
 
     fn reserve(&mut self) {
@@ -229,21 +283,31 @@ impl<F: Fetch> Memory<F> {
     /// Reads a page, and with it what will probably be needed.
     fn fetched(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
         self.reserve();
-        let index = self.pages.len();
+        let index = self.uses.len();
         let wanted = match of {
             Use::Code => 1,
             Use::Data => self.sequential(number),
         };
-        let is_new = |number: &u64| *number <= PAGE_NUMBERS && !self.by_number.contains_key(number);
+        let is_zero = self.is_zero(number);
+        let is_new = |number: &u64| {
+            *number <= PAGE_NUMBERS
+                && !self.by_number.contains_key(number)
+                && self.is_zero(*number) == is_zero
+        };
         let new = (number..number + wanted).take_while(is_new).count().min(PAGES_MAX - index);
         if new == 0 {
             return Err(Refused::TooMuch);
         }
-        self.pages.resize(index + new, Page([0; PAGE_BYTES]));
-        let bytes = self.fetch.fetch(number * PAGE_BYTES as u64, &mut self.pages[index..]);
+        self.make_room(index + new);
+        let pages = &mut self.pages[index..index + new];
+        let bytes = if is_zero {
+            pages.iter_mut().for_each(|page| page.0.fill(0));
+            size_of_val(pages)
+        } else {
+            self.fetch.fetch(number * PAGE_BYTES as u64, pages)
+        };
         let read = (bytes / PAGE_BYTES).min(new);
-        self.pages.truncate(index + read);
-        self.holds_code.resize(index + read, false);
+        self.uses.resize(index + read, Uses::default());
         self.by_number.extend((number..).zip(index..index + read));
         if read == 0 { Err(Refused::Unreadable) } else { Ok(index) }
     }

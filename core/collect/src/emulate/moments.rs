@@ -5,7 +5,7 @@
 //!
 //! A thread that was released goes the way that emulation computes, unless memory that it reads was changed before we copied it.
 //! So all general registers of a sample are those of some emulated step. That proves the path up to there, if no other step has the
-//! same ones. A state that comes again is not used.
+//! same ones. A state that comes again before the next system call that is known is not used.
 
 use crate::path::{Path, PathCounter};
 
@@ -20,8 +20,13 @@ const TAIL: f64 = 0.15;
 /// It looks for them for so many steps at least for each nanosecond. The states of a loop that keeps what changes in memory come again and
 /// again, and soon: faster than all but the slowest programs come to a moment.
 const STEPS_PER_NS_TAIL: f64 = 0.5;
+/// A state that comes again within this part of the steps before is as good as one that does not: it is known when it was there.
+const AGAIN: f64 = 0.01;
 /// Number of moments that must be met for certain, and that are enough.
 const MOMENTS_MIN: usize = 3;
+/// A thread that made fewer steps than this part in the time before the first moment has lost its caches, and is not as fast as usual
+/// for some milliseconds.
+const STEADY: f64 = 0.83;
 /// Steps in equal times may differ by this factor. States that were met by chance are at random distances.
 const RATES_APART_MAX: f64 = 4.0;
 
@@ -32,8 +37,10 @@ pub struct Moment {
     pub pc: u64,
     /// The general registers, by their number in the instruction set.
     pub general: [u64; 16],
-    /// The thread's CPU time since it was released, in ns.
+    /// The thread's CPU time in user mode since it was released, in ns.
     pub cpu_ns: u64,
+    /// Number of system calls before, since then, if they are known.
+    pub calls: usize,
 }
 
 /// This is what the thread did between two moments.
@@ -58,16 +65,29 @@ pub struct Moments<'m> {
     moments: &'m [Moment],
     /// CPU time from which on moments are used: shortly after a stop a thread is slower than usual.
     from_ns: u64,
+    /// Whether the thread became faster afterwards.
+    is_slow: bool,
     next: usize,
     misses: u32,
     met: Vec<Met<'m>>,
     has_begun: bool,
+    /// Number of system calls that emulation has made.
+    calls: usize,
 }
 
 impl<'m> Moments<'m> {
     /// Creates the list. Moments before `from_ns` only tell whether emulation is on the right way.
     pub fn new(moments: &'m [Moment], from_ns: u64) -> Moments<'m> {
-        Moments { moments, from_ns, next: 0, misses: 0, met: Vec::new(), has_begun: false }
+        Moments {
+            moments,
+            from_ns,
+            is_slow: false,
+            next: 0,
+            misses: 0,
+            met: Vec::new(),
+            has_begun: false,
+            calls: 0,
+        }
     }
 
     /// Returns where all moments are, in order.
@@ -78,18 +98,31 @@ impl<'m> Moments<'m> {
         pcs
     }
 
-    /// Returns the moments to look for: the next one, and those that were met, to see whether their state comes again.
+    /// Returns the moments to look for before the next system call: the next one, and those that were met, to see whether their state
+    /// comes again.
     pub fn awaited(&self) -> impl Iterator<Item = &'m Moment> {
-        self.met.iter().map(|met| met.moment).chain(self.moments.get(self.next))
+        let all = self.met.iter().map(|met| met.moment).chain(self.moments.get(self.next));
+        all.filter(|moment| moment.calls == self.calls)
+    }
+
+    /// Says how many system calls emulation has made. Returns whether other moments are awaited from now on.
+    pub fn set_calls(&mut self, calls: usize) -> bool {
+        let has_awaited = |moments: &Moments| moments.awaited().next().is_some();
+        let before = self.calls != calls && has_awaited(self);
+        let is_changed = self.calls != calls;
+        self.calls = calls;
+        is_changed && (before || has_awaited(self))
     }
 
     /// Notes that emulation is at `pc` with these registers, after the steps that `counter` counted. Returns whether other moments
     /// are awaited from now on.
     pub fn note(&mut self, pc: u64, general: &[u64; 16], counter: &mut PathCounter) -> bool {
-        let is_here = |moment: &Moment| moment.pc == pc && moment.general == *general;
-        let before = self.met.len();
+        let calls = self.calls;
+        let is_here =
+            |moment: &Moment| moment.calls == calls && moment.pc == pc && moment.general == *general;
+        let (before, made) = (self.met.len(), counter.made() as f64);
         // At which time it was here is unknown.
-        self.met.retain(|met| !is_here(met.moment));
+        self.met.retain(|met| !is_here(met.moment) || made <= (1.0 + AGAIN) * met.made as f64);
         let is_changed = self.met.len() < before;
         let Some(moment) = self.moments.get(self.next).filter(|moment| is_here(moment)) else {
             return is_changed;
@@ -98,8 +131,22 @@ impl<'m> Moments<'m> {
         if !is_changed {
             let path = if self.is_used(moment) { self.path(pc, counter) } else { Path::default() };
             self.met.push(Met { moment, made: counter.made(), path });
+            self.look_for_slowness();
         }
         true
+    }
+
+    /// Notices a thread that was slow before the first moment that is used.
+    fn look_for_slowness(&mut self) {
+        let used: Vec<&Met> = self.used().collect();
+        if let [first, second] = used[..] {
+            self.is_slow |= (first.made as f64) < STEADY * rate(first, second) * first.moment.cpu_ns as f64;
+        }
+    }
+
+    /// Returns whether the thread was slow at first, so that its time is not the usual one.
+    pub fn is_slow(&self) -> bool {
+        self.is_slow
     }
 
     /// Returns the path since the first moment that is used.
@@ -122,7 +169,7 @@ impl<'m> Moments<'m> {
     pub fn pass(&mut self, made: usize) -> bool {
         let mut has_passed = false;
         while let Some(moment) = self.moments.get(self.next)
-            && made as f64 > self.steps_max(moment)
+            && (moment.calls < self.calls || made as f64 > self.steps_max(moment))
         {
             (self.next, self.misses, has_passed) = (self.next + 1, self.misses + 1, true);
         }
@@ -143,19 +190,19 @@ impl<'m> Moments<'m> {
     /// Returns whether nothing more can be learned after `made` steps.
     pub fn is_over(&self, made: usize) -> bool {
         let is_certain = match (self.used().next(), self.used().next_back()) {
-            (Some(first), Some(last)) => is_certain(first, last, made),
+            (Some(first), Some(last)) => self.is_certain(first, last, made),
             _ => true,
         };
         let is_lost = self.misses >= if self.met.is_empty() { 1 } else { MISSES_MAX };
         let is_enough = self.next >= self.moments.len() || self.used().count() >= MOMENTS_MIN;
-        is_lost || (is_enough && is_certain)
+        is_lost || self.is_slow || (is_enough && is_certain)
     }
 
     /// Returns what the thread did between the first and the last moment that were met for certain; `None` if there are too few.
     pub fn timed(&self, made: usize) -> Option<Timed> {
         let mut used: Vec<&Met> = self.used().collect();
         while let [first, .., last] = used[..]
-            && !is_certain(first, last, made)
+            && !self.is_certain(first, last, made)
         {
             used.pop();
         }
@@ -164,23 +211,24 @@ impl<'m> Moments<'m> {
         let rates = used.windows(2).map(|pair| rate(pair[0], pair[1]));
         let before = first.made as f64 / first.moment.cpu_ns as f64;
         let is_like = |rate: f64| (1.0 / RATES_APART_MAX..RATES_APART_MAX).contains(&(rate / overall));
-        let is_steady = rates.chain([before]).all(is_like);
+        let is_steady = !self.is_slow && rates.chain([before]).all(is_like);
         is_steady.then(|| Timed {
             path: last.path.since(&first.path),
             cpu_ns: last.moment.cpu_ns - first.moment.cpu_ns,
         })
+    }
+
+    /// Returns whether the last moment would have come again within `made` steps, or before a system call, if that is possible.
+    fn is_certain(&self, first: &Met, last: &Met, made: usize) -> bool {
+        let tail = last.made as f64 + TAIL * (last.made - first.made) as f64;
+        let is_long = made as f64 >= tail.max(STEPS_PER_NS_TAIL * last.moment.cpu_ns as f64);
+        is_long || last.moment.calls < self.calls
     }
 }
 
 /// Returns the steps in a nanosecond between two moments.
 fn rate(first: &Met, last: &Met) -> f64 {
     (last.made - first.made) as f64 / (last.moment.cpu_ns - first.moment.cpu_ns).max(1) as f64
-}
-
-/// Returns whether the last moment would have come again within `made` steps, if that is possible.
-fn is_certain(first: &Met, last: &Met, made: usize) -> bool {
-    let tail = last.made as f64 + TAIL * (last.made - first.made) as f64;
-    made as f64 >= tail.max(STEPS_PER_NS_TAIL * last.moment.cpu_ns as f64)
 }
 
 #[cfg(test)]
@@ -221,7 +269,7 @@ mod tests {
 
     /// The thread makes a step in each nanosecond.
     fn moments(steps: &[u64]) -> Vec<Moment> {
-        let moment = |step: u64| Moment { pc: step % 10, general: [step / 10; 16], cpu_ns: step };
+        let moment = |step: u64| Moment { pc: step % 10, general: [step / 10; 16], cpu_ns: step, calls: 0 };
         steps.iter().map(|step| moment(*step)).collect()
     }
 
@@ -279,11 +327,55 @@ mod tests {
         let mut moments = moments(&[115, 203, 307, 402]);
         moments[1].cpu_ns = 130;
         assert_eq!(Emulation::of(&moments).go(states(0..800)).timed(), None);
-        moments[1].cpu_ns = 180;
+        moments[1].cpu_ns = 190;
         assert!(Emulation::of(&moments).go(states(0..800)).timed().is_some());
         moments[0].cpu_ns = 100;
         moments[0] = Moment { pc: 2, general: [0; 16], ..moments[0].clone() };
         assert_eq!(Emulation::of(&moments).go(states(0..800)).timed(), None, "much too early");
+    }
+
+    #[test]
+    fn a_state_that_comes_again_soon_is_as_good() {
+        let moments = moments(&[115, 203, 307, 402]);
+        let again = |at: u64| states(0..at).chain([(7, 30)]).chain(states(at + 1..800));
+        let timed = Emulation::of(&moments).go(again(309)).timed().unwrap();
+        assert_eq!((timed.cpu_ns, timed.path.steps), (402 - 115, 402 - 115));
+        let later = Emulation::of(&moments).go(again(312)).timed().unwrap();
+        assert_eq!(
+            later.path.transfers.iter().map(|t| t.2).max(),
+            timed.path.transfers.iter().map(|t| t.2).max()
+        );
+        assert_eq!(Emulation::of(&moments[..3]).go(again(312)).timed(), None);
+    }
+
+    #[test]
+    fn a_state_is_looked_for_between_two_system_calls_only() {
+        let mut moments = moments(&[115, 203, 307, 402]);
+        (1..4).for_each(|at| moments[at].calls = at);
+        let mut emulation = Emulation::of(&moments);
+        for calls in 0..4 {
+            let is_awaited = emulation.moments.set_calls(calls);
+            assert!(calls == 0 || is_awaited);
+            // The first state comes again and again.
+            let first = if calls == 0 { 0 } else { 100 * calls as u64 + 20 };
+            let steps = states(first..100 * calls as u64 + 120);
+            emulation = emulation.go(steps.chain((calls > 0).then_some((5, 11))));
+        }
+        assert!(!emulation.moments.set_calls(3) && emulation.moments.set_calls(4));
+        assert_eq!(emulation.timed().map(|timed| timed.cpu_ns), Some(402 - 115));
+        assert!(emulation.moments.awaited().next().is_none() && emulation.moments.is_over(0));
+        // A call too many: the second one cannot come any more.
+        let mut missed = Moments::new(&moments[1..], 100);
+        assert!(!missed.pass(0) && missed.set_calls(1) && missed.set_calls(2) && missed.pass(0));
+    }
+
+    #[test]
+    fn a_thread_that_is_slow_at_first_is_not_timed() {
+        let mut moments = moments(&[115, 203, 307, 402]);
+        assert!(Emulation::of(&moments).go(states(0..800)).timed().is_some());
+        moments.iter_mut().for_each(|moment| moment.cpu_ns += 30);
+        let slow = Emulation::of(&moments).go(states(0..204));
+        assert!(slow.moments.is_slow() && slow.moments.is_over(204) && slow.timed().is_none());
     }
 
     #[test]

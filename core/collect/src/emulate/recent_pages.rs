@@ -2,14 +2,19 @@
 //!
 //! Enters: numbers of pages, as threads are emulated. Leaves: those that the next one is likely to access. Never here: what is in them.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Most pages that are copied at once: 6 MiB, in about a millisecond.
 const PAGES_MAX: usize = 1536;
 /// Number of threads after which a page that none of them accessed is forgotten.
 const THREADS_MAX: u32 = 32;
-/// Number of pages that are copied after each one that was written to, since programs fill memory upward.
-const PAGES_AFTER: u64 = 8;
+/// Number of pages that are copied after each one that was written to, since programs fill memory upward; and on both
+/// sides of those that pointers lead to.
+const PAGES_AFTER: u64 = 4;
+const PAGES_AROUND: u64 = 1;
+/// Greatest distance of pages that are near others, and most of them.
+const NEAR: u64 = 16;
+const NEAR_MAX: usize = 4096;
 
 /// Pages by number, with the number of the last emulated thread that accessed each.
 #[derive(Default)]
@@ -54,10 +59,30 @@ impl RecentPages {
         first(by_age.into_iter().take(PAGES_MAX).map(|(.., page)| page).collect())
     }
 
-    /// Returns pages after those that the thread has written to, in order.
-    pub fn after_written(&self) -> Vec<u64> {
+    /// Returns pages after those that the thread has written to, and around those to which it has pointers, in order.
+    pub fn next(&self, pointers: &[u64]) -> Vec<u64> {
         let written = self.written.iter().filter(|(_, last)| **last == self.thread);
-        first(written.flat_map(|(page, _)| *page + 1..=*page + PAGES_AFTER).collect())
+        let after = written.flat_map(|(page, _)| *page + 1..=*page + PAGES_AFTER);
+        let around = |page: &u64| page.saturating_sub(PAGES_AROUND)..=page.saturating_add(PAGES_AROUND);
+        first(after.chain(pointers.iter().flat_map(around)).collect())
+    }
+
+    /// Returns pages near those that were accessed lately, which are not among these; the nearest ones first.
+    pub fn near(&self) -> Vec<u64> {
+        let mut accessed: Vec<u64> = self.accessed.keys().copied().collect();
+        accessed.sort_unstable();
+        let mut near = Vec::new();
+        let mut known = FxHashSet::default();
+        for (distance, page) in
+            (1..=NEAR).flat_map(|distance| accessed.iter().map(move |page| (distance, *page)))
+        {
+            for page in [page.wrapping_add(distance), page.wrapping_sub(distance)] {
+                if near.len() < NEAR_MAX && !self.accessed.contains_key(&page) && known.insert(page) {
+                    near.push(page);
+                }
+            }
+        }
+        near
     }
 }
 
@@ -85,7 +110,7 @@ mod tests {
         recent.note(3, false);
         assert!(recent.is_written(5) && !recent.is_written(3));
         assert_eq!((recent.accessed_last(), recent.all()), (vec![3, 5], vec![3, 5, 7]));
-        assert_eq!(recent.after_written(), (6..=13).collect::<Vec<_>>());
+        assert_eq!(recent.next(&[100]), (6..=9).chain(99..=101).collect::<Vec<_>>());
         (0..THREADS_MAX).for_each(|_| recent.begin());
         assert_eq!(recent.all(), [3, 5]);
         recent.begin();

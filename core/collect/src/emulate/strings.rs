@@ -10,8 +10,9 @@ use crate::x86::Flags;
 
 /// The direction flag: string instructions go to lower addresses.
 const DIRECTION: u64 = 1 << 10;
-/// Number of repetitions after which emulation ends.
-const REPETITIONS_MAX: u64 = 256 << 10;
+/// Number of repetitions after which emulation ends, while the thread stands still, and while it runs.
+pub const REPETITIONS_MAX: u64 = 256 << 10;
+pub const REPETITIONS_MAX_BESIDE: u64 = 64 << 20;
 
 /// The work of one repetition.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,7 +31,7 @@ impl<F: Fetch> Thread<F> {
         let ends_at_zero = instruction.has_repne_prefix();
         let tests = matches!(work, Work::Compare | Work::Scan);
         let mut repetitions = 0;
-        while repetitions < REPETITIONS_MAX {
+        while repetitions < self.repetitions_max {
             if is_repeated && self.registers.general[RCX] == 0 {
                 return Ok(());
             }

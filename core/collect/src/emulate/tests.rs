@@ -20,7 +20,15 @@ impl Fetch for Small {
 fn thread(code: &[u8]) -> Thread<Small> {
     let mut registers = Box::new(Registers::new());
     registers.general[RSP] = 0x2800;
-    Thread { registers, pc: 0x1000, fs: 0, gs: 0, memory: Memory::new(Small(code.to_vec())) }
+    Thread {
+        registers,
+        pc: 0x1000,
+        fs: 0,
+        gs: 0,
+        memory: Memory::new(Small(code.to_vec())),
+        calls: Calls::default(),
+        repetitions_max: strings::REPETITIONS_MAX,
+    }
 }
 
 /// Returns compiled blocks and an interpreter, which handle the exceptions of the test process.
@@ -58,7 +66,7 @@ fn run(thread: &mut Thread<Small>, steps_max: usize) -> (Vec<u64>, End) {
     let mut bytes = vec![0; 3 * PAGE_BYTES];
     thread.memory.read(0x1000, &mut bytes).unwrap();
     let (registers, memory) = (thread.registers.clone(), Memory::new(Small(bytes)));
-    let mut other = Thread { registers, memory, ..*thread };
+    let mut other = Thread { registers, memory, calls: Calls::default(), ..*thread };
     let (_, mut interpreter) = emulator();
     let mut pcs = Vec::new();
     let end = interpreter.run(thread, steps_max, |pc| pcs.push(pc), || false);
@@ -180,6 +188,8 @@ fn a_walk_through_scattered_memory_makes_all_steps() {
         fs: 0,
         gs: 0,
         memory: Memory::new(Chase),
+        calls: Calls::default(),
+        repetitions_max: 1 << 20,
     };
     thread.registers.general[0] = 0x1000_0000;
     let (_, mut interpreter) = emulator();
@@ -282,7 +292,15 @@ fn accesses_just_below_the_end_of_memory_are_refused() {
     }
     let end = |(blocks, interpreter): &mut (Blocks, Interpreter), rax: u64, rbx: u64, pc: u64| {
         let registers = Box::new(Registers::new());
-        let mut thread = Thread { registers, pc, fs: 0, gs: 0, memory: Memory::new(Last) };
+        let mut thread = Thread {
+            registers,
+            pc,
+            fs: 0,
+            gs: 0,
+            memory: Memory::new(Last),
+            calls: Calls::default(),
+            repetitions_max: 1 << 20,
+        };
         (thread.registers.general[0], thread.registers.general[3]) = (rax, rbx);
         run_anew(blocks, interpreter, &mut thread, 9, &mut PathCounter::new(0)).0
     };
@@ -442,8 +460,12 @@ fn moments_of_a_thread_are_found_where_they_were() {
     // Blocks are known before they are cut, or not.
     for begin in 1000..1020 {
         let steps: Vec<usize> = (0..4).map(|n| begin + 1003 * n).collect();
-        let moment =
-            |step: &usize| Moment { pc: states[*step].0, general: states[*step].1, cpu_ns: *step as u64 };
+        let moment = |step: &usize| Moment {
+            pc: states[*step].0,
+            general: states[*step].1,
+            cpu_ns: *step as u64,
+            calls: 0,
+        };
         let all: Vec<Moment> = steps.iter().map(moment).collect();
         let mut thread = thread(&CALLS);
         let mut counter = PathCounter::new(0);
@@ -467,7 +489,7 @@ fn moments_of_a_thread_are_found_where_they_were() {
 #[test]
 fn a_thread_that_went_elsewhere_is_not_found() {
     let code = [0xb9, 0x40, 0x42, 0x0f, 0, 0xff, 0xc9, 0x75, 0xfc, 0x0f, 0x05]; // mov ecx, 1000000; dec ecx; jnz -4; syscall
-    let moment = |cpu_ns| Moment { pc: 0x1005, general: [7; 16], cpu_ns };
+    let moment = |cpu_ns| Moment { pc: 0x1005, general: [7; 16], cpu_ns, calls: 0 };
     let all = [moment(100), moment(200), moment(300)];
     let mut thread = thread(&code);
     let (mut blocks, mut interpreter) = emulator();
@@ -477,4 +499,49 @@ fn a_thread_that_went_elsewhere_is_not_found() {
     // It is given up early: no processor makes so many steps in that time.
     assert!(end == End::Complete && counter.made() < 10_000, "{}", counter.made());
     assert_eq!(moments.timed(counter.made()), None);
+}
+
+#[test]
+fn known_system_calls_are_made() {
+    use calls::Call;
+    // 0: syscall; 2: mov rbx, [rsi]; 5: mov rcx, [0x3000]; 13: syscall
+    let code = [0x0f, 5, 0x48, 0x8b, 0x1e, 0x48, 0x8b, 0x0c, 0x25, 0, 0x30, 0, 0, 0x0f, 5];
+    let ends = |number: u64, change: fn(&mut Call)| {
+        let mut thread = thread(&code);
+        thread.registers.general[RSI] = 0x2ffd;
+        let mut general = thread.registers.general;
+        (general[0], general[RCX], general[11]) = (6, 0x1002, 0x246);
+        let mut call = Call { number, general, written: Some((0x2ffd, vec![1, 2, 3, 4, 5, 6])) };
+        change(&mut call);
+        thread.calls = Calls::new(vec![call], Some(0x2100));
+        let (pcs, end) = run_blocks(&mut thread, 100);
+        let general = thread.registers.general;
+        (pcs.last().copied(), end, general[0], general[3], general[RCX], thread.calls.made())
+    };
+    let read = ends(0, |_| {});
+    // Its bytes lie on two pages.
+    assert_eq!(read, (Some(0x100d), End::SystemCall, 6, 0x0605_0403_0201, 0x06_0504, 1));
+    let differs = |change| ends(0, change).1;
+    assert_eq!(differs(|call| call.general[3] = 9), End::Differs);
+    assert_eq!(differs(|call| call.number = 1), End::Differs);
+    assert_eq!(differs(|call| call.general[RCX] = 0x1004), End::Differs);
+    assert_eq!(differs(|call| call.written = None), End::SystemCall);
+}
+
+#[test]
+fn the_heap_grows_by_zeros() {
+    use calls::Call;
+    // 0: mov qword [0x3008], 7; c: syscall; e: mov rbx, [0x3008]; 16: syscall
+    let code = [
+        0x48, 0xc7, 0x04, 0x25, 8, 0x30, 0, 0, 7, 0, 0, 0, 0x0f, 5, 0x48, 0x8b, 0x1c, 0x25, 8, 0x30, 0, 0,
+        0x0f, 5,
+    ];
+    let mut thread = thread(&code);
+    thread.registers.general[0] = libc::SYS_brk as u64;
+    let mut general = thread.registers.general;
+    (general[0], general[RCX]) = (0x4000, 0x100e);
+    let call = Call { number: libc::SYS_brk as u64, general, written: None };
+    thread.calls = Calls::new(vec![call], Some(0x2f00));
+    let (pcs, end) = run_blocks(&mut thread, 100);
+    assert_eq!((pcs.last(), end, thread.registers.general[3]), (Some(&0x1016), End::SystemCall, 0));
 }

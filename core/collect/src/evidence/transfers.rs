@@ -39,9 +39,10 @@ impl StepKind {
 }
 
 /// Returns the burst, and the number of its steps in code that could not be read. `place` resolves an address, `kind` reads
-/// the instruction at a place, and `id` returns the ID of an image. Returns `None` for less than one step.
+/// the instruction at a place, and `id` returns the ID of an image. The path of an emulated thread leads from block to block. Returns `None` for less than one step.
 pub fn burst<I: Copy + Ord + std::hash::Hash>(
     path: &Path,
+    is_emulated: bool,
     mut place: impl FnMut(u64) -> CodePlace<I>,
     mut kind: impl FnMut(CodePlace<I>) -> Option<StepKind>,
     id: impl Fn(I) -> ImageId,
@@ -60,6 +61,11 @@ pub fn burst<I: Copy + Ord + std::hash::Hash>(
         match kind(from) {
             Some(kind) if kind.is_transfer(from.offset.0, to.offset.0) => transfers.push((from, to, count)),
             Some(_) => {}
+            // Blocks of unknown code: nearly all of its transfers, and nothing else.
+            None if is_emulated => {
+                opaque += count;
+                transfers.push((from, to, count));
+            }
             None => opaque += count,
         }
     }
@@ -99,7 +105,7 @@ mod tests {
 
     fn check(pcs: &[u64], expected: &str, opaque: u64) {
         let id = |i: u8| ImageId::named(if i == 0 { "a" } else { "jit" });
-        let (burst, found) = burst(&Path::through(pcs), place, kind, id).unwrap();
+        let (burst, found) = burst(&Path::through(pcs), false, place, kind, id).unwrap();
         let text: Vec<String> = burst
             .transfers()
             .iter()
@@ -118,10 +124,19 @@ mod tests {
     }
 
     #[test]
+    fn steps_from_block_to_block_of_unknown_code_are_transfers() {
+        let path = Path::through(&[7, 1000, 1008, 1000, 12]);
+        let (burst, opaque) =
+            burst(&path, true, place, kind, |i: u8| ImageId::named(&i.to_string())).unwrap();
+        let counts: Vec<(u64, u64)> = burst.transfers().iter().map(|t| (t.from.offset.0, t.count)).collect();
+        assert_eq!((counts, opaque), (vec![(7, 1), (1000, 1), (1000, 1), (1008, 1)], 2));
+    }
+
+    #[test]
     fn a_burst_without_a_step_is_dropped() {
         let id = |_| ImageId::named("a");
-        assert!(burst(&Path::through(&[3]), place, kind, id).is_none());
-        assert!(burst(&Path::through(&[]), place, kind, id).is_none());
+        assert!(burst(&Path::through(&[3]), false, place, kind, id).is_none());
+        assert!(burst(&Path::through(&[]), false, place, kind, id).is_none());
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub const REGISTER_MASK: u64 = 0;
 /// An event in the kernel's numbering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// The event's type: `PERF_TYPE_HARDWARE`, `PERF_TYPE_SOFTWARE` or `PERF_TYPE_HW_CACHE`.
+    /// The event's type: `PERF_TYPE_HARDWARE`, `PERF_TYPE_SOFTWARE`, `PERF_TYPE_HW_CACHE` or `PERF_TYPE_TRACEPOINT`.
     pub kind: u32,
     /// The event's number within its type.
     pub config: u64,
@@ -36,6 +36,12 @@ impl Counter {
     /// The timer that runs while a CPU is not idle.
     pub const CPU_CLOCK: Counter =
         Counter { kind: abi::PERF_TYPE_SOFTWARE, config: abi::PERF_COUNT_SW_CPU_CLOCK as u64 };
+
+    /// Returns the event of a tracepoint, by its id.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub fn of_tracepoint(id: u64) -> Counter {
+        Counter { kind: abi::PERF_TYPE_TRACEPOINT, config: id }
+    }
 }
 
 /// The attributes that an event is opened with.
@@ -69,10 +75,14 @@ pub struct Attributes {
     pub registers: bool,
     /// Sample how long the event was enabled, and counted, so far.
     pub times: bool,
+    /// Sample what a tracepoint reports.
+    pub fields: bool,
     /// Sample the last branches that user code took.
     pub branch_stacks: bool,
     /// Sample this many bytes of the user's stack, and the calls in the kernel; 0: neither. A multiple of 8.
     pub call_stack_bytes: u32,
+    /// Sample this many bytes of the user's stack alone; 0: none. A multiple of 8.
+    pub stack_bytes: u32,
     /// Record when a thread gets a CPU and when it leaves it.
     pub context_switches: bool,
     /// Number of bytes in the ring that wake the reader.
@@ -214,8 +224,10 @@ impl Attributes {
             precise: 0,
             registers: false,
             times: false,
+            fields: false,
             branch_stacks: false,
             call_stack_bytes: 0,
+            stack_bytes: 0,
             context_switches: false,
             watermark_bytes: 1 << 20,
         }
@@ -276,9 +288,16 @@ impl Attributes {
         if self.times {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_READ);
         }
+        if self.fields {
+            attr.sample_type |= u64::from(abi::PERF_SAMPLE_RAW);
+        }
         if self.call_stack_bytes > 0 {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_CALLCHAIN | abi::PERF_SAMPLE_STACK_USER);
             attr.sample_stack_user = self.call_stack_bytes;
+        }
+        if self.stack_bytes > 0 {
+            attr.sample_type |= u64::from(abi::PERF_SAMPLE_STACK_USER);
+            attr.sample_stack_user = self.stack_bytes;
         }
         if self.branch_stacks {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_BRANCH_STACK);

@@ -21,6 +21,8 @@ pub mod kmod;
 pub mod native;
 pub mod process_memory;
 pub mod ring;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+pub mod tracepoint;
 pub mod tracer;
 pub mod usage;
 pub mod watchpoint;

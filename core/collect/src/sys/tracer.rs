@@ -95,6 +95,8 @@ pub enum Ending {
     TooManyTransfers,
     /// The computed steps differ from those that the thread executed: the last address is the wrong one.
     Differs,
+    /// The thread was slower than usual after it had stood still, so its time says nothing.
+    Slow,
     /// Refused: the thread was not running at that moment.
     NotRunning,
     /// Refused: the thread had just entered the kernel when it stopped.
@@ -112,7 +114,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    const ALL: [Ending; 22] = [
+    const ALL: [Ending; 23] = [
         Ending::Complete,
         Ending::Signal,
         Ending::Stopped,
@@ -128,6 +130,7 @@ impl Ending {
         Ending::Narrow,
         Ending::TooManyTransfers,
         Ending::Differs,
+        Ending::Slow,
         Ending::NotRunning,
         Ending::InKernel,
         Ending::NotPermitted,

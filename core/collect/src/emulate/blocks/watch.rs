@@ -64,12 +64,19 @@ fn awaited_at<'m>(moments: &Moments<'m>, pc: u64) -> Vec<&'m Moment> {
 }
 
 impl Blocks {
-    /// Looks whether a moment is found before what is next. Returns whether nothing more can be learned.
-    pub(super) fn is_found(&mut self, moments: &mut Moments, next: Next, counter: &mut PathCounter) -> bool {
-        let mut is_changed = false;
+    /// Looks whether a moment is found before what is next, after so many system calls. Returns whether nothing more can be learned.
+    pub(super) fn is_found(
+        &mut self,
+        moments: &mut Moments,
+        next: Next,
+        calls: usize,
+        counter: &mut PathCounter,
+    ) -> bool {
+        let mut is_changed = moments.set_calls(calls);
         if let Next::Look(pc) = next {
-            is_changed = moments.note(pc, &self.area.registers().general, counter);
-            if !is_changed {
+            let is_met = moments.note(pc, &self.area.registers().general, counter);
+            is_changed |= is_met;
+            if !is_met {
                 self.choose(pc, moments);
             }
         }

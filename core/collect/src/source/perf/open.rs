@@ -242,8 +242,10 @@ impl PerfSource {
             precise: config.precise,
             registers: self.granted.registers && config.samples_registers(),
             times: false,
+            fields: false,
             branch_stacks: false,
             call_stack_bytes: 0,
+            stack_bytes: 0,
             context_switches: false,
             watermark_bytes: (self.ring_bytes / 2) as u32,
         }

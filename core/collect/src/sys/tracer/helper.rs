@@ -4,7 +4,9 @@
 //! releases it. Each burst runs on a thread of its own, whose end releases any thread that could not be detached.
 //! `PTRACE_O_EXITKILL` is never set.
 
+mod calls;
 mod copy;
+mod files;
 pub mod guard;
 mod halt;
 mod place;
@@ -12,11 +14,15 @@ mod sampler;
 mod timed;
 mod tracee;
 
-use std::{mem, panic, ptr, thread};
+use std::{io, mem, panic, ptr, thread};
 
+use calls::{CallObserver, Tracepoints};
 use copy::Remote;
+use dwell_profile::{Pid, Tid};
+use files::Files;
 use place::Place;
 use sampler::Sampler;
+use timed::Observer;
 use tracee::{Stop, Tracee};
 
 use super::{
@@ -46,14 +52,48 @@ pub fn serve(channel: RawFd, shared: *mut Shared) -> ! {
 struct Follower {
     emulator: Emulator,
     memory: Memory<Remote>,
+    /// Whether system calls ended bursts that were to be timed.
+    makes_calls: bool,
+    /// How they are observed, once that was tried.
+    tracepoints: Option<Option<Tracepoints>>,
+    /// The CPU time in ns that a sample takes, once that is known.
+    sample_ns: Option<u64>,
+    /// The files that the process read whose thread was timed last.
+    files: Option<Files>,
 }
 
 impl Follower {
-    fn new() -> std::io::Result<Follower> {
+    fn new() -> io::Result<Follower> {
         let mut memory = Memory::new(Remote::nowhere());
         memory.touch();
         keep_memory();
-        Ok(Follower { emulator: Emulator::new()?, memory })
+        Ok(Follower {
+            emulator: Emulator::new()?,
+            memory,
+            makes_calls: false,
+            tracepoints: None,
+            sample_ns: None,
+            files: None,
+        })
+    }
+
+    /// Finds out what it costs to observe a thread that is to be timed, once.
+    fn prepare_to_time(&mut self) {
+        self.sample_ns.get_or_insert_with(|| Sampler::cost_ns().unwrap_or(0));
+        if self.makes_calls {
+            self.tracepoints.get_or_insert_with(|| Tracepoints::find().ok());
+        }
+    }
+
+    /// Returns what observes a thread that is to be timed.
+    fn observer(&mut self, pid: Pid, tid: Tid) -> io::Result<Observer> {
+        // Who looks for calls all the time needs a CPU of its own.
+        let has_cpus = thread::available_parallelism().is_ok_and(|cpus| cpus.get() > 1);
+        let tracepoints = self.tracepoints.flatten().filter(|_| has_cpus);
+        let mut files =
+            || self.files.take().filter(|files| files.are_of(pid)).unwrap_or_else(|| Files::of(pid));
+        let calls = tracepoints.and_then(|tracepoints| CallObserver::open(tid, tracepoints, files()).ok());
+        Ok(Observer { sampler: Sampler::open(tid)?, sample_ns: self.sample_ns.unwrap_or(0), calls })
     }
 }
 
@@ -136,6 +176,9 @@ fn set_up(channel: RawFd, name: &std::ffi::CStr) -> RawFd {
 /// Runs the requested bursts, each into its own slot. Returns their number.
 fn bursts(request: &Request, mut follower: Option<&mut Follower>, slots: &mut [Slot; BURSTS_MAX]) -> u32 {
     let wanted = if follower.is_some() { request.bursts.clamp(1, BURSTS_MAX as u32) } else { 1 };
+    if let Some(follower) = follower.as_mut().filter(|_| request.how == How::Time as u32) {
+        follower.prepare_to_time();
+    }
     let mut random = Random::new(request.seed);
     for slot in slots.iter_mut().take(wanted as usize) {
         let mean = request.delay_ns as f64;
@@ -150,7 +193,7 @@ fn bursts(request: &Request, mut follower: Option<&mut Follower>, slots: &mut [S
     wanted
 }
 
-fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
+fn burst(request: &Request, mut follower: Option<&mut Follower>, slot: &mut Slot) {
     (slot.pcs, slot.transfers, slot.made, slot.steps) = (0, 0, 0, 0);
     (slot.beside_ns, slot.timed_ns, slot.untimed) = (0, 0, Ending::Complete as u32);
     let is_to_time = request.how == How::Time as u32;
@@ -164,14 +207,17 @@ fn burst(request: &Request, follower: Option<&mut Follower>, slot: &mut Slot) {
     } else {
         // The thread need not wait for that.
         let can_time = is_to_time && follower.as_ref().is_some_and(|follower| follower.emulator.can_find());
-        let sampler = if can_time { Sampler::open(request.tid).ok() } else { None };
-        if is_to_time && sampler.is_none() {
+        let observer = follower
+            .as_mut()
+            .filter(|_| can_time)
+            .and_then(|follower| follower.observer(request.pid, request.tid).ok());
+        if is_to_time && observer.is_none() {
             slot.untimed = if can_time { Ending::NotPermitted } else { Ending::CannotFollow } as u32;
         }
         match halt::halt(request.pid, request.tid) {
             Ok(tracee) => {
                 let follower = follower.filter(|_| request.how != How::Step as u32);
-                Burst { tracee, slot, request, sampler }.run(follower)
+                Burst { tracee, slot, request, observer }.run(follower)
             }
             Err(refusal) => refusal,
         }
@@ -189,7 +235,7 @@ struct Burst<'s> {
     slot: &'s mut Slot,
     request: &'s Request,
     /// If the burst is to be timed.
-    sampler: Option<Sampler>,
+    observer: Option<Observer>,
 }
 
 /// Why a burst is over, and the signal that detaching delivers (0: none).
@@ -233,9 +279,9 @@ impl Burst<'_> {
             elapsed_ns > cpu_ns_max
                 && (elapsed_ns > FOLLOW_NS_MAX || time_ns(libc::CLOCK_THREAD_CPUTIME_ID) > cpu_ns_max)
         };
-        let (sampler, emulator) = (self.sampler.take(), &mut follower.emulator);
+        let (observer, emulator) = (self.observer.take(), &mut follower.emulator);
         let is_short = self.request.steps_max as usize <= SHORT_STEPS;
-        let stay = match sampler.is_some() {
+        let stay = match observer.is_some() {
             true if is_short => Stay::Short,
             true => Stay::Part,
             false => Stay::Whole,
@@ -252,9 +298,12 @@ impl Burst<'_> {
         let ending = Ending::from(end);
         let Over(ending, signal) =
             if is_checked { self.check().err().unwrap_or(Over(ending, 0)) } else { Over(ending, 0) };
-        let sampler = sampler.filter(|sampler| ending == Ending::Complete && sampler.start().is_ok());
-        if sampler.is_some() {
+        let observer = observer.filter(|_| ending == Ending::Complete);
+        let observer = observer.and_then(|mut observer| observer.start().ok().map(|()| observer));
+        let mut heap_end = None;
+        if let Some(observer) = &observer {
             emulator.let_go(&mut thread);
+            heap_end = observer.calls.as_ref().and_then(|_| stopped.heap_end());
         }
         place.iter().for_each(Place::leave);
         // The thread need not wait for the sums.
@@ -263,9 +312,12 @@ impl Burst<'_> {
         let slot = self.slot;
         slot.made = counter.made() as u64;
         let is_stored = stay == Stay::Short || store(slot, &counter.path_to(last));
-        if let Some(sampler) = sampler {
-            timed::time(emulator, &mut thread, sampler, slot);
+        if let Some(observer) = observer {
+            follower.files = timed::time(emulator, &mut thread, observer, heap_end, slot);
         }
+        let is_call = |ending: u32| ending == Ending::SystemCall as u32;
+        follower.makes_calls |=
+            stay != Stay::Whole && (ending == Ending::SystemCall || is_call(slot.untimed));
         follower.memory = thread.memory;
         if is_stored || slot.timed_ns > 0 { ending } else { Ending::TooManyTransfers }
     }
@@ -354,6 +406,7 @@ impl From<End> for Ending {
         match end {
             End::Complete => Ending::Complete,
             End::SystemCall => Ending::SystemCall,
+            End::Differs => Ending::Differs,
             End::Repeating => Ending::Repeating,
             End::Late => Ending::Late,
             End::Unknown => Ending::Unfollowable,

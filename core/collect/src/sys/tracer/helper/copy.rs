@@ -3,12 +3,14 @@
 //! Enters: the id of a thread that we trace and that is stopped. Leaves: a [`Thread`] to be emulated. Never here: a change
 //! of the thread.
 
-use std::{arch::x86_64::__cpuid_count, mem, ptr};
+use std::{arch::x86_64::__cpuid_count, fs::File, mem, os::unix::fs::FileExt, ptr};
 
 use crate::{
     emulate::{
         Thread,
+        calls::Calls,
         memory::{Fetch, Memory, PAGE_BYTES, Page},
+        strings::REPETITIONS_MAX,
     },
     sys::{native::Registers, tracer::Ending},
 };
@@ -47,8 +49,16 @@ pub fn thread(tid: libc::pid_t, memory: &mut Memory<Remote>) -> Result<Thread<Re
     registers.flags = user.eflags & FLAGS;
     vectors(tid, &mut registers).ok_or(Ending::Exited)?;
     let mut memory = mem::replace(memory, Memory::new(Remote::nowhere()));
-    memory.restart(Remote { tid });
-    Ok(Thread { registers, pc: user.rip, fs: user.fs_base, gs: user.gs_base, memory })
+    memory.restart(Remote::of(tid));
+    Ok(Thread {
+        registers,
+        pc: user.rip,
+        fs: user.fs_base,
+        gs: user.gs_base,
+        memory,
+        calls: Calls::default(),
+        repetitions_max: REPETITIONS_MAX,
+    })
 }
 
 fn vectors(tid: libc::pid_t, registers: &mut Registers) -> Option<()> {
@@ -99,16 +109,28 @@ fn part(state: &[u8], at: usize, number: usize, size: usize, to: &mut [u8]) {
 /// pages that the thread itself may not read, and then emulation would continue where the thread gets a signal.
 pub struct Remote {
     tid: libc::pid_t,
+    /// What is known of its pages; `None` if it was not needed yet.
+    page_map: Option<File>,
 }
 
 impl Remote {
     /// Creates access to the memory of no thread.
     pub fn nowhere() -> Remote {
-        Remote { tid: -1 }
+        Remote::of(-1)
     }
-}
 
-impl Remote {
+    /// Creates access to the memory of a thread.
+    pub fn of(tid: libc::pid_t) -> Remote {
+        Remote { tid, page_map: None }
+    }
+
+    /// Returns bytes of its memory; `None` if not all can be read.
+    pub fn bytes(&self, address: u64, length: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: length };
+        (length == 0 || self.read(local, &[piece(address, length)]) == length).then_some(bytes)
+    }
+
     /// Returns the number of bytes that were read.
     fn read(&self, local: libc::iovec, remote: &[libc::iovec]) -> usize {
         // SAFETY: the kernel writes at most so many bytes to the live pages; the other addresses are the thread's.
@@ -130,7 +152,36 @@ fn piece(address: u64, length: usize) -> libc::iovec {
     libc::iovec { iov_base: ptr::without_provenance_mut(address as usize), iov_len: length }
 }
 
+/// Bytes of an entry of a page map, and the bits of it that say that a page is in memory, or was and is in swap space.
+const ENTRY_BYTES: usize = 8;
+const IS_THERE: u64 = 0b11 << 62;
+/// Greatest distance of pages whose entries are read at once: entries cost less than a call.
+const GAP_MAX: u64 = 64;
+
+impl Remote {
+    /// Returns whether a page is in memory, for `count` pages from `first` on.
+    fn present(&mut self, first: u64, count: usize) -> Option<Vec<bool>> {
+        if self.page_map.is_none() {
+            self.page_map = File::open(format!("/proc/{}/pagemap", self.tid)).ok();
+        }
+        let mut entries = vec![0; count * ENTRY_BYTES];
+        let read = self.page_map.as_ref()?.read_at(&mut entries, first * ENTRY_BYTES as u64).ok()?;
+        let entries = entries[..read].as_chunks().0.iter().map(|entry| u64::from_ne_bytes(*entry));
+        Some(entries.map(|entry| entry & IS_THERE != 0).collect())
+    }
+}
+
 impl Fetch for Remote {
+    fn are_present(&mut self, numbers: &[u64]) -> Vec<bool> {
+        let mut all = Vec::new();
+        for run in numbers.chunk_by(|before, next| next - before <= GAP_MAX) {
+            let pages = run[run.len() - 1] - run[0] + 1;
+            let present = self.present(run[0], pages as usize).unwrap_or_default();
+            all.extend(run.iter().map(|number| present.get((number - run[0]) as usize) == Some(&true)));
+        }
+        all
+    }
+
     fn fetch(&mut self, address: u64, pages: &mut [Page]) -> usize {
         let length = size_of_val(pages);
         self.read(

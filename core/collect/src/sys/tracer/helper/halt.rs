@@ -22,7 +22,10 @@
 //! - *While a thread is traced* even ignored signals wake it. If such a signal, or ours where the kernel delivers it late, ended
 //!   a call with EINTR, the call is put back ([`put_back`]). The thread had been in it for a few hundred microseconds at most.
 
-use std::io;
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+};
 
 use dwell_profile::{Pid, Tid};
 
@@ -221,6 +224,15 @@ impl Thread {
     pub fn cpu(&self) -> Option<usize> {
         let cpu = stat_field(&format!("/proc/{}/task/{}/stat", self.pid, self.tid), LAST_CPU)?;
         usize::try_from(cpu).ok()
+    }
+
+    /// Returns where the heap of its process ends, which grows upward; `None` if it has none.
+    pub fn heap_end(&self) -> Option<u64> {
+        let regions = File::open(format!("/proc/{}/maps", self.pid)).ok()?;
+        let heap =
+            BufReader::new(regions).lines().map_while(Result::ok).find(|line| line.ends_with("[heap]"))?;
+        let end = heap.split(['-', ' ']).nth(1)?;
+        u64::from_str_radix(end, 16).ok()
     }
 
     /// Returns the ticks since the thread began; 0 where that is not known.

@@ -3,11 +3,12 @@
 //! Enters: a thread, and when it is released. Leaves: its moments, with its CPU time since then. Never here: what they mean
 //! ([`crate::emulate::moments`]).
 
-use std::io;
+use std::{hint::black_box, io};
 
 use dwell_profile::{CpuId, Tid};
-use rustix::param::page_size;
+use rustix::{param::page_size, thread::gettid};
 
+use super::time_ns;
 use crate::{
     emulate::moments::Moment,
     registers::{REGISTER_COUNT, Registers},
@@ -19,6 +20,11 @@ use crate::{
 
 /// CPU time between two samples. Each makes the thread slower for a while: by 16 µs on a virtual machine (docs/measured.md).
 pub const PERIOD_NS: u64 = 600_000;
+/// Rounds of work, some three milliseconds, and how often its time with and without samples is compared.
+const WORK: usize = 1_500_000;
+const COMPARISONS: usize = 5;
+/// More than any sample takes.
+const COST_NS_MAX: u64 = 50_000;
 /// Pages of the ring, which has room for 60 samples.
 const PAGES: usize = 4;
 /// The event counts on whichever CPU its thread runs.
@@ -56,10 +62,39 @@ impl Sampler {
         self.event.enable()
     }
 
+    /// Returns the CPU time in ns that a sample takes, found out with this thread.
+    pub fn cost_ns() -> io::Result<u64> {
+        let mut sampler = Sampler::open(Tid(gettid().as_raw_nonzero().get() as u32))?;
+        let mut costs = Vec::new();
+        for _ in 0..COMPARISONS {
+            let alone_ns = work_ns();
+            sampler.start()?;
+            let sampled_ns = work_ns();
+            sampler.event.disable()?;
+            let mut moments = Vec::new();
+            sampler.take(&mut moments);
+            if !moments.is_empty() {
+                costs.push(sampled_ns.saturating_sub(alone_ns) / moments.len() as u64);
+            }
+        }
+        costs.sort_unstable();
+        Ok(costs.get(costs.len() / 2).copied().unwrap_or(0).min(COST_NS_MAX))
+    }
+
     /// Adds the moments since the last call.
     pub fn take(&mut self, moments: &mut Vec<Moment>) {
         self.ring.each_record(&mut Vec::new(), |record| moments.extend(moment(record)));
     }
+}
+
+/// Returns the CPU time of always the same work.
+fn work_ns() -> u64 {
+    let begin_ns = time_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    let mut number = 1_u64;
+    for _ in 0..WORK {
+        number = black_box(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    }
+    time_ns(libc::CLOCK_THREAD_CPUTIME_ID) - begin_ns
 }
 
 /// Returns what a record says, if it is a sample of 64-bit code.
@@ -74,16 +109,17 @@ fn moment(record: &[u8]) -> Option<Moment> {
         *register = word(REGISTERS + at)?;
     }
     let general = std::array::from_fn(|number| registers.general(number as u8));
-    Some(Moment { pc: registers.pc(), general, cpu_ns: word(RUNNING_NS)? })
+    Some(Moment { pc: registers.pc(), general, cpu_ns: word(RUNNING_NS)?, calls: 0 })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::hint::black_box;
-
-    use rustix::thread::gettid;
-
     use super::*;
+
+    #[test]
+    fn what_a_sample_costs_is_known() {
+        assert!(Sampler::cost_ns().unwrap() <= COST_NS_MAX);
+    }
 
     #[test]
     fn a_thread_is_sampled_in_its_own_time() {
