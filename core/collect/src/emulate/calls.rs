@@ -1,4 +1,4 @@
-//! What system calls do to a thread that is emulated while it runs itself.
+//! Gives an emulated thread the effects of the system calls that the thread itself made meanwhile.
 //!
 //! Enters: the calls that the thread made since it was released, with its registers and what they wrote. Leaves: the same registers and
 //! memory in the emulated thread. Never here: how calls are observed ([`crate::sys::tracer`]).
@@ -33,17 +33,17 @@ pub struct Call {
     pub written: Option<(u64, Vec<u8>)>,
 }
 
-/// Bytes of memory.
+/// This is a part of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes {
     pub address: u64,
     pub length: usize,
 }
 
-/// What a call does to memory.
+/// An effect is what a call does to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It writes these bytes, perhaps none.
+    /// The call writes these bytes, perhaps none.
     Writes(Bytes),
     /// These bytes are zero from now on.
     Zeros(Bytes),

@@ -62,7 +62,7 @@ enum Use {
     Code,
 }
 
-/// What a page is used for.
+/// These are the purposes for which a page was used.
 #[derive(Clone, Copy, Default)]
 struct Uses {
     holds_code: bool,

@@ -76,7 +76,7 @@ impl RecentPages {
         for (distance, page) in
             (1..=NEAR).flat_map(|distance| accessed.iter().map(move |page| (distance, *page)))
         {
-            for page in [page.wrapping_add(distance), page.wrapping_sub(distance)] {
+            for page in [page.saturating_add(distance), page.saturating_sub(distance)] {
                 if near.len() < NEAR_MAX && !self.accessed.contains_key(&page) && known.insert(page) {
                     near.push(page);
                 }

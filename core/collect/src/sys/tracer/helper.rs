@@ -54,7 +54,7 @@ struct Follower {
     memory: Memory<Remote>,
     /// Whether system calls ended bursts that were to be timed.
     makes_calls: bool,
-    /// How they are observed, once that was tried.
+    /// These are used to observe calls, once it was tried to find them.
     tracepoints: Option<Option<Tracepoints>>,
     /// The CPU time in ns that a sample takes, once that is known.
     sample_ns: Option<u64>,
