@@ -17,11 +17,10 @@ use watch::Watch;
 
 use super::{
     CLOCK_EVERY, End, Interpreter, Note, RBP, RSP, Stay, Thread,
-    instruction::Access,
-    memory::{Fetch, Memory, PAGE_BYTES, Page},
+    memory::{Fetch, Memory, PAGE_BYTES, Page, Refused},
     moments::Moments,
     recent_pages::RecentPages,
-    translate::{Compilable, Exit, Target, Translator},
+    translate::{Compilable, Exit, MemoryAccess, Target, Translator},
 };
 use crate::{
     path::{PathCounter, Span},
@@ -68,6 +67,8 @@ pub struct Blocks {
     from: u32,
     by_pc: FxHashMap<u64, u32>,
     exits: Vec<Exit>,
+    /// What code accesses, by its address.
+    accesses: FxHashMap<u64, MemoryAccess>,
     /// The pages that compiled code came from, by number, and what was there.
     sources: FxHashMap<u64, Box<Page>>,
     passed: Vec<u32>,
@@ -132,6 +133,7 @@ impl Blocks {
             from: 0,
             by_pc: FxHashMap::default(),
             exits: Vec::new(),
+            accesses: FxHashMap::default(),
             sources: FxHashMap::default(),
             passed: Vec::new(),
             pages: RecentPages::default(),
@@ -146,7 +148,6 @@ impl Blocks {
 
     /// Begins with another thread. Copies what it is likely to need, or to change if it goes on before it is emulated.
     pub fn begin<F: Fetch>(&mut self, thread: &mut Thread<F>, interpreter: &mut Interpreter, stay: Stay) {
-        self.area.forget_pages();
         let pages = if stay == Stay::Whole { self.pages.accessed_last() } else { self.pages.all() };
         thread.memory.read_ahead(&pages);
         self.is_compared = false;
@@ -222,6 +223,10 @@ impl Blocks {
     ) -> (End, u64) {
         let _stack = self.area.take_stack();
         self.area.set_segments(thread.fs, thread.gs);
+        match thread.memory.close() {
+            Some(base) if self.area.set_window(base).is_ok() => {}
+            _ => return (End::TooMuchMemory, thread.pc),
+        }
         self.area.registers().clone_from(&thread.registers);
         let from = self.from;
         let mut rounds = 0_usize;
@@ -311,21 +316,19 @@ impl Blocks {
         };
         match self.area.run(code, passes, &mut self.passed) {
             Left::Fault => Err(Over(End::Fault, None)),
+            Left::Access { at, distance } => {
+                let Some(access) = self.accesses.get(&at).copied() else {
+                    return Err(Over(End::Fault, None));
+                };
+                self.permit(thread, access, distance)?;
+                Ok(Next::Code(at))
+            }
             Left::Full(number) => Ok(Next::Block(number)),
             Left::By(exit) => match self.exits[exit as usize] {
                 Exit::Interpret { pc } => Ok(Next::Pc(pc, Link::Nothing)),
                 Exit::Indirect => Ok(Next::Pc(self.area.pc(), Link::Jumps)),
                 Exit::To { pc, patch } => Ok(Next::Pc(pc, Link::Branch(patch))),
                 Exit::Look { pc } => Ok(Next::Look(pc)),
-                Exit::Memory { pc, target, access, retry, after } => {
-                    let address = self.address(thread, pc, target);
-                    if self.can_access(&mut thread.memory, address, access)? {
-                        return Ok(Next::Code(retry));
-                    }
-                    self.interpret(thread, interpreter, pc).map_err(|end| Over(end, None))?;
-                    self.has_kept_code(thread)?;
-                    Ok(after.map_or(Next::Pc(thread.pc, Link::Nothing), Next::Code))
-                }
             },
         }
     }
@@ -374,24 +377,26 @@ impl Blocks {
         number
     }
 
-    /// Lets code access a page. Returns whether the access is possible that way: on one page, and not a write near code.
-    fn can_access<F: Fetch>(
+    /// Lets code access the page at a distance from the beginning of the window.
+    fn permit<F: Fetch>(
         &mut self,
-        memory: &mut Memory<F>,
-        address: u64,
-        access: Access,
-    ) -> Result<bool, Over> {
-        let (start, page) = (address as usize % PAGE_BYTES, address & !(PAGE_BYTES as u64 - 1));
-        let (copy, holds_code) = match memory.page(address) {
-            Ok(found) => found,
-            // A masked load may name memory that is not mapped.
-            Err(_) if access.is_partial => return Ok(false),
-            Err(refused) => return Err(Over(refused.into(), None)),
-        };
+        thread: &mut Thread<F>,
+        MemoryAccess { pc, target, access, .. }: MemoryAccess,
+        distance: u64,
+    ) -> Result<(), Over> {
+        let first = self.address(thread, pc, target);
+        // An operand may be on two pages. What compiled code addresses has the lower half of the program's address.
+        let beyond = (distance as u32).wrapping_sub(first as u32);
+        if beyond as usize >= access.bytes.max(1) {
+            return Err(Over(End::Fault, None));
+        }
+        let address = first.wrapping_add(beyond.into());
         let number = address / PAGE_BYTES as u64;
-        self.pages.note(number, access.is_written);
-        self.area.add_page(page, copy.0.as_mut_ptr(), self.pages.is_written(number) && !holds_code);
-        Ok(start + access.bytes <= PAGE_BYTES && !(access.is_written && holds_code))
+        let is_written = access.is_written || self.pages.was_written(number);
+        let refused = |refused: Refused| Over(refused.into(), None);
+        let is_permitted = thread.memory.permit(address, is_written).map_err(refused)?;
+        self.pages.note(number, is_written);
+        if is_permitted { Ok(()) } else { Err(Over(End::Unknown, None)) }
     }
 
     /// Returns the address that an instruction accesses.
@@ -419,7 +424,6 @@ impl Blocks {
         interpreter: &mut Interpreter,
         pc: u64,
     ) -> Result<(), End> {
-        self.protect_code(pc);
         interpreter.one(thread, pc, self.area.registers())
     }
 
@@ -457,7 +461,8 @@ impl Blocks {
         let Some(code) = self.translator.block(at, number, &instructions, then_interpret, exits) else {
             return Some(Block::interpreted(pc));
         };
-        let code = self.area.append(&code)?;
+        self.accesses.extend(code.accesses.iter().map(|access| (access.at, *access)));
+        let code = self.area.append(&code.bytes)?;
         let span = Span { first: pc, last: last.instruction.ip(), steps: instructions.len() as u8 };
         let pcs = instructions.iter().map(|each| each.instruction.ip()).collect();
         Some(Block { span, pcs, code: Some(code) })
@@ -473,7 +478,6 @@ impl Blocks {
             }
             let mut code = [0; INSTRUCTION_BYTES_MAX];
             let length = memory.read_some(at, &mut code);
-            self.protect_code(at);
             let instruction = Decoder::with_ip(64, &code[..length], at, DecoderOptions::NONE).decode();
             let (next, is_last) = (instruction.next_ip(), instruction.flow_control() != FlowControl::Next);
             self.keep_source(memory, at);
@@ -490,17 +494,11 @@ impl Blocks {
         (instructions, false)
     }
 
-    /// Lets writes to the pages of an instruction leave the code.
-    fn protect_code(&mut self, pc: u64) {
-        self.area.protect_page(pc);
-        self.area.protect_page(pc.wrapping_add(INSTRUCTION_BYTES_MAX as u64 - 1));
-    }
-
     /// Remembers the page that code came from.
     fn keep_source<F: Fetch>(&mut self, memory: &mut Memory<F>, address: u64) {
         let number = address / PAGE_BYTES as u64;
         if !self.sources.contains_key(&number)
-            && let Ok((page, _)) = memory.page(address)
+            && let Some(page) = memory.code_page(number)
         {
             self.sources.insert(number, Box::new(page.clone()));
         }
@@ -528,6 +526,7 @@ impl Blocks {
         self.blocks.clear();
         self.by_pc.clear();
         self.exits.clear();
+        self.accesses.clear();
         self.sources.clear();
         self.single.clear();
         self.watched.iter_mut().for_each(Watch::forget);

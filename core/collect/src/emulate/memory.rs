@@ -3,9 +3,12 @@
 //! Enters: pages of memory, read when they are first needed. Leaves: bytes. Never here: a write to the thread.
 //!
 //! A read of another process costs a system call and its checks; one of 4,096 bytes costs a tenth more than one of 8. So
-//! pages are read, several at once where one follows the other.
+//! pages are read, several at once where one follows the other. Where each of them is, compiled code knows by its address
+//! ([`Window`]). It may access a page only after that was permitted here, so that it is known which ones it uses.
 
 use rustc_hash::FxHashMap;
+
+use crate::sys::native::window::{PLACES, Permission, Window};
 
 /// Bytes of a page, which is mapped or not as a whole.
 pub const PAGE_BYTES: usize = 4096;
@@ -13,10 +16,10 @@ pub const PAGE_BYTES: usize = 4096;
 const PAGE_NUMBERS: u64 = u64::MAX / PAGE_BYTES as u64;
 /// Number of pages that one burst may read: 32 MiB.
 const PAGES_MAX: usize = 8 << 10;
+/// Number of pages that are read before their memory is given back: 128 MiB.
+const KEPT_MAX: usize = 32 << 10;
 /// Most calls that read pages ahead: each ends at a page that cannot be read.
 const READS_AHEAD_MAX: usize = 64;
-/// Number of pages that most bursts need.
-const PAGES_TOUCHED: usize = 384;
 /// Number of pages that are read at once if accesses are sequential.
 const PAGES_AT_ONCE: u64 = 16;
 
@@ -32,10 +35,10 @@ pub trait Fetch {
     fn fetch(&mut self, address: u64, pages: &mut [Page]) -> usize;
 
     /// Fills one page for each number, up to the first one that cannot be read. Returns the number of pages that were filled.
-    fn fetch_each(&mut self, numbers: &[u64], pages: &mut [Page]) -> usize {
+    fn fetch_each(&mut self, numbers: &[u64], pages: &mut [&mut Page]) -> usize {
         let each = numbers.iter().zip(pages);
-        let page = |(number, page): (&u64, &mut Page)| {
-            self.fetch(number * PAGE_BYTES as u64, std::slice::from_mut(page))
+        let page = |(number, page): (&u64, &mut &mut Page)| {
+            self.fetch(number * PAGE_BYTES as u64, std::slice::from_mut(*page))
         };
         each.map(page).take_while(|bytes| *bytes == PAGE_BYTES).count()
     }
@@ -51,41 +54,54 @@ pub trait Fetch {
 pub enum Refused {
     /// The memory cannot be read.
     Unreadable,
-    /// The burst has read as much memory as it may.
+    /// The burst has read as much memory as it may, or there is another page at the same place of the window.
     TooMuch,
 }
 
-/// The purpose of a read.
-#[derive(Clone, Copy)]
+/// The purpose of an access.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
-    Data,
+    Read,
+    Write,
     Code,
 }
 
-/// These are the purposes for which a page was used.
-#[derive(Clone, Copy, Default)]
-struct Uses {
+/// A page that was read.
+struct Held {
+    number: u64,
+    /// What compiled code may do to it.
+    permission: Permission,
     holds_code: bool,
     is_accessed: bool,
     is_written: bool,
 }
 
+impl Held {
+    fn new(number: u64, permission: Permission) -> Held {
+        Held { number, permission, holds_code: false, is_accessed: false, is_written: false }
+    }
+}
+
 /// Pages of memory, with the emulated writes.
 pub struct Memory<F> {
     fetch: F,
-    /// Never moved: room for all of them is reserved. There may be more than are used.
-    pages: Vec<Page>,
-    /// What each page is used for, by its index. Pages without this are not used yet.
-    uses: Vec<Uses>,
+    /// `None` before it is needed.
+    window: Option<Window>,
+    held: Vec<Held>,
+    /// The index of the page that is held at a place of the window.
+    by_place: FxHashMap<u64, usize>,
+    /// Whether a page may be accessed only after that was permitted.
+    is_closed: bool,
+    /// Number of pages that were read since their memory was given back.
+    kept: usize,
     /// Number of writes to pages that hold code.
     code_writes: u32,
-    by_number: FxHashMap<u64, usize>,
     /// Numbers of pages that are zero wherever they were not read before: from, and to without that one.
     zeros: Vec<(u64, u64)>,
     /// The page at which sequential accesses continue, and the number of pages that were read at once before it.
     sequence: (u64, u64),
-    /// Number and index of the page used last, by purpose.
-    recent: [(u64, usize); 2],
+    /// Number and index of the page used last.
+    recent: (u64, usize),
 }
 
 impl<F: Fetch> Memory<F> {
@@ -93,52 +109,97 @@ impl<F: Fetch> Memory<F> {
     pub fn new(fetch: F) -> Memory<F> {
         Memory {
             fetch,
-            pages: Vec::new(),
-            uses: Vec::new(),
+            window: None,
+            held: Vec::new(),
+            by_place: FxHashMap::default(),
+            is_closed: false,
+            kept: 0,
             code_writes: 0,
-            by_number: FxHashMap::default(),
             zeros: Vec::new(),
             sequence: (u64::MAX, 0),
-            recent: [(u64::MAX, 0); 2],
+            recent: (u64::MAX, 0),
         }
     }
 
-    /// Uses room for some pages once, so that it need not be mapped while a thread waits.
-    pub fn touch(&mut self) {
-        self.reserve();
-        self.make_room(PAGES_TOUCHED);
+    /// Maps the window, so that this need not be done while a thread waits. Returns an error where that is not possible.
+    pub fn map(&mut self) -> std::io::Result<()> {
+        if self.window.is_none() {
+            self.window = Some(Window::new()?);
+        }
+        Ok(())
     }
 
     /// Forgets everything that was read, but keeps the room for it: memory that is new to a process costs page faults.
     pub fn restart(&mut self, fetch: F) {
+        self.open();
+        if let Some(window) = self.window.as_mut().filter(|_| self.kept > KEPT_MAX) {
+            window.discard();
+            self.kept = 0;
+        }
         self.fetch = fetch;
-        self.uses.clear();
-        self.by_number.clear();
+        self.held.clear();
+        self.by_place.clear();
         self.zeros.clear();
-        (self.code_writes, self.sequence, self.recent) = (0, (u64::MAX, 0), [(u64::MAX, 0); 2]);
+        (self.code_writes, self.sequence, self.recent) = (0, (u64::MAX, 0), (u64::MAX, 0));
+    }
+
+    /// Lets compiled code access only what [`Memory::permit`] permits from now on. Returns the address of the window; `None` if there
+    /// is none.
+    pub fn close(&mut self) -> Option<u64> {
+        self.map().ok()?;
+        let window = self.window.as_mut()?;
+        if !self.is_closed {
+            window.permit(0, PLACES, Permission::Nothing).ok()?;
+            self.held.iter_mut().for_each(|held| held.permission = Permission::Nothing);
+            self.is_closed = true;
+        }
+        Some(window.base())
+    }
+
+    /// Permits all accesses again, to read many pages.
+    fn open(&mut self) {
+        if let Some(window) = self.window.as_mut().filter(|_| self.is_closed) {
+            window.permit(0, PLACES, Permission::Write).expect("a window can be opened");
+            self.held.iter_mut().for_each(|held| held.permission = Permission::Write);
+            self.is_closed = false;
+        }
+    }
+
+    /// Lets compiled code access the page at an address, to read or to write. Returns false if it would write near code.
+    pub fn permit(&mut self, address: u64, is_written: bool) -> Result<bool, Refused> {
+        let index =
+            self.index(address / PAGE_BYTES as u64, if is_written { Use::Write } else { Use::Read })?;
+        let held = &mut self.held[index];
+        held.is_written |= is_written;
+        let is_permitted = !(is_written && held.holds_code);
+        self.code_writes += u32::from(!is_permitted);
+        Ok(is_permitted)
     }
 
     /// Returns a page of code, if it was read before.
     pub fn code_page(&mut self, number: u64) -> Option<&Page> {
-        let index = *self.by_number.get(&number)?;
-        self.uses[index].holds_code = true;
-        Some(&self.pages[index])
+        let index = self.known(number).ok()??;
+        self.held[index].holds_code = true;
+        self.let_access(index, Permission::Read);
+        Some(&self.window.as_ref()?.pages(Window::place(number), 1)[0])
     }
 
     /// Says that no code was read so far.
     pub fn forget_code(&mut self) {
-        self.uses.iter_mut().for_each(|uses| uses.holds_code = false);
+        self.held.iter_mut().for_each(|held| held.holds_code = false);
     }
 
-    /// Reads those of these pages at once that were not read before: one call costs half as much as many. Gives up after some that
-    /// cannot be read.
+    /// Reads those of these pages, in order, at once that were not read before: one call costs half as much as many. Gives up after
+    /// some that cannot be read.
     pub fn read_ahead(&mut self, numbers: &[u64]) {
-        let is_new = |number: &&u64| !self.by_number.contains_key(number);
-        let new: Vec<u64> = numbers.iter().filter(is_new).copied().collect();
+        let mut new: Vec<u64> =
+            numbers.iter().filter(|number| self.known(**number) == Ok(None)).copied().collect();
+        // One page for each place, in the order of places.
+        new.sort_unstable_by_key(|number| Window::place(*number));
+        new.dedup_by_key(|number| Window::place(*number));
         let mut rest = &new[..];
         for _ in 0..READS_AHEAD_MAX {
-            let from = self.read_at_once(rest);
-            let read = self.uses.len() - from;
+            let read = self.read_at_once(rest);
             rest = rest.get(read + 1..).unwrap_or_default();
             if rest.is_empty() {
                 break;
@@ -148,7 +209,7 @@ impl<F: Fetch> Memory<F> {
 
     /// Reads those of these pages that are in memory and were not read before.
     pub fn read_present(&mut self, numbers: &[u64]) {
-        let is_new = |number: &&u64| !self.by_number.contains_key(number);
+        let is_new = |number: &&u64| self.known(**number) == Ok(None);
         let mut new: Vec<u64> = numbers.iter().filter(is_new).copied().collect();
         new.sort_unstable();
         let mut present = self.fetch.are_present(&new).into_iter();
@@ -156,21 +217,29 @@ impl<F: Fetch> Memory<F> {
         self.read_ahead(&new);
     }
 
-    /// Returns the index of the first page that was read.
+    /// Returns the number of pages that were read.
     fn read_at_once(&mut self, numbers: &[u64]) -> usize {
-        let from = self.uses.len();
-        let numbers = &numbers[..numbers.len().min(PAGES_MAX - from)];
-        self.reserve();
-        self.make_room(from + numbers.len());
-        let read = self.fetch.fetch_each(numbers, &mut self.pages[from..from + numbers.len()]);
-        self.uses.resize(from + read, Uses::default());
-        self.by_number.extend(numbers.iter().copied().zip(from..from + read));
-        from
+        let numbers = &numbers[..numbers.len().min(PAGES_MAX - self.held.len())];
+        if numbers.is_empty() || self.map().is_err() {
+            return 0;
+        }
+        self.open();
+        let Some(window) = &mut self.window else { return 0 };
+        let places: Vec<u64> = numbers.iter().map(|number| Window::place(*number)).collect();
+        let read = self.fetch.fetch_each(numbers, &mut window.each_mut(&places)).min(numbers.len());
+        numbers[..read].iter().for_each(|number| self.hold(*number, Permission::Write));
+        read
+    }
+
+    fn hold(&mut self, number: u64, permission: Permission) {
+        self.by_place.insert(Window::place(number), self.held.len());
+        self.held.push(Held::new(number, permission));
+        self.kept += 1;
     }
 
     /// Fills all of `bytes`. Fails if not all can be read.
     pub fn read(&mut self, address: u64, bytes: &mut [u8]) -> Result<(), Refused> {
-        self.copy_out(address, bytes, Use::Data).1
+        self.copy_out(address, bytes, Use::Read).1
     }
 
     /// Fills `bytes` with code as far as it can be read. Returns the number of bytes.
@@ -190,25 +259,28 @@ impl<F: Fetch> Memory<F> {
         self.code_writes
     }
 
-    /// Returns the page at this address, and whether code was read from it. It does not move before the next restart.
-    pub fn page(&mut self, address: u64) -> Result<(&mut Page, bool), Refused> {
-        let index = self.index(address / PAGE_BYTES as u64, Use::Data)?;
-        Ok((&mut self.pages[index], self.uses[index].holds_code))
+    /// Returns the page at this address.
+    #[cfg(test)]
+    pub fn page(&mut self, address: u64) -> Result<&Page, Refused> {
+        let index = self.index(address / PAGE_BYTES as u64, Use::Read)?;
+        Ok(self.at(index))
     }
 
     /// Returns the numbers of all pages that were accessed as data, and whether they were written to, since the last restart.
     pub fn accessed(&self) -> impl Iterator<Item = (u64, bool)> {
-        let uses = self.by_number.iter().map(|(number, index)| (*number, self.uses[*index]));
-        uses.filter(|(_, uses)| uses.is_accessed).map(|(number, uses)| (number, uses.is_written))
+        self.held.iter().filter(|held| held.is_accessed).map(|held| (held.number, held.is_written))
     }
 
     /// Lets whole pages be zero from now on.
     pub fn zero(&mut self, address: u64, length: usize) {
         let (first, end) =
             (address / PAGE_BYTES as u64, address.saturating_add(length as u64).div_ceil(PAGE_BYTES as u64));
-        for (_, index) in self.by_number.iter().filter(|(number, _)| (first..end).contains(number)) {
-            self.pages[*index].0.fill(0);
-            self.code_writes += u32::from(self.uses[*index].holds_code);
+        for index in 0..self.held.len() {
+            if (first..end).contains(&self.held[index].number) {
+                self.let_access(index, Permission::Write);
+                self.code_writes += u32::from(self.held[index].holds_code);
+                self.at_mut(index).0.fill(0);
+            }
         }
         self.zeros.push((first, end));
     }
@@ -221,9 +293,9 @@ impl<F: Fetch> Memory<F> {
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), Refused> {
         let (number, start) = (address / PAGE_BYTES as u64, address as usize % PAGE_BYTES);
         let (first, rest) = bytes.split_at(bytes.len().min(PAGE_BYTES - start));
-        let page = self.index(number, Use::Data)?;
+        let page = self.index(number, Use::Write)?;
         if !rest.is_empty() {
-            let next = self.index(number.wrapping_add(1) & PAGE_NUMBERS, Use::Data)?;
+            let next = self.index(number.wrapping_add(1) & PAGE_NUMBERS, Use::Write)?;
             self.write_in(next, 0, rest);
         }
         self.write_in(page, start, first);
@@ -231,9 +303,9 @@ impl<F: Fetch> Memory<F> {
     }
 
     fn write_in(&mut self, page: usize, start: usize, bytes: &[u8]) {
-        self.pages[page].0[start..start + bytes.len()].copy_from_slice(bytes);
-        self.uses[page].is_written = true;
-        self.code_writes += u32::from(self.uses[page].holds_code);
+        self.at_mut(page).0[start..start + bytes.len()].copy_from_slice(bytes);
+        self.held[page].is_written = true;
+        self.code_writes += u32::from(self.held[page].holds_code);
     }
 
     /// Returns how many bytes were filled, and why no more.
@@ -245,8 +317,7 @@ impl<F: Fetch> Memory<F> {
             let length = (bytes.len() - done).min(PAGE_BYTES - start);
             match self.index(at / PAGE_BYTES as u64, of) {
                 Ok(page) => {
-                    self.uses[page].holds_code |= matches!(of, Use::Code);
-                    bytes[done..done + length].copy_from_slice(&self.pages[page].0[start..start + length]);
+                    bytes[done..done + length].copy_from_slice(&self.at(page).0[start..start + length]);
                 }
                 Err(refused) => return (done, Err(refused)),
             }
@@ -255,51 +326,75 @@ impl<F: Fetch> Memory<F> {
         (done, Ok(()))
     }
 
+    /// Returns the index of a page that may be accessed, after reading it if need be.
     fn index(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
-        let recent = self.recent[of as usize];
-        if recent.0 == number {
-            return Ok(recent.1);
-        }
-        let index = match self.by_number.get(&number) {
-            Some(&index) => index,
-            None => self.fetched(number, of)?,
+        let index = match self.recent {
+            (recent, index) if recent == number => index,
+            _ => match self.known(number)? {
+                Some(index) => index,
+                None => self.fetched(number, of)?,
+            },
         };
-        self.recent[of as usize] = (number, index);
-        self.uses[index].is_accessed |= matches!(of, Use::Data);
+        self.recent = (number, index);
+        let held = &mut self.held[index];
+        match of {
+            Use::Code => held.holds_code = true,
+            Use::Read | Use::Write => held.is_accessed = true,
+        }
+        self.let_access(index, if of == Use::Write { Permission::Write } else { Permission::Read });
         Ok(index)
     }
 
-    /// Makes room for this number of pages. Room that was used before is not cleared.
-    fn make_room(&mut self, pages: usize) {
-        if self.pages.len() < pages {
-            self.pages.resize(pages, Page([0; PAGE_BYTES]));
+    /// Returns the index of a page that was read before. Fails if there is another one at its place.
+    fn known(&self, number: u64) -> Result<Option<usize>, Refused> {
+        match self.by_place.get(&Window::place(number)) {
+            Some(&index) if self.held[index].number == number => Ok(Some(index)),
+            Some(_) => Err(Refused::TooMuch),
+            None => Ok(None),
         }
     }
 
-    fn reserve(&mut self) {
-        self.pages.reserve_exact(PAGES_MAX.saturating_sub(self.pages.len()));
+    /// Lets everyone access a page. Compiled code shall not write to code.
+    fn let_access(&mut self, index: usize, wanted: Permission) {
+        let held = &mut self.held[index];
+        let is_too_much = held.holds_code && held.permission > wanted;
+        if let Some(window) = self.window.as_mut().filter(|_| self.is_closed)
+            && (held.permission < wanted || is_too_much)
+        {
+            window.permit(Window::place(held.number), 1, wanted).expect("a page can be permitted");
+            held.permission = wanted;
+        }
     }
 
-    /// Reads a page, and with it what will probably be needed.
+    fn at(&self, index: usize) -> &Page {
+        let window = self.window.as_ref().expect("a window with pages");
+        &window.pages(Window::place(self.held[index].number), 1)[0]
+    }
+
+    fn at_mut(&mut self, index: usize) -> &mut Page {
+        let window = self.window.as_mut().expect("a window with pages");
+        &mut window.pages_mut(Window::place(self.held[index].number), 1)[0]
+    }
+
+    /// Reads a page, and with it what will probably be needed. Returns its index.
     fn fetched(&mut self, number: u64, of: Use) -> Result<usize, Refused> {
-        self.reserve();
-        let index = self.uses.len();
-        let wanted = match of {
-            Use::Code => 1,
-            Use::Data => self.sequential(number),
-        };
+        self.map().map_err(|_| Refused::TooMuch)?;
+        let index = self.held.len();
+        let wanted = if of == Use::Code { 1 } else { self.sequential(number) };
         let is_zero = self.is_zero(number);
+        let place = Window::place(number);
         let is_new = |number: &u64| {
             *number <= PAGE_NUMBERS
-                && !self.by_number.contains_key(number)
+                && Window::place(*number) >= place
+                && self.known(*number) == Ok(None)
                 && self.is_zero(*number) == is_zero
         };
         let new = (number..number + wanted).take_while(is_new).count().min(PAGES_MAX - index);
-        if new == 0 {
-            return Err(Refused::TooMuch);
+        let Some(window) = self.window.as_mut().filter(|_| new > 0) else { return Err(Refused::TooMuch) };
+        if self.is_closed {
+            window.permit(place, new as u64, Permission::Write).map_err(|_| Refused::TooMuch)?;
         }
-        self.make_room(index + new);
-        let pages = &mut self.pages[index..index + new];
+        let pages = window.pages_mut(place, new);
         let bytes = if is_zero {
             pages.iter_mut().for_each(|page| page.0.fill(0));
             size_of_val(pages)
@@ -307,8 +402,11 @@ impl<F: Fetch> Memory<F> {
             self.fetch.fetch(number * PAGE_BYTES as u64, pages)
         };
         let read = (bytes / PAGE_BYTES).min(new);
-        self.uses.resize(index + read, Uses::default());
-        self.by_number.extend((number..).zip(index..index + read));
+        let permission = if self.is_closed { Permission::Nothing } else { Permission::Write };
+        if self.is_closed {
+            window.permit(place, new as u64, permission).map_err(|_| Refused::TooMuch)?;
+        }
+        (number..).take(read).for_each(|number| self.hold(number, permission));
         if read == 0 { Err(Refused::Unreadable) } else { Ok(index) }
     }
 
@@ -352,7 +450,7 @@ mod tests {
                 assert_eq!(memory.read_word(at), Ok(at));
             }
         }
-        assert_eq!((memory.fetch.0.len(), memory.pages.len()), (2000, 2000));
+        assert_eq!((memory.fetch.0.len(), memory.held.len()), (2000, 2000));
     }
 
     #[test]

@@ -15,14 +15,8 @@ use crate::sys::native::{
 pub enum Piece {
     /// Saves rcx, the pointer and the index.
     Save([Register; 2]),
-    /// Searches for this many bytes at the pointer.
-    Search([Register; 2], usize, bool),
-    /// Restores rcx and the index.
-    Found(Register),
-    /// Restores rcx, the pointer and the index.
-    Missed([Register; 2]),
-    /// Restores the pointer.
-    Restore(Register),
+    /// Restores them.
+    Restore([Register; 2]),
     /// Finds the code for the address in the area, and goes there.
     FindCode,
     GoToCode,
@@ -50,32 +44,11 @@ impl Piece {
                 code.store(pointer_saved, pointer);
                 code.store(index_saved, index);
             }
-            Piece::Search([pointer, index], bytes, is_written) => {
-                // The page is found by the low bits of its number; the last byte must be on it too.
-                let table = if is_written { places.writable } else { places.readable };
-                code.built(Instruction::with3(Code::VEX_Rorx_r64_rm64_imm8, index, pointer, 12));
-                code.built(Instruction::with2(Code::Movzx_r32_rm16, narrow(index), half(index)));
-                code.load(rcx, entry(index, table));
-                code.load(index, entry(index, places.distance));
-                code.lea(
-                    rcx,
-                    Operand::with_base_index_scale_displ_size(rcx, pointer, 1, bytes as i64 - 1, 1),
-                );
-                code.lea(pointer, Operand::with_base_index(pointer, index));
-                code.constant(index, 12);
-                code.built(Instruction::with3(Code::VEX_Shrx_r64_rm64_r64, rcx, rcx, index));
-                skip_if_found(code);
-            }
-            Piece::Found(index) => {
-                code.load(index, index_saved);
-                code.load(rcx, saved);
-            }
-            Piece::Missed([pointer, index]) => {
+            Piece::Restore([pointer, index]) => {
                 code.load(rcx, saved);
                 code.load(pointer, pointer_saved);
                 code.load(index, index_saved);
             }
-            Piece::Restore(pointer) => code.load(pointer, pointer_saved),
             Piece::FindCode => {
                 Piece::Save([TAKEN, ENTRY]).add_to(code, places);
                 code.load(TAKEN, place(places.pc));
@@ -87,7 +60,7 @@ impl Piece {
             Piece::GoToCode => {
                 code.load(ENTRY, entry(ENTRY, places.code));
                 code.store(place(places.target), ENTRY);
-                Piece::Missed([TAKEN, ENTRY]).add_to(code, places);
+                Piece::Restore([TAKEN, ENTRY]).add_to(code, places);
                 code.built(Instruction::with1(Code::Jmp_rm64, place(places.target)));
             }
             Piece::BeforeNumber => {

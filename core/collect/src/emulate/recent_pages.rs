@@ -41,9 +41,9 @@ impl RecentPages {
         }
     }
 
-    /// Returns whether the thread has written to a page.
-    pub fn is_written(&self, page: u64) -> bool {
-        self.written.get(&page) == Some(&self.thread)
+    /// Returns whether a page was written to lately.
+    pub fn was_written(&self, page: u64) -> bool {
+        self.written.contains_key(&page)
     }
 
     /// Returns pages that the last thread accessed, in order.
@@ -105,10 +105,9 @@ mod tests {
             .into_iter()
             .for_each(|(page, written)| recent.note(page, written));
         recent.begin();
-        assert!(!recent.is_written(7));
+        assert!(recent.was_written(7) && !recent.was_written(3));
         recent.note(5, true);
         recent.note(3, false);
-        assert!(recent.is_written(5) && !recent.is_written(3));
         assert_eq!((recent.accessed_last(), recent.all()), (vec![3, 5], vec![3, 5, 7]));
         assert_eq!(recent.next(&[100]), (6..=9).chain(99..=101).collect::<Vec<_>>());
         (0..THREADS_MAX).for_each(|_| recent.begin());

@@ -370,6 +370,13 @@ fn random_instruction(numbers: &mut Numbers) -> Vec<u8> {
     }
 }
 
+fn has_partial_access(code: &[u8]) -> bool {
+    let decoder = iced_x86::Decoder::new(64, code, iced_x86::DecoderOptions::NONE);
+    let mut factory = iced_x86::InstructionInfoFactory::new();
+    let mut access = |code| instruction::access(&code, &mut factory).ok().flatten();
+    decoder.into_iter().any(|code| access(code).is_some_and(|access| access.is_partial))
+}
+
 #[test]
 fn compiled_code_does_what_interpreted_code_does() {
     let mut numbers = Numbers(0x9e37_79b9_7f4a_7c15);
@@ -406,6 +413,10 @@ fn compiled_code_does_what_interpreted_code_does() {
         if [end_of_one, end_of_other].contains(&End::Fault) || other.memory.code_writes() > 0 {
             continue;
         }
+        // An interpreted masked load reads zeros where the processor raises an exception.
+        if end_of_other == End::Unreadable && has_partial_access(&code[..(end - 0x1000) as usize]) {
+            continue;
+        }
         assert_eq!(end_of_one, end_of_other, "{text}");
         if end_of_one != End::SystemCall && end_of_one != End::Unknown {
             continue; // Repetitions of a string instruction may have been made before.
@@ -424,7 +435,7 @@ fn compiled_code_does_what_interpreted_code_does() {
             differs.map(|n| b.vectors[n])
         );
         let a = a.clone();
-        let [one, other] = [&mut one, &mut other].map(|thread| thread.memory.page(0x2000).unwrap().0.clone());
+        let [one, other] = [&mut one, &mut other].map(|thread| thread.memory.page(0x2000).unwrap().clone());
         let differs = (0..PAGE_BYTES).find(|at| one.0[*at] != other.0[*at]);
         assert_eq!(differs.map(|at| (at, one.0[at], other.0[at])), None, "{text} {:x?}", a.general);
     }

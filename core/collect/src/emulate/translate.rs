@@ -3,10 +3,13 @@
 //! Enters: decoded instructions that follow each other. Leaves: code that does the same on the registers of the processor and on
 //! copies of the memory, and the exits of that code. Never here: what is behind an exit.
 //!
-//! An instruction without memory is taken as it is. Before one with memory the address of our copy is looked up, by
-//! instructions that change no flag; registers for that are saved and restored. The stack is memory as any other.
+//! An instruction without memory is taken as it is, and one with memory, too, except that its operand is in the window
+//! ([`crate::sys::native::window`]). Where more is needed, it changes no flag, and registers for that are saved and restored. The stack
+//! is memory as any other.
 
-use iced_x86::{Code, Instruction, InstructionInfoFactory, MemoryOperand as Operand, OpKind, Register};
+use iced_x86::{
+    Code, IcedError, Instruction, InstructionInfoFactory, MemoryOperand as Operand, OpKind, Register,
+};
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -59,11 +62,17 @@ pub enum Exit {
     Indirect,
     /// The instruction at `pc` must be interpreted. It is the first one that was not executed.
     Interpret { pc: u64 },
-    /// The instruction at `pc` accesses a page that was not looked up yet. It begins again at `retry`, or it is interpreted and
-    /// goes on at `after`, if that is an address.
-    Memory { pc: u64, target: Target, access: Access, retry: u64, after: Option<u64> },
     /// The registers of the block at `pc`, which has not begun, are to be looked at.
     Look { pc: u64 },
+}
+
+/// What the code at `at` accesses for the instruction at `pc`.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryAccess {
+    pub at: u64,
+    pub pc: u64,
+    pub target: Target,
+    pub access: Access,
 }
 
 /// A general register, by its number, that has a value. Not rcx.
@@ -90,13 +99,20 @@ pub struct Translator {
     known: FxHashMap<Piece, Vec<u8>>,
 }
 
+/// Code of a block, and what it accesses.
+pub struct Compiled {
+    pub bytes: Vec<u8>,
+    pub accesses: Vec<MemoryAccess>,
+}
+
 /// A block being compiled.
 struct Block<'t> {
     code: Assembler,
     translator: &'t mut Translator,
     exits: &'t mut Vec<Exit>,
-    /// Misses: the branch to be patched, and the exit's number with the registers to be restored.
-    misses: Vec<(u64, u32, [Register; 2])>,
+    accesses: Vec<MemoryAccess>,
+    /// Indirect jumps whose target is not known: the branch to be patched, and the exit's number.
+    misses: Vec<(u64, u32)>,
 }
 
 impl Translator {
@@ -155,9 +171,15 @@ impl Translator {
         instructions: &[Compilable],
         then_interpret: bool,
         exits: &mut Vec<Exit>,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<Compiled> {
         let known = exits.len();
-        let mut block = Block { code: Assembler::new(at), translator: self, exits, misses: Vec::new() };
+        let mut block = Block {
+            code: Assembler::new(at),
+            translator: self,
+            exits,
+            accesses: Vec::new(),
+            misses: Vec::new(),
+        };
         block.pass(number);
         let mut is_open = true;
         for compilable in instructions {
@@ -168,9 +190,9 @@ impl Translator {
             if then_interpret { block.leave_by(Exit::Interpret { pc }) } else { block.go_to(pc) }
         }
         block.add_misses();
-        let code = block.code;
+        let (code, accesses) = (block.code, block.accesses);
         if code.is_sound {
-            return Some(code.take());
+            return Some(Compiled { bytes: code.take(), accesses });
         }
         exits.truncate(known);
         None
@@ -180,7 +202,13 @@ impl Translator {
 impl Translator {
     /// Returns code for the address `at` that takes an exit; `None` if it cannot be made.
     pub fn way_out(&mut self, at: u64, exit: Exit, exits: &mut Vec<Exit>) -> Option<Vec<u8>> {
-        let mut block = Block { code: Assembler::new(at), translator: self, exits, misses: Vec::new() };
+        let mut block = Block {
+            code: Assembler::new(at),
+            translator: self,
+            exits,
+            accesses: Vec::new(),
+            misses: Vec::new(),
+        };
         block.leave_by(exit);
         block.code.is_sound.then(|| block.code.take())
     }
@@ -196,7 +224,13 @@ impl Translator {
         exits: &mut Vec<Exit>,
     ) -> Option<(Vec<u8>, u64)> {
         let [saved, ..] = self.places.saved.map(place);
-        let mut look = Block { code: Assembler::new(at), translator: self, exits, misses: Vec::new() };
+        let mut look = Block {
+            code: Assembler::new(at),
+            translator: self,
+            exits,
+            accesses: Vec::new(),
+            misses: Vec::new(),
+        };
         look.code.load(Register::RCX, saved);
         look.leave_by(exit);
         let begin = look.code.at;
@@ -287,38 +321,86 @@ impl Block<'_> {
         true
     }
 
-    /// Appends an instruction without control flow, with its memory operand at our copy.
+    /// Appends an instruction without control flow, with its memory operand in the window.
     fn plain(&mut self, compilable: &Compilable) {
         let Compilable { instruction, access, used, .. } = compilable;
-        let Some(access) = access else {
-            self.code.add(instruction);
-            return;
-        };
-        let miss = self.exits.len();
-        let Some(pointer) = self.look_up_operand(instruction, *access, used) else { return };
-        self.code.add(&encode::at_pointer(instruction, pointer));
-        self.piece(Piece::Restore(pointer));
-        self.set_after(miss);
+        match access {
+            Some(access) => self.with_operand(instruction, instruction, *access, used),
+            None => self.code.add(instruction),
+        }
     }
 
-    /// Appends the search for the memory operand. Returns the register that points to its copy.
-    fn look_up_operand(
+    /// Appends `twin`, whose memory operand is that of an instruction, with this operand in the window. `used` are the general registers
+    /// that it needs.
+    fn with_operand(
         &mut self,
         instruction: &Instruction,
+        twin: &Instruction,
         access: Access,
         used: &[bool; 16],
-    ) -> Option<Register> {
-        let target = MemoryOperand::from_instruction(instruction);
-        self.code.is_sound &= target.is_some();
-        Some(self.look_up(instruction.ip(), Target::Operand(target?), Some(instruction), access, used))
+    ) {
+        let Some(operand) = MemoryOperand::from_instruction(instruction) else {
+            self.code.is_sound = false;
+            return;
+        };
+        let (pc, target) = (instruction.ip(), Target::Operand(operand));
+        let segment = match operand.segment {
+            Segment::Flat => {
+                self.access(pc, target, access, &encode::in_window(twin));
+                return;
+            }
+            Segment::Fs => self.places().segments[0],
+            Segment::Gs => self.places().segments[1],
+        };
+        let Some(pointer) = SCRATCH.into_iter().find(|r| !used[r.number()]) else {
+            self.code.is_sound = false;
+            return;
+        };
+        let [rcx_saved, pointer_saved, _] = self.places().saved.map(place);
+        self.code.store(pointer_saved, pointer);
+        self.code.store(rcx_saved, Register::RCX);
+        self.address(pointer, instruction);
+        self.code.load(Register::RCX, place(segment));
+        self.code.lea(pointer, Operand::with_base_index(pointer, Register::RCX));
+        self.code.load(Register::RCX, rcx_saved);
+        self.access(pc, target, access, &encode::in_window(&encode::at_pointer(twin, pointer)));
+        self.code.load(pointer, pointer_saved);
     }
 
-    /// Says where the instruction whose lookup has this exit goes on if it is interpreted.
-    fn set_after(&mut self, miss: usize) {
-        let here = self.code.at;
-        if let Some(Exit::Memory { after, .. }) = self.exits.get_mut(miss) {
-            *after = Some(here);
+    /// Appends an instruction with an operand in the window, for the one at `pc`.
+    fn access(&mut self, pc: u64, target: Target, access: Access, instruction: &Instruction) {
+        self.accesses.push(MemoryAccess { at: self.code.at, pc, target, access });
+        self.code.add(instruction);
+    }
+
+    /// Appends a load from the stack, or a store to it, at a distance from the stack pointer.
+    fn on_stack(
+        &mut self,
+        pc: u64,
+        distance: i64,
+        access: Access,
+        instruction: Result<Instruction, IcedError>,
+    ) {
+        match instruction {
+            Ok(instruction) => {
+                self.access(pc, Target::Stack(distance), access, &encode::in_window(&instruction))
+            }
+            Err(_) => self.code.is_sound = false,
         }
+    }
+
+    fn load_from_stack(&mut self, pc: u64, register: Register) {
+        let instruction = Instruction::with2(Code::Mov_r64_rm64, register, Operand::with_base(Register::RSP));
+        self.on_stack(pc, 0, WORD_READ, instruction);
+    }
+
+    fn store_to_stack(&mut self, pc: u64, register: Register) {
+        let instruction = Instruction::with2(Code::Mov_rm64_r64, below_stack(), register);
+        self.on_stack(pc, -8, WORD_WRITTEN, instruction);
+    }
+
+    fn move_stack(&mut self, distance: i64) {
+        self.code.lea(Register::RSP, Operand::with_base_displ(Register::RSP, distance));
     }
 
     fn lea(&mut self, instruction: &Instruction) {
@@ -336,79 +418,63 @@ impl Block<'_> {
 
     fn push(&mut self, compilable: &Compilable) {
         let instruction = &compilable.instruction;
-        let (pc, stack) = (instruction.ip(), Register::RSP);
-        let source = instruction.op0_kind();
-        let places = self.places();
-        let is_memory = source == OpKind::Memory;
-        let before = self.exits.len();
-        if is_memory {
-            self.take_target(compilable);
-        }
-        let miss = self.exits.len();
-        let pointer = self.look_up(pc, Target::Stack(-8), None, WORD_WRITTEN, &compilable.used);
-        match source {
-            OpKind::Register => self.code.store(Operand::with_base(pointer), instruction.op0_register()),
+        let pc = instruction.ip();
+        match instruction.op0_kind() {
+            OpKind::Register => self.store_to_stack(pc, instruction.op0_register()),
             OpKind::Memory => {
-                let other = if pointer == Register::RDX { Register::RAX } else { Register::RDX };
-                self.code.store(place(places.saved[2]), other);
-                self.code.load(other, place(places.pc));
-                self.code.store(Operand::with_base(pointer), other);
-                self.code.load(other, place(places.saved[2]));
+                self.take_target(compilable);
+                let (saved, taken) = (place(self.places().saved[0]), place(self.places().pc));
+                self.code.store(saved, Register::RCX);
+                self.code.load(Register::RCX, taken);
+                self.store_to_stack(pc, Register::RCX);
+                self.code.load(Register::RCX, saved);
             }
-            _ => {
-                let value = instruction.try_immediate(0).unwrap_or(0) as i64;
-                match i32::try_from(value) {
-                    Ok(value) => self.code.built(Instruction::with2(
-                        Code::Mov_rm64_imm32,
-                        Operand::with_base(pointer),
-                        value,
-                    )),
-                    Err(_) => self.code.is_sound = false,
-                }
-            }
+            _ => match i32::try_from(instruction.try_immediate(0).unwrap_or(0) as i64) {
+                Ok(value) => self.store_number_to_stack(pc, value),
+                Err(_) => self.code.is_sound = false,
+            },
         }
-        self.piece(Piece::Restore(pointer));
-        self.code.lea(stack, Operand::with_base_displ(stack, -8));
-        self.set_after(miss);
-        if is_memory {
-            self.set_after(before);
-        }
+        self.move_stack(-8);
+    }
+
+    fn store_number_to_stack(&mut self, pc: u64, value: i32) {
+        let instruction = Instruction::with2(Code::Mov_rm64_imm32, below_stack(), value);
+        self.on_stack(pc, -8, WORD_WRITTEN, instruction);
     }
 
     fn pop(&mut self, instruction: &Instruction) {
-        let register = instruction.op0_register();
-        let miss = self.exits.len();
-        let pointer = self.look_up(instruction.ip(), Target::Stack(0), None, WORD_READ, &only(register));
-        self.code.load(register, Operand::with_base(pointer));
-        self.piece(Piece::Restore(pointer));
-        self.code.lea(Register::RSP, Operand::with_base_displ(Register::RSP, 8));
-        self.set_after(miss);
+        self.load_from_stack(instruction.ip(), instruction.op0_register());
+        self.move_stack(8);
     }
 
     fn leave(&mut self, instruction: &Instruction) {
-        let miss = self.exits.len();
-        let pointer = self.look_up(instruction.ip(), Target::Frame, None, WORD_READ, &only(Register::RBP));
-        self.code.lea(Register::RSP, Operand::with_base_displ(Register::RBP, 8));
-        self.code.load(Register::RBP, Operand::with_base(pointer));
-        self.piece(Piece::Restore(pointer));
-        self.set_after(miss);
+        let (stack, frame) = (Register::RSP, Register::RBP);
+        match Instruction::with2(Code::Mov_r64_rm64, frame, Operand::with_base(frame)) {
+            Ok(load) => {
+                // The frame pointer is needed after it was loaded.
+                let saved = place(self.places().saved[1]);
+                self.code.store(saved, frame);
+                self.access(instruction.ip(), Target::Frame, WORD_READ, &encode::in_window(&load));
+                self.code.load(stack, saved);
+                self.move_stack(8);
+            }
+            Err(_) => self.code.is_sound = false,
+        }
     }
 
     /// Pushes a return address.
     fn push_constant(&mut self, pc: u64, value: u64) {
-        let pointer = self.look_up(pc, Target::Stack(-8), None, WORD_WRITTEN, &NONE);
         match i32::try_from(value as i64) {
-            Ok(value) => {
-                self.code.built(Instruction::with2(Code::Mov_rm64_imm32, Operand::with_base(pointer), value));
-            }
+            Ok(value) => self.store_number_to_stack(pc, value),
             Err(_) => {
+                let saved = place(self.places().saved[0]);
+                self.code.store(saved, Register::RCX);
                 self.code.constant(Register::RCX, value);
-                self.code.store(Operand::with_base(pointer), Register::RCX);
-                self.code.load(Register::RCX, place(self.places().saved[0]));
+                self.store_to_stack(pc, Register::RCX);
+                self.code.load(Register::RCX, saved);
             }
         }
-        self.piece(Piece::Restore(pointer));
-        self.code.lea(Register::RSP, Operand::with_base_displ(Register::RSP, -8));
+        self.move_stack(-8);
     }
 
     /// Stores the first operand, an address, in the area.
@@ -419,60 +485,38 @@ impl Block<'_> {
             self.code.store(taken, instruction.op0_register());
             return;
         }
-        let Some(pointer) = self.look_up_operand(instruction, WORD_READ, &compilable.used) else { return };
-        self.code.load(pointer, Operand::with_base(pointer));
-        self.code.store(taken, pointer);
-        self.piece(Piece::Restore(pointer));
+        let Some(register) = SCRATCH.into_iter().rev().find(|r| !compilable.used[r.number()]) else {
+            self.code.is_sound = false;
+            return;
+        };
+        // `push [rsp]` and the like: the operand alone, in a load.
+        let mut load = *instruction;
+        load.set_code(Code::Mov_r64_rm64);
+        load.set_op1_kind(OpKind::Memory);
+        load.set_op0_kind(OpKind::Register);
+        load.set_op0_register(register);
+        let saved = place(self.places().saved[2]);
+        let mut used = compilable.used;
+        used[register.number()] = true;
+        self.code.store(saved, register);
+        self.with_operand(instruction, &load, WORD_READ, &used);
+        self.code.store(taken, register);
+        self.code.load(register, saved);
     }
 
     fn return_(&mut self, instruction: &Instruction) {
         let arguments = if instruction.op_count() > 0 { i64::from(instruction.immediate16()) } else { 0 };
-        let pointer = self.look_up(instruction.ip(), Target::Stack(0), None, WORD_READ, &NONE);
-        self.code.load(pointer, Operand::with_base(pointer));
-        self.code.store(place(self.places().pc), pointer);
-        self.piece(Piece::Restore(pointer));
-        self.code.lea(Register::RSP, Operand::with_base_displ(Register::RSP, 8 + arguments));
+        let saved = place(self.places().saved[0]);
+        self.code.store(saved, Register::RCX);
+        self.load_from_stack(instruction.ip(), Register::RCX);
+        self.code.store(place(self.places().pc), Register::RCX);
+        self.code.load(Register::RCX, saved);
+        self.move_stack(8 + arguments);
         self.go_to_taken();
     }
 
-    /// Appends the search for the copy of `access.bytes` bytes at `target`. Returns the register that points to it, and whose own
-    /// value is in the area; all others are as before. `used` are registers that the instruction needs.
-    fn look_up(
-        &mut self,
-        pc: u64,
-        target: Target,
-        instruction: Option<&Instruction>,
-        access: Access,
-        used: &[bool; 16],
-    ) -> Register {
-        let mut free = SCRATCH.into_iter().filter(|r| !used[r.number()]);
-        let (Some(pointer), Some(index)) = (free.next(), free.next()) else {
-            self.code.is_sound = false;
-            return Register::RDX;
-        };
-        let retry = self.code.at;
-        self.piece(Piece::Save([pointer, index]));
-        match target {
-            Target::Stack(distance) => {
-                self.code.lea(pointer, Operand::with_base_displ(Register::RSP, distance))
-            }
-            Target::Frame => self.code.lea(pointer, Operand::with_base(Register::RBP)),
-            Target::Operand(operand) => self.address(pointer, operand, instruction),
-        }
-        self.piece(Piece::Search([pointer, index], access.bytes, access.is_written));
-        let patch = self.code.open_branch(Code::Jmp_rel32_64);
-        self.misses.push((patch, self.exits.len() as u32, [pointer, index]));
-        self.exits.push(Exit::Memory { pc, target, access, retry, after: None });
-        self.piece(Piece::Found(index));
-        pointer
-    }
-
-    /// Computes the address of an operand.
-    fn address(&mut self, to: Register, operand: MemoryOperand, instruction: Option<&Instruction>) {
-        let Some(instruction) = instruction else {
-            self.code.is_sound = false;
-            return;
-        };
+    /// Computes the address of an operand, without its segment.
+    fn address(&mut self, to: Register, instruction: &Instruction) {
         let (base, index) = (instruction.memory_base(), instruction.memory_index());
         if instruction.is_ip_rel_memory_operand() {
             self.code.constant(to, instruction.ip_rel_memory_address());
@@ -490,20 +534,13 @@ impl Block<'_> {
             let displacement = if is_narrow { i64::from(displacement as i32) } else { displacement };
             self.code.lea(to, Operand::new(base, index, scale, displacement, size, false, Register::None));
         }
-        let segment = match operand.segment {
-            Segment::Flat => return,
-            Segment::Fs => self.places().segments[0],
-            Segment::Gs => self.places().segments[1],
-        };
-        self.code.load(Register::RCX, place(segment));
-        self.code.lea(to, Operand::with_base_index(to, Register::RCX));
     }
 
-    /// Appends the branches out of lookups that found nothing.
+    /// Appends the branches out of indirect jumps that found nothing.
     fn add_misses(&mut self) {
-        for (patch, exit, registers) in std::mem::take(&mut self.misses) {
+        for (patch, exit) in std::mem::take(&mut self.misses) {
             self.code.patch(patch);
-            self.piece(Piece::Missed(registers));
+            self.piece(Piece::Restore([TAKEN, ENTRY]));
             self.leave_with(exit);
         }
     }
@@ -524,7 +561,7 @@ impl Block<'_> {
     fn go_to_taken(&mut self) {
         self.piece(Piece::FindCode);
         let patch = self.code.open_branch(Code::Jmp_rel32_64);
-        self.misses.push((patch, self.exits.len() as u32, [TAKEN, ENTRY]));
+        self.misses.push((patch, self.exits.len() as u32));
         self.exits.push(Exit::Indirect);
         self.piece(Piece::GoToCode);
     }
@@ -541,12 +578,9 @@ impl Block<'_> {
     }
 }
 
-const NONE: [bool; 16] = [false; 16];
-
-fn only(register: Register) -> [bool; 16] {
-    let mut used = NONE;
-    used[register.number()] = true;
-    used
+/// The word that is pushed next.
+fn below_stack() -> Operand {
+    Operand::with_base_displ(Register::RSP, -8)
 }
 
 const WORD_READ: Access = Access { bytes: 8, is_read: true, is_written: false, is_partial: false };

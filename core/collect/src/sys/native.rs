@@ -11,6 +11,7 @@
 pub mod area;
 pub mod assemble;
 pub mod encode;
+pub mod window;
 
 use std::{arch::asm, cell::Cell, io, mem, ptr};
 

@@ -24,12 +24,16 @@ const ENTRIES: usize = 1 << 16;
 pub const PASSES_MAX: usize = 4096;
 /// Size of the stack for exceptions. The kernel stores all registers on it, 11 KB on a machine with AMX.
 const EXCEPTION_STACK_BYTES: usize = 64 << 10;
+/// Size of the window, and of what an operand at its end reaches.
+const REACH: u64 = (1 << 32) + 64;
 /// Size of a jump.
 pub const JUMP_BYTES: usize = 5;
 /// The number of an exit that stands for "the list of passed blocks is full".
 const FULL: u32 = u32::MAX;
 /// The number of an exit that stands for an exception.
 const FAULT: u32 = u32::MAX - 1;
+/// The number of an exit that stands for an access to a page of the window that is not permitted.
+const ACCESS: u32 = u32::MAX - 2;
 
 /// What compiled code reads and writes.
 #[repr(C, align(4096))]
@@ -42,19 +46,20 @@ struct Frame {
     passes: u64,
     own_stack: u64,
     exit: u32,
-    /// Where an exception was raised, and where to continue after it: if the list of passed blocks is full, and otherwise.
+    /// The address of the window.
+    window: u64,
+    /// Where an exception was raised, and for which address.
     left_at: u64,
+    address: u64,
+    /// Where to continue after it: if the list of passed blocks is full, if it was an access to the window, and otherwise.
     on_full: u64,
+    on_access: u64,
     on_fault: u64,
 }
 
 /// The tables. An empty entry holds a number that no address matches whose entry it is.
 #[repr(C, align(4096))]
 struct Tables {
-    /// Negated addresses of pages that may be read, or written, and the distance to our copy of the page.
-    readable: [u64; ENTRIES],
-    writable: [u64; ENTRIES],
-    distance: [u64; ENTRIES],
     /// Negated addresses of blocks, and where their code is.
     block: [u64; ENTRIES],
     code: [u64; ENTRIES],
@@ -68,12 +73,6 @@ struct Layout {
     /// A write to it raises an exception.
     end: [u8; 4096],
     code: [u8; CODE_BYTES],
-}
-
-/// Returns the negated address of a page in another entry. That is page 0, which an access just below 2⁶⁴ reaches, too, except for the
-/// first and the last entry.
-fn no_page(entry: u16) -> u64 {
-    if matches!(entry, 0 | u16::MAX) { (0x8000_u64 << 12).wrapping_neg() } else { 0 }
 }
 
 /// Returns the negated address of a block in another entry.
@@ -93,11 +92,14 @@ pub enum Left {
     By(u32),
     /// As many blocks ran as were wanted. The next one has this number.
     Full(u32),
+    /// The code at `at`, in the block that was passed last, would access the window in a way that is not permitted, at this distance
+    /// from its beginning. It has changed nothing.
+    Access { at: u64, distance: u64 },
     /// An instruction of the block that was passed last raised an exception.
     Fault,
 }
 
-/// The memory of compiled blocks. x86-64 with BMI2 only.
+/// The memory of compiled blocks.
 pub struct Area {
     layout: *mut Layout,
     used: usize,
@@ -107,8 +109,7 @@ pub struct Area {
     /// Addresses of code that begins and ends a run of blocks.
     enter: u64,
     leave: u64,
-    /// Entries of the tables that are in use.
-    pages: Vec<u16>,
+    /// Entries of the table of blocks that are in use.
     blocks: Vec<u16>,
 }
 
@@ -116,11 +117,8 @@ pub struct Area {
 unsafe impl Send for Area {}
 
 impl Area {
-    /// Maps the memory. Returns an error where that is not possible, or where the processor lacks instructions for it.
+    /// Maps the memory. Returns an error where that is not possible.
     pub fn new() -> io::Result<Area> {
-        if !is_x86_feature_detected!("bmi2") {
-            return Err(io::ErrorKind::Unsupported.into());
-        }
         let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT | libc::MAP_NORESERVE;
         let size = size_of::<Layout>();
@@ -137,15 +135,12 @@ impl Area {
             stack: vec![0; EXCEPTION_STACK_BYTES],
             enter: 0,
             leave: 0,
-            pages: Vec::new(),
             blocks: Vec::new(),
         };
         // SAFETY: within the mapping; nothing else uses this page.
         if unsafe { libc::mprotect((&raw mut (*layout).end).cast(), 4096, libc::PROT_NONE) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        area.empty_page(0);
-        area.empty_page(u16::MAX);
         area.empty_block(0);
         area.make_ends(Vectors::of_this_machine()).ok_or(io::ErrorKind::Unsupported)?;
         area.touch();
@@ -173,6 +168,20 @@ impl Area {
     pub fn set_segments(&mut self, fs: u64, gs: u64) {
         // SAFETY: within the mapping; `&mut self` excludes others.
         unsafe { (*self.layout).frame.segments = [fs, gs] }
+    }
+
+    /// Lets code that the calling thread runs access the window at `base`. Nothing else in this process uses segment gs.
+    pub fn set_window(&mut self, base: u64) -> io::Result<()> {
+        const ARCH_SET_GS: libc::c_int = 0x1001;
+        // SAFETY: within the mapping; `&mut self` excludes others. The call changes a register of this thread that only compiled
+        // code uses.
+        unsafe {
+            (*self.layout).frame.window = base;
+            if libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
     }
 
     /// Returns where an indirect jump goes after it was left.
@@ -242,45 +251,6 @@ impl Area {
         }
     }
 
-    /// Lets blocks access the page at `address`, of which `copy` is our copy.
-    pub fn add_page(&mut self, address: u64, copy: *mut u8, is_writable: bool) {
-        let entry = (address >> 12) as u16;
-        // SAFETY: as above. The caller keeps the copy until [`Area::forget_pages`].
-        unsafe {
-            let tables = &mut (*self.layout).tables;
-            let negated = address.wrapping_neg();
-            if tables.readable[usize::from(entry)] == no_page(entry) {
-                self.pages.push(entry);
-            }
-            tables.readable[usize::from(entry)] = negated;
-            tables.writable[usize::from(entry)] = if is_writable { negated } else { no_page(entry) };
-            tables.distance[usize::from(entry)] = (copy as u64).wrapping_sub(address);
-        }
-    }
-
-    /// Lets no block write to the page at `address` any more without leaving.
-    pub fn protect_page(&mut self, address: u64) {
-        let entry = (address >> 12) as u16;
-        // SAFETY: as above.
-        unsafe { (*self.layout).tables.writable[usize::from(entry)] = no_page(entry) };
-    }
-
-    /// Forgets all pages.
-    pub fn forget_pages(&mut self) {
-        for entry in std::mem::take(&mut self.pages) {
-            self.empty_page(entry);
-        }
-    }
-
-    fn empty_page(&mut self, entry: u16) {
-        // SAFETY: as above.
-        let tables = unsafe { &mut (*self.layout).tables };
-        tables.readable[usize::from(entry)] = no_page(entry);
-        tables.writable[usize::from(entry)] = no_page(entry);
-        // No program's address is this far from memory of ours.
-        tables.distance[usize::from(entry)] = 1 << 62;
-    }
-
     fn empty_block(&mut self, entry: u16) {
         // SAFETY: as above.
         unsafe { (*self.layout).tables.block[usize::from(entry)] = no_block(entry) };
@@ -299,7 +269,7 @@ impl Area {
     pub fn run(&mut self, target: u64, passes: usize, passed: &mut Vec<u32>) -> Left {
         let layout = self.layout;
         // SAFETY: `enter` and the blocks were made by this module and by `translate` from one frame's layout. They keep what the
-        // calling convention wants kept, and access this mapping and pages that the caller keeps. Exceptions are handled on a
+        // calling convention wants kept, and access this mapping and the window alone. Exceptions are handled on a
         // stack of their own.
         unsafe {
             let list = (&raw mut (*layout).passed).cast::<u32>();
@@ -317,6 +287,10 @@ impl Area {
                 // The number is the operand of the instruction that could not note it: `mov dword [rcx], number`.
                 FULL => Left::Full(((*frame).left_at as *const u8).add(2).cast::<u32>().read_unaligned()),
                 FAULT => Left::Fault,
+                ACCESS => Left::Access {
+                    at: (*frame).left_at,
+                    distance: (*frame).address.wrapping_sub((*frame).window),
+                },
                 exit => Left::By(exit),
             }
         }
@@ -411,6 +385,10 @@ impl Area {
         code.store_number(place(places.exit), FULL);
         code.branch(Code::Jmp_rel32_64, self.leave);
 
+        let on_access = code.at;
+        code.store_number(place(places.exit), ACCESS);
+        code.branch(Code::Jmp_rel32_64, self.leave);
+
         let on_fault = code.at;
         code.load(Register::RSP, place(places.own_stack));
         code.store_number(place(places.exit), FAULT);
@@ -419,6 +397,7 @@ impl Area {
         // SAFETY: within the mapping; `&mut self` excludes others.
         unsafe {
             (*self.layout).frame.on_full = on_full;
+            (*self.layout).frame.on_access = on_access;
             (*self.layout).frame.on_fault = on_fault;
         }
         let is_sound = code.is_sound;
@@ -441,9 +420,6 @@ impl Area {
             passes: frame(offset_of!(Frame, passes)),
             own_stack: frame(offset_of!(Frame, own_stack)),
             exit: frame(offset_of!(Frame, exit)),
-            readable: table(offset_of!(Tables, readable)),
-            writable: table(offset_of!(Tables, writable)),
-            distance: table(offset_of!(Tables, distance)),
             block: table(offset_of!(Tables, block)),
             code: table(offset_of!(Tables, code)),
         }
@@ -467,9 +443,6 @@ pub struct Places {
     own_stack: u64,
     /// The number of the exit that was taken.
     pub exit: u64,
-    pub readable: u64,
-    pub writable: u64,
-    pub distance: u64,
     pub block: u64,
     pub code: u64,
 }
@@ -504,10 +477,16 @@ pub unsafe fn resume(info: *const libc::siginfo_t, context: *mut libc::ucontext_
     unsafe {
         let frame = &raw mut (*layout).frame;
         let rip = &raw mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize];
-        (*frame).left_at = *rip as u64;
+        let address = (*info).si_addr() as u64;
+        ((*frame).left_at, (*frame).address) = (*rip as u64, address);
         // Only the list of passed blocks leads to that page. An instruction of the program may fault just when the list is full.
-        let is_full = (*info).si_addr() as u64 == (&raw const (*layout).end) as u64;
-        *rip = if is_full { (*frame).on_full } else { (*frame).on_fault } as i64;
+        let is_full = address == (&raw const (*layout).end) as u64;
+        let is_access = (*info).si_signo == libc::SIGSEGV && address.wrapping_sub((*frame).window) < REACH;
+        *rip = match () {
+            () if is_full => (*frame).on_full,
+            () if is_access => (*frame).on_access,
+            () => (*frame).on_fault,
+        } as i64;
     }
     true
 }

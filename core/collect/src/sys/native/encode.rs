@@ -296,6 +296,29 @@ pub fn at_pointer(instruction: &Instruction, pointer: Register) -> Instruction {
     twin
 }
 
+/// Returns the instruction with its memory operand in the window: at its address without the upper half, from segment gs on.
+/// Only for operands whose segment begins at 0.
+pub fn in_window(instruction: &Instruction) -> Instruction {
+    let mut twin = *instruction;
+    let narrow = |register: Register| match register {
+        Register::None | Register::RIP | Register::EIP => Register::None,
+        register => Register::EAX + register.number() as u32,
+    };
+    let is_relative = instruction.is_ip_rel_memory_operand();
+    let displacement = match is_relative {
+        true => instruction.ip_rel_memory_address(),
+        false => instruction.memory_displacement64(),
+    };
+    twin.set_segment_prefix(Register::GS);
+    twin.set_memory_base(narrow(instruction.memory_base()));
+    twin.set_memory_index(narrow(instruction.memory_index()));
+    twin.set_memory_displacement64(u64::from(displacement as u32));
+    if is_relative || instruction.memory_displ_size() == 8 {
+        twin.set_memory_displ_size(4);
+    }
+    twin
+}
+
 /// Returns the instruction with other places: memory at `operand`, the stack pointer in `stack`.
 fn redirected(instruction: &Instruction, operand: Register, stack: Register) -> Instruction {
     let mut twin = *instruction;

@@ -65,7 +65,7 @@ struct Follower {
 impl Follower {
     fn new() -> io::Result<Follower> {
         let mut memory = Memory::new(Remote::nowhere());
-        memory.touch();
+        memory.map()?;
         keep_memory();
         Ok(Follower {
             emulator: Emulator::new()?,

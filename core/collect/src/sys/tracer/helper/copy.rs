@@ -128,17 +128,17 @@ impl Remote {
     pub fn bytes(&self, address: u64, length: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; length];
         let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: length };
-        (length == 0 || self.read(local, &[piece(address, length)]) == length).then_some(bytes)
+        (length == 0 || self.read(&[local], &[piece(address, length)]) == length).then_some(bytes)
     }
 
     /// Returns the number of bytes that were read.
-    fn read(&self, local: libc::iovec, remote: &[libc::iovec]) -> usize {
+    fn read(&self, local: &[libc::iovec], remote: &[libc::iovec]) -> usize {
         // SAFETY: the kernel writes at most so many bytes to the live pages; the other addresses are the thread's.
         let read = unsafe {
             libc::process_vm_readv(
                 self.tid,
-                &raw const local,
-                1,
+                local.as_ptr(),
+                local.len() as libc::c_ulong,
                 remote.as_ptr(),
                 remote.len() as libc::c_ulong,
                 0,
@@ -184,21 +184,23 @@ impl Fetch for Remote {
 
     fn fetch(&mut self, address: u64, pages: &mut [Page]) -> usize {
         let length = size_of_val(pages);
-        self.read(
-            libc::iovec { iov_base: pages.as_mut_ptr().cast(), iov_len: length },
-            &[piece(address, length)],
-        )
+        let local = libc::iovec { iov_base: pages.as_mut_ptr().cast(), iov_len: length };
+        self.read(&[local], &[piece(address, length)])
     }
 
-    fn fetch_each(&mut self, numbers: &[u64], pages: &mut [Page]) -> usize {
+    fn fetch_each(&mut self, numbers: &[u64], pages: &mut [&mut Page]) -> usize {
         let mut read = 0;
         for (numbers, pages) in numbers.chunks(PARTS_MAX).zip(pages.chunks_mut(PARTS_MAX)) {
-            let parts: Vec<libc::iovec> =
+            let remote: Vec<libc::iovec> =
                 numbers.iter().map(|number| piece(number * PAGE_BYTES as u64, PAGE_BYTES)).collect();
-            let local = libc::iovec { iov_base: pages.as_mut_ptr().cast(), iov_len: size_of_val(pages) };
-            let bytes = self.read(local, &parts);
-            read += bytes / PAGE_BYTES;
-            if bytes < size_of_val(pages) {
+            let local = |page: &mut &mut Page| libc::iovec {
+                iov_base: (&raw mut **page).cast(),
+                iov_len: PAGE_BYTES,
+            };
+            let local: Vec<libc::iovec> = pages.iter_mut().map(local).collect();
+            let pages = self.read(&local, &remote) / PAGE_BYTES;
+            read += pages;
+            if pages < numbers.len() {
                 break;
             }
         }
