@@ -6,7 +6,7 @@
 //!
 //! There are two ways. Usually whole blocks of code are compiled ([`blocks`]): they execute the thread's own instructions, with
 //! its memory accesses redirected to the copies. What cannot be compiled is interpreted one instruction at a time
-//! ([`Interpreter`]), and so is everything on processors without BMI2. A single step by ptrace takes 11 to 50 µs, during which
+//! ([`Interpreter`]). A single step by ptrace takes 11 to 50 µs, during which
 //! the thread stands still.
 
 mod blocks;
@@ -28,7 +28,7 @@ use moments::Moments;
 use rustc_hash::FxHashMap;
 
 use crate::{
-    path::PathCounter,
+    path::{Path, PathCounter},
     sys::native::{Fault, Full, Operand, Processor, Registers},
     x86::{Flags, INSTRUCTION_BYTES_MAX, MemoryOperand, Segment, register_number},
 };
@@ -36,7 +36,7 @@ use crate::{
 /// Number of prepared instructions that are kept.
 const INSTRUCTIONS_MAX: usize = 32 << 10;
 /// Most steps that are executed while the thread itself runs.
-const STEPS_BESIDE_MAX: usize = 64 << 20;
+const STEPS_BESIDE_MAX: usize = 128 << 20;
 /// Number of steps after which the clock is read again.
 const CLOCK_EVERY: usize = 64;
 
@@ -110,6 +110,10 @@ pub struct Emulator {
     interpreter: Interpreter,
     /// `None` where blocks cannot be compiled.
     blocks: Option<Blocks>,
+    /// Whether the thread makes so few steps that they are interpreted.
+    is_short: bool,
+    /// Counts what is only interpreted.
+    counter: PathCounter,
 }
 
 impl Emulator {
@@ -117,12 +121,14 @@ impl Emulator {
     pub fn new() -> std::io::Result<Emulator> {
         let processor = Processor::new()?;
         processor.take_exceptions();
-        Ok(Emulator { interpreter: Interpreter::new(processor), blocks: Blocks::new().ok() })
+        let (interpreter, blocks) = (Interpreter::new(processor), Blocks::new().ok());
+        Ok(Emulator { interpreter, blocks, is_short: false, counter: PathCounter::default() })
     }
 
     /// Begins with another thread. Copies what it is likely to need, or to change if it goes on before all its instructions are executed
     /// here.
     pub fn begin<F: Fetch>(&mut self, thread: &mut Thread<F>, stay: Stay) {
+        self.is_short = stay == Stay::Short;
         if let Some(blocks) = &mut self.blocks {
             blocks.begin(thread, &mut self.interpreter, stay);
         }
@@ -145,21 +151,23 @@ impl Emulator {
         self.blocks.is_some()
     }
 
-    /// Executes about `steps_max` instructions, and adds them to `counter`. Returns why it ended, and the address of the first
-    /// instruction that does not count. `note` receives the addresses of each block, if they are wanted.
+    /// Executes about `steps_max` instructions; the first `before` of them, or half of them if they are fewer than twice as many, do not
+    /// count. Returns why it ended, and the address of the first instruction that does not count. `note` receives the addresses of each
+    /// block, if they are wanted.
     pub fn run<F: Fetch>(
         &mut self,
         thread: &mut Thread<F>,
-        steps_max: usize,
-        counter: &mut PathCounter,
+        (steps_max, before): (usize, usize),
         mut note: Note,
         is_late: impl FnMut() -> bool,
     ) -> (End, u64) {
-        if let Some(blocks) = &mut self.blocks {
-            return blocks.run(thread, &mut self.interpreter, steps_max, counter, note, is_late);
+        if let Some(blocks) = self.blocks.as_mut().filter(|_| !self.is_short) {
+            return blocks.run(thread, &mut self.interpreter, (steps_max, before), note, is_late);
         }
+        // To compile code, and to permit what it accesses, takes longer than few steps do.
+        self.counter = PathCounter::new(before);
         let note = |pc| {
-            counter.pass_one(pc);
+            self.counter.pass_one(pc);
             if let Some(note) = &mut note {
                 note(&[pc]);
             }
@@ -168,18 +176,33 @@ impl Emulator {
         (end, thread.pc)
     }
 
-    /// Executes instructions, while the thread itself runs, until `moments` were found or cannot be found any more, and adds them to
-    /// `counter`. Memory that the thread changed before it is read here leads astray; then moments are not found. Returns why it
-    /// ended.
+    /// Returns the number of instructions of the last run.
+    pub fn made(&mut self) -> usize {
+        match self.blocks.as_mut().filter(|_| !self.is_short) {
+            Some(blocks) => blocks.made(),
+            None => self.counter.made(),
+        }
+    }
+
+    /// Returns the path of the last run, whose last step leads to the instruction at `end`.
+    pub fn path_to(&mut self, end: u64) -> Path {
+        match self.blocks.as_mut().filter(|_| !self.is_short) {
+            Some(blocks) => blocks.path_to(end),
+            None => std::mem::take(&mut self.counter).path_to(end),
+        }
+    }
+
+    /// Executes instructions, while the thread itself runs, until `moments` were found or cannot be found any more. Memory that the
+    /// thread changed before it is read here leads astray; then moments are not found. Returns why it ended.
     pub fn find<F: Fetch>(
         &mut self,
         thread: &mut Thread<F>,
-        counter: &mut PathCounter,
         moments: &mut Moments,
         is_late: impl FnMut() -> bool,
     ) -> End {
+        self.is_short = false;
         let Some(blocks) = &mut self.blocks else { return End::Unknown };
-        blocks.find(thread, &mut self.interpreter, STEPS_BESIDE_MAX, counter, moments, is_late)
+        blocks.find(thread, &mut self.interpreter, STEPS_BESIDE_MAX, moments, is_late)
     }
 }
 

@@ -28,6 +28,18 @@ impl Path {
 }
 
 impl Path {
+    /// Returns this path with its transfers in order, each once.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub fn in_order(mut self) -> Path {
+        self.transfers.sort_unstable();
+        self.transfers.dedup_by(|next, before| {
+            let is_same = (next.0, next.1) == (before.0, before.1);
+            before.2 += if is_same { next.2 } else { 0 };
+            is_same
+        });
+        self
+    }
+
     /// Returns the part of this path since `earlier`, which is its beginning.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub fn since(&self, earlier: &Path) -> Path {
@@ -113,17 +125,10 @@ impl Counted {
         let usual = (0..).zip(&self.usual).flat_map(|(from, next)| next.map(|(to, count)| (from, to, count)));
         let other = self.other.iter().map(|((from, to), count)| (*from, *to, *count));
         let counted = usual.chain(other).filter(|(.., count)| *count > 0);
-        let mut transfers: Vec<(u64, u64, u64)> =
-            counted.map(|(from, to, count)| (end(from).1, end(to).0, count.into())).collect();
-        transfers.sort_unstable();
         // Blocks that begin at different addresses may end at the same one.
-        transfers.dedup_by(|next, before| {
-            let is_same = (next.0, next.1) == (before.0, before.1);
-            before.2 += if is_same { next.2 } else { 0 };
-            is_same
-        });
+        let transfers = counted.map(|(from, to, count)| (end(from).1, end(to).0, count.into())).collect();
         let steps = self.steps.saturating_sub(1) as u64;
-        Path { first: end(first).0, last: end(self.last).1, steps, transfers }
+        Path { first: end(first).0, last: end(self.last).1, steps, transfers }.in_order()
     }
 }
 
@@ -161,14 +166,8 @@ impl PathCounter {
         self.pass(number, || Span { first: pc, last: pc, steps: 1 });
     }
 
-    /// Discards what counts so far.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-    pub fn restart(&mut self) {
-        self.counted = Counted::default();
-    }
-
     /// Returns the path so far, whose last step leads to the instruction at `end`.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    #[cfg(test)]
     pub fn path_so_far(&self, end: u64) -> Path {
         let (mut counted, mut ends) = (self.counted.clone(), self.ends.clone());
         ends.push((end, end));

@@ -1,31 +1,32 @@
 //! Runs compiled blocks of a thread's code, one after the other.
 //!
-//! Enters: a thread, and how many steps to make. Leaves: the addresses of the instructions that it would execute, block by
-//! block. Never here: how an instruction is compiled ([`super::translate`]), where code lies ([`crate::sys::native::area`]).
+//! Enters: a thread, and how many steps to make. Leaves: the path that it would take, added up ([`counts`]). Never here: how an instruction is compiled ([`super::translate`]), where code lies ([`crate::sys::native::area`]).
 //!
 //! A block is compiled when the thread first reaches it, and kept for the next threads. Before a thread runs, all pages with
 //! compiled code are read again and compared; if it stands still for very few steps only ([`Stay::Short`]), after these. A thread that
 //! writes to one of them ends its run there, once they were compared.
 
+mod compile;
+mod counts;
 mod watch;
 
 use std::io;
 
-use iced_x86::{Decoder, DecoderOptions, FlowControl};
+use counts::Counts;
 use rustc_hash::FxHashMap;
 use watch::Watch;
 
 use super::{
     CLOCK_EVERY, End, Interpreter, Note, RBP, RSP, Stay, Thread,
-    memory::{Fetch, Memory, PAGE_BYTES, Page, Refused},
+    memory::{Fetch, PAGE_BYTES, Page},
     moments::Moments,
     recent_pages::RecentPages,
-    translate::{Compilable, Exit, MemoryAccess, Target, Translator},
+    translate::{Exit, MemoryAccess, Target, Translator, Ways},
 };
 use crate::{
-    path::{PathCounter, Span},
-    sys::native::area::{Area, Left, PASSES_MAX},
-    x86::{INSTRUCTION_BYTES_MAX, Segment},
+    path::{Path, Span},
+    sys::native::area::{Area, Left},
+    x86::Segment,
 };
 
 /// Most instructions of a block.
@@ -38,10 +39,11 @@ const BLOCK_STEPS: usize = 8;
 const SOURCES_MAX: usize = 1024;
 /// Number of pages that are copied at once while a thread runs, in some 30 µs.
 const NEAR_AT_ONCE: usize = 64;
-/// Number of blocks after which the clock is read.
-const PASSES_TIMED: usize = 512;
-/// Least number of blocks that run before they are looked at.
-const PASSES_MIN: usize = 16;
+/// Least and greatest number of loops and indirect jumps that run before they are looked at.
+const TURNS_MIN: usize = 16;
+const TURNS_MAX: usize = 64 << 10;
+/// Number of parts of the beginning of a path after which it is noted what was counted.
+const PARTS: usize = 8;
 
 /// A block: instructions that follow each other, of which only the last one may go elsewhere.
 struct Block {
@@ -66,12 +68,19 @@ pub struct Blocks {
     /// The number of the first block. Numbers are not used again.
     from: u32,
     by_pc: FxHashMap<u64, u32>,
-    exits: Vec<Exit>,
+    ways: Ways,
+    /// Where the code of blocks begins, with their numbers, in order.
+    starts: Vec<(u64, u32)>,
     /// What code accesses, by its address.
     accesses: FxHashMap<u64, MemoryAccess>,
     /// The pages that compiled code came from, by number, and what was there.
     sources: FxHashMap<u64, Box<Page>>,
-    passed: Vec<u32>,
+    jumps: Vec<[u64; 2]>,
+    counts: Counts,
+    /// Number of loops and indirect jumps before the steps are counted again.
+    turns: usize,
+    /// Whether each block is left, so that it can be noted.
+    is_noting: bool,
     pages: RecentPages,
     /// Pages near them that are still to be copied, the nearest ones first; `None` before the first of them.
     near: Option<Vec<u64>>,
@@ -91,6 +100,8 @@ pub struct Blocks {
 struct Wanted<'w, 'm> {
     /// Receives the addresses of each block.
     note: Note<'w>,
+    /// The path counts after so many steps.
+    before: usize,
     /// They are looked for, and the run is over when nothing more can be learned of them.
     moments: Option<&'w mut Moments<'m>>,
 }
@@ -102,7 +113,7 @@ enum Next {
     Pc(u64, Link),
     /// The block with this number.
     Block(u32),
-    /// The code at this address of the area. It is within the block that was passed last.
+    /// The code at this address of the area, within a block.
     Code(u64),
     /// The instruction at this address of the program, whose registers are to be looked at.
     Look(u64),
@@ -118,9 +129,8 @@ enum Link {
     Jumps,
 }
 
-/// The run is over, before the instruction at an address. `None`: within or at the end of the block that was passed last, which does
-/// not count then.
-struct Over(End, Option<u64>);
+/// The run is over. The instruction at the address is the first one that does not count.
+struct Over(End, u64);
 
 impl Blocks {
     /// Returns an error where blocks cannot be compiled.
@@ -132,10 +142,14 @@ impl Blocks {
             blocks: Vec::new(),
             from: 0,
             by_pc: FxHashMap::default(),
-            exits: Vec::new(),
+            ways: Ways::default(),
+            starts: Vec::new(),
             accesses: FxHashMap::default(),
             sources: FxHashMap::default(),
-            passed: Vec::new(),
+            jumps: Vec::new(),
+            counts: Counts::default(),
+            turns: 0,
+            is_noting: false,
             pages: RecentPages::default(),
             near: None,
             cuts: Vec::new(),
@@ -160,6 +174,7 @@ impl Blocks {
 
     /// Copies more of what the thread is likely to change, before it goes on.
     pub fn let_go<F: Fetch>(&mut self, thread: &mut Thread<F>) {
+        thread.memory.accessed().for_each(|(page, is_written)| self.pages.note(page, is_written));
         let pointers = thread.registers.general.map(|pointer| pointer / PAGE_BYTES as u64);
         thread.memory.read_present(&self.pages.next(&pointers));
         self.near = None;
@@ -173,30 +188,33 @@ impl Blocks {
         near.is_empty()
     }
 
-    /// Executes about `steps_max` instructions, and adds them to `counter`. Returns why it ended, and the address of the first
-    /// instruction that does not count: the first one that was not executed, or that of its block. `note` receives the addresses of
+    /// Executes about `steps_max` instructions, of which the first `before` do not count. Returns why it ended, and the address of the
+    /// first instruction that does not count: the first one that was not executed, or that of its block. `note` receives the addresses of
     /// each block, if they are wanted. `interpreter` executes what cannot be compiled.
     pub fn run<F: Fetch>(
         &mut self,
         thread: &mut Thread<F>,
         interpreter: &mut Interpreter,
-        steps_max: usize,
-        counter: &mut PathCounter,
+        (steps_max, before): (usize, usize),
         note: Note,
         is_late: impl FnMut() -> bool,
     ) -> (End, u64) {
-        let mut wanted = Wanted { note, moments: None };
-        self.run_prepared(thread, interpreter, steps_max, counter, &mut wanted, is_late)
+        self.is_noting = note.is_some();
+        if self.is_noting {
+            self.forget();
+        }
+        let mut wanted = Wanted { note, before, moments: None };
+        let ended = self.run_prepared(thread, interpreter, steps_max, &mut wanted, is_late);
+        self.is_noting = false;
+        ended
     }
 
-    /// Executes at most `steps_max` instructions, and adds them to `counter`, until nothing more can be learned of `moments`. Returns why
-    /// it ended.
+    /// Executes at most `steps_max` instructions, until nothing more can be learned of `moments`. Returns why it ended.
     pub fn find<F: Fetch>(
         &mut self,
         thread: &mut Thread<F>,
         interpreter: &mut Interpreter,
         steps_max: usize,
-        counter: &mut PathCounter,
         moments: &mut Moments,
         is_late: impl FnMut() -> bool,
     ) -> End {
@@ -205,11 +223,27 @@ impl Blocks {
         }
         self.cut(moments);
         self.watch(Some(moments));
-        let mut wanted = Wanted { note: None, moments: Some(moments) };
-        let (end, _) = self.run_prepared(thread, interpreter, steps_max, counter, &mut wanted, is_late);
+        let mut wanted = Wanted { note: None, before: 0, moments: Some(moments) };
+        let (end, _) = self.run_prepared(thread, interpreter, steps_max, &mut wanted, is_late);
         self.watch(None);
         self.cuts.clear();
         end
+    }
+
+    /// Returns the number of instructions that the last thread made in its last run.
+    pub fn made(&mut self) -> usize {
+        self.counts.made(self.area.edges(), &self.ways.edges)
+    }
+
+    /// Returns the path of the last run so far, with its beginning. Its last step leads to the instruction at `end`.
+    fn path(&mut self, end: u64) -> Path {
+        self.counts.path(self.area.edges(), &self.ways.edges, end)
+    }
+
+    /// Returns the part of the path of the last run that counts. Its last step leads to the instruction at `end`.
+    pub fn path_to(&mut self, end: u64) -> Path {
+        let path = self.path(end);
+        self.counts.without_beginning(path)
     }
 
     fn run_prepared<F: Fetch>(
@@ -217,71 +251,95 @@ impl Blocks {
         thread: &mut Thread<F>,
         interpreter: &mut Interpreter,
         steps_max: usize,
-        counter: &mut PathCounter,
         wanted: &mut Wanted,
         mut is_late: impl FnMut() -> bool,
     ) -> (End, u64) {
         let _stack = self.area.take_stack();
         self.area.set_segments(thread.fs, thread.gs);
+        self.area.edges()[..self.ways.edges.len()].fill(0);
+        self.counts = Counts::new(thread.pc, wanted.before);
         match thread.memory.close() {
             Some(base) if self.area.set_window(base).is_ok() => {}
             _ => return (End::TooMuchMemory, thread.pc),
         }
         self.area.registers().clone_from(&thread.registers);
-        let from = self.from;
-        let mut rounds = 0_usize;
+        let (mut rounds, mut made) = (0_usize, 0);
         let mut next = Next::Pc(thread.pc, Link::Nothing);
+        let mut noted = None;
+        self.turns = 0;
         let Over(end, last) = loop {
-            let passes =
-                (steps_max.saturating_sub(counter.made()) / BLOCK_STEPS).clamp(PASSES_MIN, PASSES_MAX);
-            next = match self.go(thread, interpreter, next, passes) {
+            let steps = match (&wanted.moments, wanted.before) {
+                (Some(moments), _) => moments.steps_left(made),
+                (None, before) if made < 2 * before => before / PARTS,
+                _ => steps_max.saturating_sub(made),
+            };
+            if self.turns == 0 {
+                self.turns = (steps / BLOCK_STEPS).clamp(TURNS_MIN, TURNS_MAX);
+            }
+            next = match self.go(thread, interpreter, next) {
                 Ok(next) => next,
                 Err(over) => break over,
             };
             rounds += 1;
-            let is_long = self.passed.len() >= PASSES_TIMED;
+            let is_long = self.turns == 0 || self.is_noting || rounds.is_multiple_of(CLOCK_EVERY);
             let pc = match next {
-                Next::Pc(pc, _) => Some(pc),
-                Next::Block(number) => Some(self.first(number)),
-                Next::Look(pc) => Some(pc),
-                Next::Code(_) => None,
+                Next::Pc(pc, _) | Next::Look(pc) => pc,
+                Next::Block(number) => self.first(number),
+                Next::Code(code) if is_long && is_late() => break Over(End::Late, self.first_of(code)),
+                // Within a block nothing is decided.
+                Next::Code(_) => {
+                    self.turns = self.turns.max(1);
+                    continue;
+                }
             };
-            if let Some(pc) = pc {
-                self.note_passed(from, counter, &mut wanted.note);
-                if let Some(moments) = &mut wanted.moments
-                    && self.is_found(moments, next, thread.calls.made(), counter)
-                {
-                    break Over(End::Complete, Some(pc));
+            if let (Some(number), Some(note)) = (noted.take(), &mut wanted.note) {
+                note(&self.block(number).pcs);
+            }
+            if let Next::Block(number) = next {
+                noted = Some(number);
+            }
+            if let Some(moments) = &mut wanted.moments {
+                let found = self.look(moments, next, thread.calls.made(), is_long);
+                made = found.unwrap_or(made);
+                if found.is_some_and(|made| moments.is_over(made)) {
+                    break Over(End::Complete, pc);
                 }
             }
-            match pc {
-                Some(pc) if counter.made() >= steps_max => break Over(End::Complete, Some(pc)),
-                pc if (is_long || rounds.is_multiple_of(CLOCK_EVERY)) && is_late() => {
+            if is_long {
+                (made, self.turns) = (self.made(), 0);
+                if made < 2 * wanted.before {
+                    let path = self.path(pc);
+                    self.counts.note_beginning(path);
+                }
+                if made >= steps_max {
+                    break Over(End::Complete, pc);
+                }
+                if is_late() {
                     break Over(End::Late, pc);
                 }
-                _ => {}
             }
         };
-        let unfinished = if last.is_none() { self.passed.pop() } else { None };
-        self.note_passed(from, counter, &mut wanted.note);
         (*thread.registers).clone_from(self.area.registers());
         // Those that only interpreted instructions accessed were not noted yet.
         thread.memory.accessed().for_each(|(page, is_written)| self.pages.note(page, is_written));
-        let last = last.or(unfinished.map(|number| self.first(number))).unwrap_or(thread.pc);
         thread.pc = last;
         (end, last)
     }
 
-    /// Adds the passed blocks. `from` was the number of the first block when the thread began.
-    fn note_passed(&mut self, from: u32, counter: &mut PathCounter, note: &mut Note) {
-        let mut passed = std::mem::take(&mut self.passed);
-        for number in passed.drain(..) {
-            counter.pass(number - from, || self.block(number).span);
-            if let Some(note) = note {
-                note(&self.block(number).pcs);
-            }
+    /// Adds the indirect jumps of the code that was left.
+    fn add_jumps(&mut self) {
+        let mut jumps = std::mem::take(&mut self.jumps);
+        for [to, number] in jumps.drain(..) {
+            let span = self.block(number as u32).span;
+            self.counts.add(span.last, to, span.steps);
         }
-        self.passed = passed;
+        self.jumps = jumps;
+    }
+
+    /// Returns the address of the block whose code contains an address of the area.
+    fn first_of(&self, code: u64) -> u64 {
+        let after = self.starts.partition_point(|start| start.0 <= code);
+        after.checked_sub(1).map_or(0, |at| self.first(self.starts[at].1))
     }
 
     fn block(&self, number: u32) -> &Block {
@@ -299,7 +357,6 @@ impl Blocks {
         thread: &mut Thread<F>,
         interpreter: &mut Interpreter,
         next: Next,
-        passes: usize,
     ) -> Result<Next, Over> {
         let code = match next {
             Next::Pc(pc, link) => return Ok(Next::Block(self.linked(thread, pc, link))),
@@ -314,22 +371,29 @@ impl Blocks {
                 None => return self.interpret_block(thread, interpreter, number),
             },
         };
-        match self.area.run(code, passes, &mut self.passed) {
-            Left::Fault => Err(Over(End::Fault, None)),
+        let left = self.area.run(code, self.turns, &mut self.jumps);
+        self.turns = self.turns.min(self.area.turns_left()).saturating_sub(self.jumps.len());
+        self.add_jumps();
+        match left {
+            Left::Fault(at) => Err(Over(End::Fault, self.first_of(at))),
             Left::Access { at, distance } => {
-                let Some(access) = self.accesses.get(&at).copied() else {
-                    return Err(Over(End::Fault, None));
+                let end = match self.accesses.get(&at).copied() {
+                    Some(access) => self.permit(thread, access, distance).err(),
+                    None => Some(End::Fault),
                 };
-                self.permit(thread, access, distance)?;
-                Ok(Next::Code(at))
+                end.map_or(Ok(Next::Code(at)), |end| Err(Over(end, self.first_of(at))))
             }
-            Left::Full(number) => Ok(Next::Block(number)),
-            Left::By(exit) => match self.exits[exit as usize] {
-                Exit::Interpret { pc } => Ok(Next::Pc(pc, Link::Nothing)),
-                Exit::Indirect => Ok(Next::Pc(self.area.pc(), Link::Jumps)),
-                Exit::To { pc, patch } => Ok(Next::Pc(pc, Link::Branch(patch))),
-                Exit::Look { pc } => Ok(Next::Look(pc)),
-            },
+            Left::Full(code) => {
+                self.turns = 0;
+                Ok(Next::Code(code))
+            }
+            Left::By(exit) => Ok(match self.ways.exits[exit as usize] {
+                Exit::Interpret { pc } => Next::Pc(pc, Link::Nothing),
+                Exit::Indirect => Next::Pc(self.area.pc(), Link::Jumps),
+                Exit::To { pc, patch } => Next::Pc(pc, Link::Branch(patch)),
+                Exit::Look { pc } => Next::Look(pc),
+                Exit::Turns { pc } => Next::Pc(pc, Link::Nothing),
+            }),
         }
     }
 
@@ -341,13 +405,15 @@ impl Blocks {
         number: u32,
     ) -> Result<Next, Over> {
         let pc = self.first(number);
-        if let Err(end) = self.interpret(thread, interpreter, pc) {
+        if let Err(end) = interpreter.one(thread, pc, self.area.registers()) {
             // Perhaps its code could not be read.
             self.by_pc.remove(&pc);
-            return Err(Over(end, Some(pc)));
+            return Err(Over(end, pc));
         }
-        self.passed.push(number);
-        self.has_kept_code(thread)?;
+        if thread.memory.code_writes() > 0 {
+            return Err(Over(End::Unknown, pc));
+        }
+        self.counts.add(pc, thread.pc, 1);
         Ok(Next::Pc(thread.pc, Link::Nothing))
     }
 
@@ -367,7 +433,7 @@ impl Blocks {
         let number = self.block_at(thread, pc);
         // If all blocks were forgotten, so was the branch.
         let is_kept = self.from == from;
-        if let Some(code) = self.block(number).code.filter(|_| is_kept) {
+        if let Some(code) = self.block(number).code.filter(|_| is_kept && !self.is_noting) {
             match link {
                 Link::Nothing => {}
                 Link::Branch(patch) => self.area.patch(patch, code),
@@ -377,26 +443,25 @@ impl Blocks {
         number
     }
 
-    /// Lets code access the page at a distance from the beginning of the window.
+    /// Lets code access the page at a distance from the beginning of the window. Fails if that is the end of the run.
     fn permit<F: Fetch>(
         &mut self,
         thread: &mut Thread<F>,
         MemoryAccess { pc, target, access, .. }: MemoryAccess,
         distance: u64,
-    ) -> Result<(), Over> {
+    ) -> Result<(), End> {
         let first = self.address(thread, pc, target);
         // An operand may be on two pages. What compiled code addresses has the lower half of the program's address.
         let beyond = (distance as u32).wrapping_sub(first as u32);
         if beyond as usize >= access.bytes.max(1) {
-            return Err(Over(End::Fault, None));
+            return Err(End::Fault);
         }
         let address = first.wrapping_add(beyond.into());
         let number = address / PAGE_BYTES as u64;
         let is_written = access.is_written || self.pages.was_written(number);
-        let refused = |refused: Refused| Over(refused.into(), None);
-        let is_permitted = thread.memory.permit(address, is_written).map_err(refused)?;
+        let is_permitted = thread.memory.permit(address, is_written)?;
         self.pages.note(number, is_written);
-        if is_permitted { Ok(()) } else { Err(Over(End::Unknown, None)) }
+        if is_permitted { Ok(()) } else { Err(End::Unknown) }
     }
 
     /// Returns the address that an instruction accesses.
@@ -415,121 +480,5 @@ impl Blocks {
                     .wrapping_add(operand.effective_address(pc, |number| general[usize::from(number & 15)]))
             }
         }
-    }
-
-    /// Executes one instruction without its block.
-    fn interpret<F: Fetch>(
-        &mut self,
-        thread: &mut Thread<F>,
-        interpreter: &mut Interpreter,
-        pc: u64,
-    ) -> Result<(), End> {
-        interpreter.one(thread, pc, self.area.registers())
-    }
-
-    /// Fails after a write near code.
-    fn has_kept_code<F: Fetch>(&mut self, thread: &Thread<F>) -> Result<(), Over> {
-        if thread.memory.code_writes() == 0 { Ok(()) } else { Err(Over(End::Unknown, None)) }
-    }
-
-    /// Returns the number of the block at an address.
-    fn block_at<F: Fetch>(&mut self, thread: &mut Thread<F>, pc: u64) -> u32 {
-        if let Some(number) = self.by_pc.get(&pc) {
-            return *number;
-        }
-        let is_known = self.blocks.len() < BLOCKS_MAX;
-        let made = if is_known { self.compiled(&mut thread.memory, pc) } else { None };
-        let block = made.unwrap_or_else(|| {
-            self.forget();
-            let made = self.compiled(&mut thread.memory, pc);
-            made.unwrap_or_else(|| Block::interpreted(pc))
-        });
-        let number = self.from + self.blocks.len() as u32;
-        let code = block.code;
-        self.by_pc.insert(pc, number);
-        self.blocks.push(block);
-        self.watch_block(pc, code);
-        number
-    }
-
-    /// Compiles the block at an address. Returns `None` if there is no room for it.
-    fn compiled<F: Fetch>(&mut self, memory: &mut Memory<F>, pc: u64) -> Option<Block> {
-        let (instructions, then_interpret) = self.decoded(memory, pc);
-        let Some(last) = instructions.last() else { return Some(Block::interpreted(pc)) };
-        let number = self.from + self.blocks.len() as u32;
-        let (at, exits) = (self.area.next(), &mut self.exits);
-        let Some(code) = self.translator.block(at, number, &instructions, then_interpret, exits) else {
-            return Some(Block::interpreted(pc));
-        };
-        self.accesses.extend(code.accesses.iter().map(|access| (access.at, *access)));
-        let code = self.area.append(&code.bytes)?;
-        let span = Span { first: pc, last: last.instruction.ip(), steps: instructions.len() as u8 };
-        let pcs = instructions.iter().map(|each| each.instruction.ip()).collect();
-        Some(Block { span, pcs, code: Some(code) })
-    }
-
-    /// Returns the instructions of the block at an address, and whether the one after them must be interpreted.
-    fn decoded<F: Fetch>(&mut self, memory: &mut Memory<F>, pc: u64) -> (Vec<Compilable>, bool) {
-        let mut instructions = Vec::new();
-        let mut at = pc;
-        while instructions.len() < BLOCK_STEPS_MAX {
-            if at != pc && self.cuts.binary_search(&at).is_ok() {
-                break;
-            }
-            let mut code = [0; INSTRUCTION_BYTES_MAX];
-            let length = memory.read_some(at, &mut code);
-            let instruction = Decoder::with_ip(64, &code[..length], at, DecoderOptions::NONE).decode();
-            let (next, is_last) = (instruction.next_ip(), instruction.flow_control() != FlowControl::Next);
-            self.keep_source(memory, at);
-            self.keep_source(memory, next.wrapping_sub(1));
-            let Some(compilable) = self.translator.compilable(instruction) else {
-                return (instructions, true);
-            };
-            at = next;
-            instructions.push(compilable);
-            if is_last {
-                break;
-            }
-        }
-        (instructions, false)
-    }
-
-    /// Remembers the page that code came from.
-    fn keep_source<F: Fetch>(&mut self, memory: &mut Memory<F>, address: u64) {
-        let number = address / PAGE_BYTES as u64;
-        if !self.sources.contains_key(&number)
-            && let Some(page) = memory.code_page(number)
-        {
-            self.sources.insert(number, Box::new(page.clone()));
-        }
-    }
-
-    /// Forgets all blocks unless their code is still there.
-    fn compare_sources<F: Fetch>(&mut self, memory: &mut Memory<F>) {
-        if self.sources.len() > SOURCES_MAX {
-            self.forget();
-        }
-        let mut numbers: Vec<u64> = self.sources.keys().copied().collect();
-        numbers.sort_unstable();
-        memory.read_ahead(&numbers);
-        let is_same =
-            |number: &u64| memory.code_page(*number).is_some_and(|page| self.sources[number].0 == page.0);
-        if !numbers.iter().all(is_same) {
-            memory.forget_code();
-            self.forget();
-        }
-        self.is_compared = true;
-    }
-
-    fn forget(&mut self) {
-        self.from += self.blocks.len() as u32;
-        self.blocks.clear();
-        self.by_pc.clear();
-        self.exits.clear();
-        self.accesses.clear();
-        self.sources.clear();
-        self.single.clear();
-        self.watched.iter_mut().for_each(Watch::forget);
-        self.area.forget_blocks();
     }
 }

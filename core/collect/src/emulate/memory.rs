@@ -8,10 +8,9 @@
 
 use rustc_hash::FxHashMap;
 
+pub use crate::sys::native::window::{PAGE_BYTES, Page};
 use crate::sys::native::window::{PLACES, Permission, Window};
 
-/// Bytes of a page, which is mapped or not as a whole.
-pub const PAGE_BYTES: usize = 4096;
 /// Number of the last page of the address space.
 const PAGE_NUMBERS: u64 = u64::MAX / PAGE_BYTES as u64;
 /// Number of pages that one burst may read: 32 MiB.
@@ -22,11 +21,6 @@ const KEPT_MAX: usize = 32 << 10;
 const READS_AHEAD_MAX: usize = 64;
 /// Number of pages that are read at once if accesses are sequential.
 const PAGES_AT_ONCE: u64 = 16;
-
-/// The bytes of a page.
-#[repr(C, align(4096))]
-#[derive(Clone)]
-pub struct Page(pub [u8; PAGE_BYTES]);
 
 /// A way to read a thread's memory.
 pub trait Fetch {
@@ -131,16 +125,21 @@ impl<F: Fetch> Memory<F> {
 
     /// Forgets everything that was read, but keeps the room for it: memory that is new to a process costs page faults.
     pub fn restart(&mut self, fetch: F) {
-        self.open();
-        if let Some(window) = self.window.as_mut().filter(|_| self.kept > KEPT_MAX) {
-            window.discard();
-            self.kept = 0;
-        }
+        self.finish();
         self.fetch = fetch;
         self.held.clear();
         self.by_place.clear();
         self.zeros.clear();
         (self.code_writes, self.sequence, self.recent) = (0, (u64::MAX, 0), (u64::MAX, 0));
+    }
+
+    /// Does what takes long and must be done before the next restart. What was read is lost.
+    pub fn finish(&mut self) {
+        self.open();
+        if let Some(window) = self.window.as_mut().filter(|_| self.kept > KEPT_MAX) {
+            window.discard();
+            self.kept = 0;
+        }
     }
 
     /// Lets compiled code access only what [`Memory::permit`] permits from now on. Returns the address of the window; `None` if there
@@ -182,6 +181,16 @@ impl<F: Fetch> Memory<F> {
         self.held[index].holds_code = true;
         self.let_access(index, Permission::Read);
         Some(&self.window.as_ref()?.pages(Window::place(number), 1)[0])
+    }
+
+    /// Returns the rest of a page from an address on, if code was read from that page before.
+    pub fn known_code(&mut self, address: u64) -> Option<&[u8]> {
+        let index = self.known(address / PAGE_BYTES as u64).ok()??;
+        if !self.held[index].holds_code {
+            return None;
+        }
+        self.let_access(index, Permission::Read);
+        Some(&self.at(index).0[address as usize % PAGE_BYTES..])
     }
 
     /// Says that no code was read so far.

@@ -7,7 +7,7 @@
 //! So all general registers of a sample are those of some emulated step. That proves the path up to there, if no other step has the
 //! same ones. A state that comes again before the next system call that is known is not used.
 
-use crate::path::{Path, PathCounter};
+use crate::path::Path;
 
 /// Most steps that a processor makes in a nanosecond, and twice as many as most programs make.
 const STEPS_PER_NS_MAX: f64 = 16.0;
@@ -24,8 +24,7 @@ const STEPS_PER_NS_TAIL: f64 = 0.5;
 const AGAIN: f64 = 0.01;
 /// Number of moments that must be met for certain, and that are enough.
 const MOMENTS_MIN: usize = 3;
-/// A thread that made fewer steps than this part in the time before the first moment has lost its caches, and is not as fast as usual
-/// for some milliseconds.
+/// A thread that made fewer steps than this part in the time just before the first moment that is used is still becoming faster.
 const STEADY: f64 = 0.83;
 /// Steps in equal times may differ by this factor. States that were met by chance are at random distances.
 const RATES_APART_MAX: f64 = 4.0;
@@ -70,7 +69,6 @@ pub struct Moments<'m> {
     next: usize,
     misses: u32,
     met: Vec<Met<'m>>,
-    has_begun: bool,
     /// Number of system calls that emulation has made.
     calls: usize,
 }
@@ -78,16 +76,7 @@ pub struct Moments<'m> {
 impl<'m> Moments<'m> {
     /// Creates the list. Moments before `from_ns` only tell whether emulation is on the right way.
     pub fn new(moments: &'m [Moment], from_ns: u64) -> Moments<'m> {
-        Moments {
-            moments,
-            from_ns,
-            is_slow: false,
-            next: 0,
-            misses: 0,
-            met: Vec::new(),
-            has_begun: false,
-            calls: 0,
-        }
+        Moments { moments, from_ns, is_slow: false, next: 0, misses: 0, met: Vec::new(), calls: 0 }
     }
 
     /// Returns where all moments are, in order.
@@ -114,13 +103,18 @@ impl<'m> Moments<'m> {
         is_changed && (before || has_awaited(self))
     }
 
-    /// Notes that emulation is at `pc` with these registers, after the steps that `counter` counted. Returns whether other moments
-    /// are awaited from now on.
-    pub fn note(&mut self, pc: u64, general: &[u64; 16], counter: &mut PathCounter) -> bool {
+    /// Returns whether a moment that is awaited is at `pc` with these registers.
+    pub fn is_awaited(&self, pc: u64, general: &[u64; 16]) -> bool {
+        self.awaited().any(|moment| moment.pc == pc && moment.general == *general)
+    }
+
+    /// Notes that emulation is at `pc` with these registers, after the steps of `path`. Returns whether other moments are awaited from
+    /// now on.
+    pub fn note(&mut self, pc: u64, general: &[u64; 16], path: Path) -> bool {
         let calls = self.calls;
         let is_here =
             |moment: &Moment| moment.calls == calls && moment.pc == pc && moment.general == *general;
-        let (before, made) = (self.met.len(), counter.made() as f64);
+        let (before, made) = (self.met.len(), path.steps as f64);
         // At which time it was here is unknown.
         self.met.retain(|met| !is_here(met.moment) || made <= (1.0 + AGAIN) * met.made as f64);
         let is_changed = self.met.len() < before;
@@ -129,8 +123,7 @@ impl<'m> Moments<'m> {
         };
         (self.next, self.misses) = (self.next + 1, 0);
         if !is_changed {
-            let path = if self.is_used(moment) { self.path(pc, counter) } else { Path::default() };
-            self.met.push(Met { moment, made: counter.made(), path });
+            self.met.push(Met { moment, made: path.steps as usize, path });
             self.look_for_slowness();
         }
         true
@@ -140,21 +133,16 @@ impl<'m> Moments<'m> {
     fn look_for_slowness(&mut self) {
         let used: Vec<&Met> = self.used().collect();
         if let [first, second] = used[..] {
-            self.is_slow |= (first.made as f64) < STEADY * rate(first, second) * first.moment.cpu_ns as f64;
+            let before = self.met.iter().rfind(|met| !self.is_used(met.moment));
+            let (made, cpu_ns) = before.map_or((0, 0), |before| (before.made, before.moment.cpu_ns));
+            let steady = rate(first, second) * (first.moment.cpu_ns - cpu_ns) as f64;
+            self.is_slow |= ((first.made - made) as f64) < STEADY * steady;
         }
     }
 
     /// Returns whether the thread was slow at first, so that its time is not the usual one.
     pub fn is_slow(&self) -> bool {
         self.is_slow
-    }
-
-    /// Returns the path since the first moment that is used.
-    fn path(&mut self, pc: u64, counter: &mut PathCounter) -> Path {
-        if !std::mem::replace(&mut self.has_begun, true) {
-            counter.restart();
-        }
-        counter.path_so_far(pc)
     }
 
     fn is_used(&self, moment: &Moment) -> bool {
@@ -187,6 +175,20 @@ impl<'m> Moments<'m> {
         }
     }
 
+    /// Returns about how many steps after `made` ones more may be learned.
+    pub fn steps_left(&self, made: usize) -> usize {
+        let until = match (self.used().next(), self.used().next_back(), self.moments.get(self.next)) {
+            (Some(first), Some(last), _) if self.is_enough() => tail(first, last),
+            (.., Some(moment)) => self.steps_max(moment),
+            _ => 0.0,
+        };
+        (until - made as f64).max(0.0) as usize
+    }
+
+    fn is_enough(&self) -> bool {
+        self.next >= self.moments.len() || self.used().count() >= MOMENTS_MIN
+    }
+
     /// Returns whether nothing more can be learned after `made` steps.
     pub fn is_over(&self, made: usize) -> bool {
         let is_certain = match (self.used().next(), self.used().next_back()) {
@@ -194,8 +196,7 @@ impl<'m> Moments<'m> {
             _ => true,
         };
         let is_lost = self.misses >= if self.met.is_empty() { 1 } else { MISSES_MAX };
-        let is_enough = self.next >= self.moments.len() || self.used().count() >= MOMENTS_MIN;
-        is_lost || self.is_slow || (is_enough && is_certain)
+        is_lost || self.is_slow || (self.is_enough() && is_certain)
     }
 
     /// Returns what the thread did between the first and the last moment that were met for certain; `None` if there are too few.
@@ -218,12 +219,21 @@ impl<'m> Moments<'m> {
         })
     }
 
+    /// Returns the path from the beginning to the last moment that was met. The thread went this way, however long it took.
+    pub fn followed(&self) -> Option<&Path> {
+        self.met.last().map(|met| &met.path)
+    }
+
     /// Returns whether the last moment would have come again within `made` steps, or before a system call, if that is possible.
     fn is_certain(&self, first: &Met, last: &Met, made: usize) -> bool {
-        let tail = last.made as f64 + TAIL * (last.made - first.made) as f64;
-        let is_long = made as f64 >= tail.max(STEPS_PER_NS_TAIL * last.moment.cpu_ns as f64);
-        is_long || last.moment.calls < self.calls
+        made as f64 >= tail(first, last) || last.moment.calls < self.calls
     }
+}
+
+/// Returns the number of steps after which the last moment does not come again.
+fn tail(first: &Met, last: &Met) -> f64 {
+    let tail = last.made as f64 + TAIL * (last.made - first.made) as f64;
+    tail.max(STEPS_PER_NS_TAIL * last.moment.cpu_ns as f64)
 }
 
 /// Returns the steps in a nanosecond between two moments.
@@ -234,7 +244,7 @@ fn rate(first: &Met, last: &Met) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::Span;
+    use crate::path::{PathCounter, Span};
 
     /// Emulates one instruction after the other, each with a register that tells its number.
     struct Emulation<'m> {
@@ -250,7 +260,8 @@ mod tests {
         fn go(mut self, states: impl IntoIterator<Item = (u64, u64)>) -> Self {
             for (pc, value) in states {
                 if self.moments.awaited().any(|m| m.pc == pc) {
-                    self.moments.note(pc, &[value; 16], &mut self.counter);
+                    let path = self.counter.path_so_far(pc);
+                    self.moments.note(pc, &[value; 16], path);
                 }
                 self.counter.pass(pc as u32, || Span { first: pc, last: pc, steps: 1 });
             }

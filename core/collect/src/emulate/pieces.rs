@@ -17,12 +17,10 @@ pub enum Piece {
     Save([Register; 2]),
     /// Restores them.
     Restore([Register; 2]),
-    /// Finds the code for the address in the area, and goes there.
+    /// Notes a jump to the address in the area, before and after the number of the block; finds the code there, and goes there.
+    BeforeNumber,
     FindCode,
     GoToCode,
-    /// Notes that a block begins, before and after its number.
-    BeforeNumber,
-    AfterNumber,
 }
 
 /// The registers of an indirect jump: its target, and the entry of the table.
@@ -49,9 +47,16 @@ impl Piece {
                 code.load(pointer, pointer_saved);
                 code.load(index, index_saved);
             }
-            Piece::FindCode => {
+            Piece::BeforeNumber => {
                 Piece::Save([TAKEN, ENTRY]).add_to(code, places);
                 code.load(TAKEN, place(places.pc));
+                // Where the list ends, the code begins again here.
+                code.load(rcx, place(places.jumps));
+                code.store(Operand::with_base(rcx), TAKEN);
+            }
+            Piece::FindCode => {
+                code.lea(rcx, Operand::with_base_displ(rcx, 16));
+                code.store(place(places.jumps), rcx);
                 code.built(Instruction::with2(Code::Movzx_r32_rm16, narrow(ENTRY), half(TAKEN)));
                 code.load(rcx, entry(ENTRY, places.block));
                 code.lea(rcx, Operand::with_base_index(rcx, TAKEN));
@@ -62,15 +67,6 @@ impl Piece {
                 code.store(place(places.target), ENTRY);
                 Piece::Restore([TAKEN, ENTRY]).add_to(code, places);
                 code.built(Instruction::with1(Code::Jmp_rm64, place(places.target)));
-            }
-            Piece::BeforeNumber => {
-                code.store(saved, rcx);
-                code.load(rcx, place(places.passes));
-            }
-            Piece::AfterNumber => {
-                code.lea(rcx, Operand::with_base_displ(rcx, 4));
-                code.store(place(places.passes), rcx);
-                code.load(rcx, saved);
             }
         }
     }

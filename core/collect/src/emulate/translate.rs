@@ -7,9 +7,9 @@
 //! ([`crate::sys::native::window`]). Where more is needed, it changes no flag, and registers for that are saved and restored. The stack
 //! is memory as any other.
 
-use iced_x86::{
-    Code, IcedError, Instruction, InstructionInfoFactory, MemoryOperand as Operand, OpKind, Register,
-};
+mod stack;
+
+use iced_x86::{Code, Instruction, InstructionInfoFactory, MemoryOperand as Operand, Register};
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
 };
 use crate::{
     sys::native::{
-        area::{Area, Places},
+        area::{Area, EDGES_MAX, JUMP_BYTES, Places},
         assemble::{Assembler, place},
         encode::{self, Vectors},
     },
@@ -62,8 +62,27 @@ pub enum Exit {
     Indirect,
     /// The instruction at `pc` must be interpreted. It is the first one that was not executed.
     Interpret { pc: u64 },
+    /// To the block at an address, after as many loops as were wanted.
+    Turns { pc: u64 },
     /// The registers of the block at `pc`, which has not begun, are to be looked at.
     Look { pc: u64 },
+}
+
+/// A way from the end of one block to the beginning of another, which the code itself counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Edge {
+    /// The last instruction before, and the first one after.
+    pub from: u64,
+    pub to: u64,
+    /// Number of instructions of the block before.
+    pub steps: u8,
+}
+
+/// What is known of all blocks, and of what leads from one to another.
+#[derive(Default)]
+pub struct Ways {
+    pub exits: Vec<Exit>,
+    pub edges: Vec<Edge>,
 }
 
 /// What the code at `at` accesses for the instruction at `pc`.
@@ -109,7 +128,13 @@ pub struct Compiled {
 struct Block<'t> {
     code: Assembler,
     translator: &'t mut Translator,
-    exits: &'t mut Vec<Exit>,
+    ways: &'t mut Ways,
+    /// Whether nothing at an address needs the flags as they are.
+    has_dead_flags: &'t dyn Fn(u64) -> bool,
+    /// The number of the block, its last instruction, and how many it has.
+    number: u32,
+    last: u64,
+    steps: u8,
     accesses: Vec<MemoryAccess>,
     /// Indirect jumps whose target is not known: the branch to be patched, and the exit's number.
     misses: Vec<(u64, u32)>,
@@ -163,52 +188,58 @@ impl Translator {
 
     /// Compiles instructions that follow each other; at most the last one changes the control flow. Returns the code for the address
     /// `at`; `None` if an instruction cannot be encoded. `number` is the block's, and `then_interpret` says that the instruction
-    /// after the last one must be interpreted.
+    /// after the last one must be interpreted. `has_dead_flags` returns whether nothing at an address needs the flags as they are.
     pub fn block(
         &mut self,
         at: u64,
         number: u32,
         instructions: &[Compilable],
         then_interpret: bool,
-        exits: &mut Vec<Exit>,
+        ways: &mut Ways,
+        has_dead_flags: &dyn Fn(u64) -> bool,
     ) -> Option<Compiled> {
-        let known = exits.len();
-        let mut block = Block {
-            code: Assembler::new(at),
-            translator: self,
-            exits,
-            accesses: Vec::new(),
-            misses: Vec::new(),
-        };
-        block.pass(number);
+        let last = instructions.last()?.instruction;
+        let (exits, edges) = (ways.exits.len(), ways.edges.len());
+        let mut block = self.begin(at, ways);
+        (block.number, block.last, block.steps) = (number, last.ip(), instructions.len() as u8);
+        block.has_dead_flags = has_dead_flags;
+        // A jump can replace it.
+        block.code.bytes(&NOTHING);
         let mut is_open = true;
         for compilable in instructions {
             is_open = block.instruction(compilable);
         }
-        if let Some(last) = instructions.last().filter(|_| is_open) {
-            let pc = last.instruction.next_ip();
-            if then_interpret { block.leave_by(Exit::Interpret { pc }) } else { block.go_to(pc) }
+        let pc = last.next_ip();
+        match (is_open, then_interpret) {
+            (true, true) => {
+                block.has_dead_flags = &|_| false;
+                block.count(pc, false);
+                block.leave_by(Exit::Interpret { pc });
+            }
+            (true, false) => block.go_to(pc),
+            _ => {}
         }
         block.add_misses();
         let (code, accesses) = (block.code, block.accesses);
-        if code.is_sound {
+        if code.is_sound && ways.edges.len() <= EDGES_MAX {
             return Some(Compiled { bytes: code.take(), accesses });
         }
-        exits.truncate(known);
+        ways.exits.truncate(exits);
+        ways.edges.truncate(edges);
         None
+    }
+
+    fn begin<'t>(&'t mut self, at: u64, ways: &'t mut Ways) -> Block<'t> {
+        let (code, accesses, misses) = (Assembler::new(at), Vec::new(), Vec::new());
+        let has_dead_flags = &|_| false;
+        Block { code, translator: self, ways, has_dead_flags, number: 0, last: 0, steps: 0, accesses, misses }
     }
 }
 
 impl Translator {
     /// Returns code for the address `at` that takes an exit; `None` if it cannot be made.
-    pub fn way_out(&mut self, at: u64, exit: Exit, exits: &mut Vec<Exit>) -> Option<Vec<u8>> {
-        let mut block = Block {
-            code: Assembler::new(at),
-            translator: self,
-            exits,
-            accesses: Vec::new(),
-            misses: Vec::new(),
-        };
+    pub fn way_out(&mut self, at: u64, exit: Exit, ways: &mut Ways) -> Option<Vec<u8>> {
+        let mut block = self.begin(at, ways);
         block.leave_by(exit);
         block.code.is_sound.then(|| block.code.take())
     }
@@ -221,29 +252,22 @@ impl Translator {
         exit: Exit,
         values: &[Value],
         block: u64,
-        exits: &mut Vec<Exit>,
+        ways: &mut Ways,
     ) -> Option<(Vec<u8>, u64)> {
         let [saved, ..] = self.places.saved.map(place);
-        let mut look = Block {
-            code: Assembler::new(at),
-            translator: self,
-            exits,
-            accesses: Vec::new(),
-            misses: Vec::new(),
-        };
+        let mut look = self.begin(at, ways);
         look.code.load(Register::RCX, saved);
         look.leave_by(exit);
         let begin = look.code.at;
-        // That is what each block begins with.
         look.code.store(saved, Register::RCX);
-        let block = block + (look.code.at - begin);
         for (number, value) in values {
             look.code.constant(Register::RCX, value.wrapping_neg());
             look.code
                 .lea(Register::RCX, Operand::with_base_index(Register::RAX + *number as u32, Register::RCX));
             look.code.branch(Code::Jrcxz_rel8_64, at);
         }
-        look.code.branch(Code::Jmp_rel32_64, block);
+        look.code.load(Register::RCX, saved);
+        look.code.branch(Code::Jmp_rel32_64, block + NOTHING.len() as u64);
         look.code.is_sound.then(|| (look.code.take(), begin))
     }
 }
@@ -267,11 +291,44 @@ impl Block<'_> {
         self.code.bytes(&self.translator.known[&piece]);
     }
 
-    /// Notes that the block begins.
-    fn pass(&mut self, number: u32) {
-        self.piece(Piece::BeforeNumber);
-        self.code.store_number(Operand::with_base(Register::RCX), number);
-        self.piece(Piece::AfterNumber);
+    /// Counts the edge to an address. After as many loops as are wanted it leaves, if the edge is part of a loop.
+    fn count(&mut self, pc: u64, is_loop: bool) {
+        let places = self.places();
+        let number = |address: u64| Operand::with_displ(address, 8);
+        let edge = number(places.edges + 4 * self.ways.edges.len() as u64);
+        let turns = number(places.turns);
+        self.ways.edges.push(Edge { from: self.last, to: pc, steps: self.steps });
+        if (self.has_dead_flags)(pc) {
+            self.code.built(Instruction::with1(Code::Inc_rm32, edge));
+            if is_loop {
+                self.code.built(Instruction::with1(Code::Dec_rm32, turns));
+                let patch = self.code.open_branch(Code::Jne_rel32_64);
+                self.leave_by(Exit::Turns { pc });
+                self.code.patch(patch);
+            }
+            return;
+        }
+        let saved = place(places.saved[0]);
+        self.code.store(saved, Register::RCX);
+        self.add_to(edge, 1);
+        if is_loop {
+            self.add_to(turns, -1);
+            // Skips the jump.
+            self.code.branch(Code::Jrcxz_rel8_64, self.code.at + 2 + JUMP_BYTES as u64);
+            let patch = self.code.open_branch(Code::Jmp_rel32_64);
+            self.code.load(Register::RCX, saved);
+            self.leave_by(Exit::Turns { pc });
+            self.code.patch(patch);
+        }
+        self.code.load(Register::RCX, saved);
+    }
+
+    /// Changes a number of 4 bytes, without flags. It is in rcx afterwards.
+    fn add_to(&mut self, number: Operand, change: i64) {
+        self.code.built(Instruction::with2(Code::Mov_r32_rm32, Register::ECX, number));
+        let sum = Operand::with_base_displ(Register::RCX, change);
+        self.code.built(Instruction::with2(Code::Lea_r32_m, Register::ECX, sum));
+        self.code.built(Instruction::with2(Code::Mov_rm32_r32, number, Register::ECX));
     }
 
     /// Appends an instruction. Returns whether the one after it may follow.
@@ -293,7 +350,8 @@ impl Block<'_> {
                 let code = instruction.condition_code();
                 let patch = self.code.open_branch(jump_if(code));
                 self.go_to(next);
-                self.end_branch(patch, instruction.near_branch_target());
+                self.code.patch(patch);
+                self.go_to(instruction.near_branch_target());
                 return false;
             }
             Some(Kind::Call) => {
@@ -373,36 +431,6 @@ impl Block<'_> {
         self.code.add(instruction);
     }
 
-    /// Appends a load from the stack, or a store to it, at a distance from the stack pointer.
-    fn on_stack(
-        &mut self,
-        pc: u64,
-        distance: i64,
-        access: Access,
-        instruction: Result<Instruction, IcedError>,
-    ) {
-        match instruction {
-            Ok(instruction) => {
-                self.access(pc, Target::Stack(distance), access, &encode::in_window(&instruction))
-            }
-            Err(_) => self.code.is_sound = false,
-        }
-    }
-
-    fn load_from_stack(&mut self, pc: u64, register: Register) {
-        let instruction = Instruction::with2(Code::Mov_r64_rm64, register, Operand::with_base(Register::RSP));
-        self.on_stack(pc, 0, WORD_READ, instruction);
-    }
-
-    fn store_to_stack(&mut self, pc: u64, register: Register) {
-        let instruction = Instruction::with2(Code::Mov_rm64_r64, below_stack(), register);
-        self.on_stack(pc, -8, WORD_WRITTEN, instruction);
-    }
-
-    fn move_stack(&mut self, distance: i64) {
-        self.code.lea(Register::RSP, Operand::with_base_displ(Register::RSP, distance));
-    }
-
     fn lea(&mut self, instruction: &Instruction) {
         let register = instruction.op0_register();
         if !instruction.is_ip_rel_memory_operand() {
@@ -414,105 +442,6 @@ impl Block<'_> {
         let address = instruction.ip_rel_memory_address();
         let full = register.full_register();
         self.code.constant(full, if register.size() == 4 { address & 0xffff_ffff } else { address });
-    }
-
-    fn push(&mut self, compilable: &Compilable) {
-        let instruction = &compilable.instruction;
-        let pc = instruction.ip();
-        match instruction.op0_kind() {
-            OpKind::Register => self.store_to_stack(pc, instruction.op0_register()),
-            OpKind::Memory => {
-                self.take_target(compilable);
-                let (saved, taken) = (place(self.places().saved[0]), place(self.places().pc));
-                self.code.store(saved, Register::RCX);
-                self.code.load(Register::RCX, taken);
-                self.store_to_stack(pc, Register::RCX);
-                self.code.load(Register::RCX, saved);
-            }
-            _ => match i32::try_from(instruction.try_immediate(0).unwrap_or(0) as i64) {
-                Ok(value) => self.store_number_to_stack(pc, value),
-                Err(_) => self.code.is_sound = false,
-            },
-        }
-        self.move_stack(-8);
-    }
-
-    fn store_number_to_stack(&mut self, pc: u64, value: i32) {
-        let instruction = Instruction::with2(Code::Mov_rm64_imm32, below_stack(), value);
-        self.on_stack(pc, -8, WORD_WRITTEN, instruction);
-    }
-
-    fn pop(&mut self, instruction: &Instruction) {
-        self.load_from_stack(instruction.ip(), instruction.op0_register());
-        self.move_stack(8);
-    }
-
-    fn leave(&mut self, instruction: &Instruction) {
-        let (stack, frame) = (Register::RSP, Register::RBP);
-        match Instruction::with2(Code::Mov_r64_rm64, frame, Operand::with_base(frame)) {
-            Ok(load) => {
-                // The frame pointer is needed after it was loaded.
-                let saved = place(self.places().saved[1]);
-                self.code.store(saved, frame);
-                self.access(instruction.ip(), Target::Frame, WORD_READ, &encode::in_window(&load));
-                self.code.load(stack, saved);
-                self.move_stack(8);
-            }
-            Err(_) => self.code.is_sound = false,
-        }
-    }
-
-    /// Pushes a return address.
-    fn push_constant(&mut self, pc: u64, value: u64) {
-        match i32::try_from(value as i64) {
-            Ok(value) => self.store_number_to_stack(pc, value),
-            Err(_) => {
-                let saved = place(self.places().saved[0]);
-                self.code.store(saved, Register::RCX);
-                self.code.constant(Register::RCX, value);
-                self.store_to_stack(pc, Register::RCX);
-                self.code.load(Register::RCX, saved);
-            }
-        }
-        self.move_stack(-8);
-    }
-
-    /// Stores the first operand, an address, in the area.
-    fn take_target(&mut self, compilable: &Compilable) {
-        let instruction = &compilable.instruction;
-        let taken = place(self.places().pc);
-        if instruction.op0_kind() == OpKind::Register {
-            self.code.store(taken, instruction.op0_register());
-            return;
-        }
-        let Some(register) = SCRATCH.into_iter().rev().find(|r| !compilable.used[r.number()]) else {
-            self.code.is_sound = false;
-            return;
-        };
-        // `push [rsp]` and the like: the operand alone, in a load.
-        let mut load = *instruction;
-        load.set_code(Code::Mov_r64_rm64);
-        load.set_op1_kind(OpKind::Memory);
-        load.set_op0_kind(OpKind::Register);
-        load.set_op0_register(register);
-        let saved = place(self.places().saved[2]);
-        let mut used = compilable.used;
-        used[register.number()] = true;
-        self.code.store(saved, register);
-        self.with_operand(instruction, &load, WORD_READ, &used);
-        self.code.store(taken, register);
-        self.code.load(register, saved);
-    }
-
-    fn return_(&mut self, instruction: &Instruction) {
-        let arguments = if instruction.op_count() > 0 { i64::from(instruction.immediate16()) } else { 0 };
-        let saved = place(self.places().saved[0]);
-        self.code.store(saved, Register::RCX);
-        self.load_from_stack(instruction.ip(), Register::RCX);
-        self.code.store(place(self.places().pc), Register::RCX);
-        self.code.load(Register::RCX, saved);
-        self.move_stack(8 + arguments);
-        self.go_to_taken();
     }
 
     /// Computes the address of an operand, without its segment.
@@ -547,28 +476,27 @@ impl Block<'_> {
 
     /// Continues at an address of the program.
     fn go_to(&mut self, pc: u64) {
+        self.count(pc, pc <= self.last);
         let patch = self.code.open_branch(Code::Jmp_rel32_64);
-        self.end_branch(patch, pc);
-    }
-
-    /// Appends the exit that an open branch leads to until its block is known.
-    fn end_branch(&mut self, patch: u64, pc: u64) {
+        // Until the block is known.
         self.code.patch(patch);
         self.leave_by(Exit::To { pc, patch });
     }
 
     /// Continues at the address in the area.
     fn go_to_taken(&mut self) {
+        self.piece(Piece::BeforeNumber);
+        self.code.store_number(Operand::with_base_displ(Register::RCX, 8), self.number);
         self.piece(Piece::FindCode);
         let patch = self.code.open_branch(Code::Jmp_rel32_64);
-        self.misses.push((patch, self.exits.len() as u32));
-        self.exits.push(Exit::Indirect);
+        self.misses.push((patch, self.ways.exits.len() as u32));
+        self.ways.exits.push(Exit::Indirect);
         self.piece(Piece::GoToCode);
     }
 
     fn leave_by(&mut self, exit: Exit) {
-        self.exits.push(exit);
-        self.leave_with(self.exits.len() as u32 - 1);
+        self.ways.exits.push(exit);
+        self.leave_with(self.ways.exits.len() as u32 - 1);
     }
 
     fn leave_with(&mut self, exit: u32) {
@@ -578,13 +506,8 @@ impl Block<'_> {
     }
 }
 
-/// The word that is pushed next.
-fn below_stack() -> Operand {
-    Operand::with_base_displ(Register::RSP, -8)
-}
-
-const WORD_READ: Access = Access { bytes: 8, is_read: true, is_written: false, is_partial: false };
-const WORD_WRITTEN: Access = Access { bytes: 8, is_read: false, is_written: true, is_partial: false };
+/// Does nothing, and has the size of a jump.
+const NOTHING: [u8; JUMP_BYTES] = [0x0f, 0x1f, 0x44, 0, 0];
 
 /// Returns the conditional branch with a distance of 32 bits.
 fn jump_if(condition: iced_x86::ConditionCode) -> Code {

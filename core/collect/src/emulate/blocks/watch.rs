@@ -12,7 +12,6 @@ use crate::{
         moments::{Moment, Moments},
         translate::{Exit, Value},
     },
-    path::PathCounter,
     sys::native::area::JUMP_BYTES,
 };
 
@@ -64,26 +63,32 @@ fn awaited_at<'m>(moments: &Moments<'m>, pc: u64) -> Vec<&'m Moment> {
 }
 
 impl Blocks {
-    /// Looks whether a moment is found before what is next, after so many system calls. Returns whether nothing more can be learned.
-    pub(super) fn is_found(
+    /// Looks whether a moment is before what is next, after so many system calls. Returns the number of steps so far if something is
+    /// known of moments now that was not known before; or if `is_long`, because many were made since the last time.
+    pub(super) fn look(
         &mut self,
         moments: &mut Moments,
         next: Next,
         calls: usize,
-        counter: &mut PathCounter,
-    ) -> bool {
+        is_long: bool,
+    ) -> Option<usize> {
         let mut is_changed = moments.set_calls(calls);
         if let Next::Look(pc) = next {
-            let is_met = moments.note(pc, &self.area.registers().general, counter);
+            let general = self.area.registers().general;
+            let is_met = moments.is_awaited(pc, &general) && {
+                let path = self.path(pc);
+                moments.note(pc, &general, path)
+            };
             is_changed |= is_met;
             if !is_met {
                 self.choose(pc, moments);
             }
         }
-        if moments.pass(counter.made()) | is_changed {
+        let made = (is_changed || is_long).then(|| self.made())?;
+        if moments.pass(made) | is_changed {
             self.watch(Some(moments));
         }
-        moments.is_over(counter.made())
+        Some(made)
     }
 
     /// Lets blocks begin where a moment may be found, and no other go on there.
@@ -99,7 +104,7 @@ impl Blocks {
         for (pc, code) in cut {
             // Whatever leads there goes on to the new block as soon as that was compiled.
             let out =
-                self.translator.way_out(self.area.next(), Exit::To { pc, patch: code + 1 }, &mut self.exits);
+                self.translator.way_out(self.area.next(), Exit::To { pc, patch: code + 1 }, &mut self.ways);
             if let Some(out) = out.and_then(|out| self.area.append(&out)) {
                 self.area.divert(code, out);
             }
@@ -133,7 +138,7 @@ impl Blocks {
             return;
         };
         let at = self.area.next();
-        let look = self.translator.look(at, Exit::Look { pc }, &watch.values, code, &mut self.exits);
+        let look = self.translator.look(at, Exit::Look { pc }, &watch.values, code, &mut self.ways);
         let Some((look, begin)) = look else { return };
         if self.area.append(&look).is_some() {
             let before = self.area.divert(code, begin);

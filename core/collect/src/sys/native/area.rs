@@ -20,15 +20,19 @@ use super::{
 const CODE_BYTES: usize = 8 << 20;
 /// Number of entries of a table. An entry is found by the low 16 bits of a number.
 const ENTRIES: usize = 1 << 16;
-/// Most blocks that run before the code is left.
-pub const PASSES_MAX: usize = 4096;
+/// Most indirect jumps before the code is left.
+const JUMPS_MAX: usize = 4096;
+/// Most edges that can be counted.
+pub const EDGES_MAX: usize = 1 << 18;
 /// Size of the stack for exceptions. The kernel stores all registers on it, 11 KB on a machine with AMX.
 const EXCEPTION_STACK_BYTES: usize = 64 << 10;
 /// Size of the window, and of what an operand at its end reaches.
 const REACH: u64 = (1 << 32) + 64;
 /// Size of a jump.
 pub const JUMP_BYTES: usize = 5;
-/// The number of an exit that stands for "the list of passed blocks is full".
+/// Bytes of the instruction before the one that writes to the list of jumps.
+const LOAD_BYTES: u64 = 8;
+/// The number of an exit that stands for "the list of jumps is full".
 const FULL: u32 = u32::MAX;
 /// The number of an exit that stands for an exception.
 const FAULT: u32 = u32::MAX - 1;
@@ -43,7 +47,8 @@ struct Frame {
     saved: [u64; 3],
     pc: u64,
     target: u64,
-    passes: u64,
+    jumps: u64,
+    turns: u32,
     own_stack: u64,
     exit: u32,
     /// The address of the window.
@@ -51,7 +56,7 @@ struct Frame {
     /// Where an exception was raised, and for which address.
     left_at: u64,
     address: u64,
-    /// Where to continue after it: if the list of passed blocks is full, if it was an access to the window, and otherwise.
+    /// Where to continue after it: if the list of jumps is full, if it was an access to the window, and otherwise.
     on_full: u64,
     on_access: u64,
     on_fault: u64,
@@ -69,9 +74,12 @@ struct Tables {
 struct Layout {
     frame: Frame,
     tables: Tables,
-    passed: [u32; PASSES_MAX],
+    /// Indirect jumps: the target, and the number of the block.
+    jumps: [[u64; 2]; JUMPS_MAX],
     /// A write to it raises an exception.
     end: [u8; 4096],
+    /// How often each edge was taken.
+    edges: [u32; EDGES_MAX],
     code: [u8; CODE_BYTES],
 }
 
@@ -90,13 +98,13 @@ thread_local! {
 pub enum Left {
     /// By an exit of a block, with the exit's number.
     By(u32),
-    /// As many blocks ran as were wanted. The next one has this number.
-    Full(u32),
-    /// The code at `at`, in the block that was passed last, would access the window in a way that is not permitted, at this distance
+    /// The list of jumps is full. The code goes on at this address.
+    Full(u64),
+    /// The code at `at` would access the window in a way that is not permitted, at this distance
     /// from its beginning. It has changed nothing.
     Access { at: u64, distance: u64 },
-    /// An instruction of the block that was passed last raised an exception.
-    Fault,
+    /// The code at this address raised an exception.
+    Fault(u64),
 }
 
 /// The memory of compiled blocks.
@@ -264,29 +272,29 @@ impl Area {
         self.used = self.kept;
     }
 
-    /// Runs from the code at `target` on until an exit, an exception, or until `passes` blocks have begun. Adds the numbers of
-    /// the blocks that began to `passed`.
-    pub fn run(&mut self, target: u64, passes: usize, passed: &mut Vec<u32>) -> Left {
+    /// Runs from the code at `target` on until an exit, an exception, or until `turns` loops or indirect jumps were made. Adds the
+    /// indirect jumps to `jumps`: the target, and the number of the block.
+    pub fn run(&mut self, target: u64, turns: usize, jumps: &mut Vec<[u64; 2]>) -> Left {
         let layout = self.layout;
         // SAFETY: `enter` and the blocks were made by this module and by `translate` from one frame's layout. They keep what the
         // calling convention wants kept, and access this mapping and the window alone. Exceptions are handled on a
         // stack of their own.
         unsafe {
-            let list = (&raw mut (*layout).passed).cast::<u32>();
-            let begin = list.add(PASSES_MAX - passes.clamp(1, PASSES_MAX));
+            let list = (&raw mut (*layout).jumps).cast::<[u64; 2]>();
+            let begin = list.add(JUMPS_MAX - turns.clamp(1, JUMPS_MAX));
             let frame = &raw mut (*layout).frame;
-            (*frame).passes = begin as u64;
+            (*frame).jumps = begin as u64;
+            (*frame).turns = turns.max(1) as u32;
             (*frame).target = target;
             RUNNING.set(layout);
             let enter: extern "sysv64" fn() = std::mem::transmute(self.enter);
             enter();
             RUNNING.set(ptr::null_mut());
-            let count = ((*frame).passes - begin as u64) as usize / 4;
-            passed.extend_from_slice(std::slice::from_raw_parts(begin, count));
+            let count = ((*frame).jumps - begin as u64) as usize / size_of::<[u64; 2]>();
+            jumps.extend_from_slice(std::slice::from_raw_parts(begin, count));
             match (*frame).exit {
-                // The number is the operand of the instruction that could not note it: `mov dword [rcx], number`.
-                FULL => Left::Full(((*frame).left_at as *const u8).add(2).cast::<u32>().read_unaligned()),
-                FAULT => Left::Fault,
+                FULL => Left::Full((*frame).left_at - LOAD_BYTES),
+                FAULT => Left::Fault((*frame).left_at),
                 ACCESS => Left::Access {
                     at: (*frame).left_at,
                     distance: (*frame).address.wrapping_sub((*frame).window),
@@ -294,6 +302,18 @@ impl Area {
                 exit => Left::By(exit),
             }
         }
+    }
+
+    /// Returns the number of loops that the last run had left.
+    pub fn turns_left(&self) -> usize {
+        // SAFETY: within the mapping.
+        unsafe { (*self.layout).frame.turns as usize }
+    }
+
+    /// Returns how often each edge was taken.
+    pub fn edges(&mut self) -> &mut [u32; EDGES_MAX] {
+        // SAFETY: within the mapping, initialized with zeros; `&mut self` excludes others.
+        unsafe { &mut (*self.layout).edges }
     }
 
     /// Gives the calling thread this value's stack for exceptions, until what is returned is dropped.
@@ -381,7 +401,6 @@ impl Area {
         end(&mut code);
 
         let on_full = code.at;
-        code.load(Register::RCX, place(places.saved[0]));
         code.store_number(place(places.exit), FULL);
         code.branch(Code::Jmp_rel32_64, self.leave);
 
@@ -417,7 +436,9 @@ impl Area {
             saved: [0, 8, 16].map(|offset| frame(offset_of!(Frame, saved) + offset)),
             pc: frame(offset_of!(Frame, pc)),
             target: frame(offset_of!(Frame, target)),
-            passes: frame(offset_of!(Frame, passes)),
+            jumps: frame(offset_of!(Frame, jumps)),
+            turns: frame(offset_of!(Frame, turns)),
+            edges: at(offset_of!(Layout, edges)),
             own_stack: frame(offset_of!(Frame, own_stack)),
             exit: frame(offset_of!(Frame, exit)),
             block: table(offset_of!(Tables, block)),
@@ -438,8 +459,12 @@ pub struct Places {
     pub pc: u64,
     /// The code to go to.
     pub target: u64,
-    /// Where the next passed block is noted.
-    pub passes: u64,
+    /// Where the next indirect jump is noted.
+    pub jumps: u64,
+    /// Number of loops before the code is left.
+    pub turns: u64,
+    /// The number of times that each edge was taken, in 4 bytes.
+    pub edges: u64,
     own_stack: u64,
     /// The number of the exit that was taken.
     pub exit: u64,
@@ -479,7 +504,7 @@ pub unsafe fn resume(info: *const libc::siginfo_t, context: *mut libc::ucontext_
         let rip = &raw mut (*context).uc_mcontext.gregs[libc::REG_RIP as usize];
         let address = (*info).si_addr() as u64;
         ((*frame).left_at, (*frame).address) = (*rip as u64, address);
-        // Only the list of passed blocks leads to that page. An instruction of the program may fault just when the list is full.
+        // Only the list of jumps leads to that page. An instruction of the program may fault just when the list is full.
         let is_full = address == (&raw const (*layout).end) as u64;
         let is_access = (*info).si_signo == libc::SIGSEGV && address.wrapping_sub((*frame).window) < REACH;
         *rip = match () {

@@ -9,14 +9,19 @@
 
 use std::{io, ptr};
 
-use crate::emulate::memory::{PAGE_BYTES, Page};
-
+/// Bytes of a page, which is mapped or not as a whole.
+pub const PAGE_BYTES: usize = 4096;
 /// Number of pages in the window.
 pub const PLACES: u64 = 1 << 20;
 /// Size of the window in bytes.
 const BYTES: usize = PLACES as usize * PAGE_BYTES;
 /// Bytes after it that nobody can access: an operand may begin in its last byte.
 const GUARD_BYTES: usize = PAGE_BYTES;
+
+/// The bytes of a page.
+#[repr(C, align(4096))]
+#[derive(Clone)]
+pub struct Page(pub [u8; PAGE_BYTES]);
 
 /// What may be done to a page, by compiled code and by us.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

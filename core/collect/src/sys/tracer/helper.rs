@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     emulate::{Emulator, End, Note, Stay, memory::Memory},
-    path::{Path, PathCounter},
+    path::Path,
     random::Random,
     sys::{alarm::keep_switches_watched, clock::known_namespace_offset_ns},
 };
@@ -287,11 +287,10 @@ impl Burst<'_> {
             false => Stay::Whole,
         };
         emulator.begin(&mut thread, stay);
-        let mut counter = PathCounter::new(self.request.steps_before as usize);
         let mut pass = |pcs: &[u64]| pcs.iter().for_each(|pc| note(slot, *pc));
         let wanted: Note = if is_checked { Some(&mut pass) } else { None };
-        let steps_max = self.request.steps_max as usize;
-        let (end, last) = emulator.run(&mut thread, steps_max, &mut counter, wanted, is_late);
+        let steps = (self.request.steps_max as usize, self.request.steps_before as usize);
+        let (end, last) = emulator.run(&mut thread, steps, wanted, is_late);
         if is_checked {
             note(slot, last);
         }
@@ -310,8 +309,8 @@ impl Burst<'_> {
         self.tracee.detach(signal);
         drop(place);
         let slot = self.slot;
-        slot.made = counter.made() as u64;
-        let is_stored = stay == Stay::Short || store(slot, &counter.path_to(last));
+        slot.made = emulator.made() as u64;
+        let is_stored = stay == Stay::Short || store(slot, &emulator.path_to(last));
         if let Some(observer) = observer {
             follower.files = timed::time(emulator, &mut thread, observer, heap_end, slot);
         }

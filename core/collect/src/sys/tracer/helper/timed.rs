@@ -20,12 +20,11 @@ use crate::{
         moments::{Moment, Moments},
         strings::REPETITIONS_MAX_BESIDE,
     },
-    path::PathCounter,
     sys::tracer::{Ending, Slot},
 };
 
-/// CPU time after a release for which a thread is slower than usual, because its caches and predictions were those of others.
-const SLOW_NS: u64 = 580_000;
+/// CPU time after a release for which a thread may be slower than usual, because its caches and predictions were those of others.
+const SLOW_NS: u64 = 2_380_000;
 /// Number of moments from then on that are looked for.
 const MOMENTS: usize = 4;
 /// Time between two looks for samples, and the time after which no more are awaited: a thread may have to wait for its CPU.
@@ -129,10 +128,9 @@ pub fn time(
         let is_long = now_ns() - begin_ns > NS_MAX;
         is_long || time_ns(libc::CLOCK_THREAD_CPUTIME_ID) - cpu_begin_ns > CPU_NS_MAX
     };
-    let mut counter = PathCounter::new(0);
     let mut moments = Moments::new(&moments, SLOW_NS);
-    let end = emulator.find(thread, &mut counter, &mut moments, is_late);
-    let untimed = match moments.timed(counter.made()) {
+    let end = emulator.find(thread, &mut moments, is_late);
+    let untimed = match moments.timed(emulator.made()) {
         Some(timed) if store(slot, &timed.path) => {
             slot.timed_ns = timed.cpu_ns;
             Ending::Complete
@@ -143,7 +141,12 @@ pub fn time(
         None if end == End::Complete => Ending::Differs,
         None => end.into(),
     };
+    if let Some(path) = moments.followed().filter(|_| slot.timed_ns == 0) {
+        // What cannot be timed is often of another kind: without it, all else would count for too much.
+        store(slot, path);
+    }
     slot.untimed = untimed as u32;
+    thread.memory.finish();
     slot.beside_ns = time_ns(libc::CLOCK_THREAD_CPUTIME_ID) - cpu_begin_ns;
     files
 }
