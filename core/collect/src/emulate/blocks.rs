@@ -300,7 +300,10 @@ impl Blocks {
             }
             if let Some(moments) = &mut wanted.moments {
                 let found = self.look(moments, next, thread.calls.made(), is_long);
-                made = found.unwrap_or(made);
+                if let Some(found) = found {
+                    // Other moments are awaited, after other steps.
+                    (made, self.turns) = (found, 0);
+                }
                 if found.is_some_and(|made| moments.is_over(made)) {
                     break Over(End::Complete, pc);
                 }
