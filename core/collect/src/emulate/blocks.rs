@@ -1,6 +1,7 @@
 //! Runs compiled blocks of a thread's code, one after the other.
 //!
-//! Enters: a thread, and how many steps to make. Leaves: the path that it would take, added up ([`counts`]). Never here: how an instruction is compiled ([`super::translate`]), where code lies ([`crate::sys::native::area`]).
+//! Enters: a thread, and how many steps to make. Leaves: the path that it would take, added up ([`counts`]). Never here: how an
+//! instruction is compiled ([`super::translate`]), where code lies ([`crate::sys::native::area`]).
 //!
 //! A block is compiled when the thread first reaches it, and kept for the next threads. Before a thread runs, all pages with
 //! compiled code are read again and compared; if it stands still for very few steps only ([`Stay::Short`]), after these. A thread that
@@ -69,9 +70,9 @@ pub struct Blocks {
     from: u32,
     by_pc: FxHashMap<u64, u32>,
     ways: Ways,
-    /// Where the code of blocks begins, with their numbers, in order.
+    /// The addresses at which the code of blocks begins, in order, with the blocks' numbers.
     starts: Vec<(u64, u32)>,
-    /// What code accesses, by its address.
+    /// The accesses of compiled code to memory, by the address of that code.
     accesses: FxHashMap<u64, MemoryAccess>,
     /// The pages that compiled code came from, by number, and what was there.
     sources: FxHashMap<u64, Box<Page>>,

@@ -150,7 +150,7 @@ impl Effect {
 pub struct Calls {
     next: std::vec::IntoIter<Call>,
     made: usize,
-    /// Where the heap ends, if that is known.
+    /// The address at which the heap ends, if it is known.
     heap_end: Option<u64>,
 }
 

@@ -63,7 +63,7 @@ enum Use {
 /// A page that was read.
 struct Held {
     number: u64,
-    /// What compiled code may do to it.
+    /// Compiled code may do this to it.
     permission: Permission,
     holds_code: bool,
     is_accessed: bool,

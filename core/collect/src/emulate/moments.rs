@@ -219,7 +219,8 @@ impl<'m> Moments<'m> {
         })
     }
 
-    /// Returns the path from the beginning to the last moment that was met. The thread went this way, however long it took.
+    /// Returns the path from the beginning to the last moment that was met. The thread went this way, however long it took, unless the
+    /// moment was met by chance, which happens in loops that keep what changes in memory.
     pub fn followed(&self) -> Option<&Path> {
         self.met.last().map(|met| &met.path)
     }

@@ -15,7 +15,7 @@ use crate::sys::native::{
 pub enum Piece {
     /// Saves rcx, the pointer and the index.
     Save([Register; 2]),
-    /// Restores them.
+    /// Restores rcx, the pointer and the index.
     Restore([Register; 2]),
     /// Notes a jump to the address in the area, before and after the number of the block; finds the code there, and goes there.
     BeforeNumber,

@@ -107,6 +107,40 @@ fn writes_stay_in_the_copy_and_are_read_back() {
     assert_eq!(thread.registers.general[3], 77);
 }
 
+/// Our own memory is at an address that a program may have, too.
+#[test]
+fn emulated_code_cannot_reach_our_memory() {
+    let own = Box::new(7_u64);
+    let code = [0x48, 0x89, 0x18, 0x0f, 0x05]; // mov [rax], rbx; syscall
+    let mut thread = thread(&code);
+    thread.registers.general[0] = (&raw const *own).addr() as u64;
+    let (mut blocks, mut interpreter) = emulator();
+    assert_eq!(run_anew(&mut blocks, &mut interpreter, &mut thread, 9), (End::Unreadable, 0x1000));
+    assert_eq!(*own, 7);
+}
+
+/// Of pages whose addresses differ by 4 GiB only one can be held.
+#[test]
+fn pages_at_the_same_place_are_refused() {
+    struct All;
+    impl Fetch for All {
+        fn fetch(&mut self, address: u64, pages: &mut [Page]) -> usize {
+            pages.iter_mut().for_each(|page| page.0.fill((address >> 32) as u8));
+            size_of_val(pages)
+        }
+    }
+    let mut memory = Memory::new(All);
+    let byte = |memory: &mut Memory<All>, address: u64| {
+        let mut byte = [0];
+        memory.read(address, &mut byte).map(|()| byte[0])
+    };
+    assert_eq!(byte(&mut memory, 0x5_0000_1000), Ok(5));
+    assert_eq!(byte(&mut memory, 0x6_0000_1000), Err(memory::Refused::TooMuch));
+    assert_eq!(byte(&mut memory, 0x6_0000_2000), Ok(6));
+    memory.restart(All);
+    assert_eq!(byte(&mut memory, 0x6_0000_1000), Ok(6));
+}
+
 #[test]
 fn string_repetitions_are_one_step() {
     // 0: rep stosb; 2: repne scasb; 4: std; 5: movsq; 7: ud2

@@ -1,4 +1,4 @@
-//! How often a thread went from one block to another.
+//! Counts how often a thread went from one block to another.
 //!
 //! Enters: the counts of the edges that compiled code counts itself, and each other transfer. Leaves: the path so far. Never here: the
 //! code. The cost is constant for each transfer that code does not count, and linear in the number of edges for each path.
@@ -18,7 +18,7 @@ struct Usual {
     count: u64,
 }
 
-/// What a thread did in a run, as far as its code does not count that itself.
+/// Counts the transfers of a run that the code does not count itself.
 #[derive(Default)]
 pub struct Counts {
     first: u64,

@@ -130,7 +130,7 @@ pub fn time(
     };
     let mut moments = Moments::new(&moments, SLOW_NS);
     let end = emulator.find(thread, &mut moments, is_late);
-    let untimed = match moments.timed(emulator.made()) {
+    let mut untimed = match moments.timed(emulator.made()) {
         Some(timed) if store(slot, &timed.path) => {
             slot.timed_ns = timed.cpu_ns;
             Ending::Complete
@@ -143,7 +143,9 @@ pub fn time(
     };
     if let Some(path) = moments.followed().filter(|_| slot.timed_ns == 0) {
         // What cannot be timed is often of another kind: without it, all else would count for too much.
-        store(slot, path);
+        if !store(slot, path) {
+            untimed = Ending::TooManyTransfers;
+        }
     }
     slot.untimed = untimed as u32;
     thread.memory.finish();
