@@ -119,28 +119,6 @@ fn emulated_code_cannot_reach_our_memory() {
     assert_eq!(*own, 7);
 }
 
-/// Of pages whose addresses differ by 4 GiB only one can be held.
-#[test]
-fn pages_at_the_same_place_are_refused() {
-    struct All;
-    impl Fetch for All {
-        fn fetch(&mut self, address: u64, pages: &mut [Page]) -> usize {
-            pages.iter_mut().for_each(|page| page.0.fill((address >> 32) as u8));
-            size_of_val(pages)
-        }
-    }
-    let mut memory = Memory::new(All);
-    let byte = |memory: &mut Memory<All>, address: u64| {
-        let mut byte = [0];
-        memory.read(address, &mut byte).map(|()| byte[0])
-    };
-    assert_eq!(byte(&mut memory, 0x5_0000_1000), Ok(5));
-    assert_eq!(byte(&mut memory, 0x6_0000_1000), Err(memory::Refused::TooMuch));
-    assert_eq!(byte(&mut memory, 0x6_0000_2000), Ok(6));
-    memory.restart(All);
-    assert_eq!(byte(&mut memory, 0x6_0000_1000), Ok(6));
-}
-
 #[test]
 fn string_repetitions_are_one_step() {
     // 0: rep stosb; 2: repne scasb; 4: std; 5: movsq; 7: ud2
