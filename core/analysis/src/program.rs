@@ -12,15 +12,16 @@
 //! counted keep their scale. Bursts whose time is known fix the scale of all. The method is Gauss-Newton, with conjugate
 //! gradients for its linear systems.
 
+mod bursts;
 mod problem;
 mod timed;
 
 use std::collections::BTreeMap;
 
+pub use bursts::{Burst, BurstPart, BurstTransfer, Bursts, rest};
 use dwell_image::{Flow, ImageAddress, Instruction};
 use problem::Problem;
 use rustc_hash::FxHashMap;
-pub use timed::{TimedBurst, TimedBursts, TimedShape, TimedTransfer, rest};
 
 use crate::{Block, Counted, OuterScale, ProcedureAnalysis, Scale, ScaleKind, Transfer};
 
@@ -37,14 +38,12 @@ pub struct Member<'a> {
     pub instructions: &'a [Instruction],
     /// The procedure's analysis with an outer factor of 1.
     pub analysis: &'a ProcedureAnalysis,
-    /// The procedure's transfers in path bursts.
+    /// The procedure's transfers in path bursts and branch stacks.
     pub transfers: &'a [Transfer],
     /// The procedure's breakpoint counts.
     pub counted: &'a [Counted],
-    /// The procedure's transfers in bursts whose time is known.
-    pub timed: &'a [TimedTransfer],
-    /// Number of the procedure's transfers in other path bursts.
-    pub untimed: f64,
+    /// The procedure's transfers in each path burst.
+    pub bursts: &'a [BurstTransfer],
 }
 
 /// This is an estimate of a procedure's scale from the breakpoint counts of one group of places.
@@ -77,21 +76,19 @@ pub struct Shape {
     pub samples: f64,
     /// Breakpoint counts give these estimates of the procedure's scale, one for each group of places.
     pub counted: Vec<CountedShape>,
-    /// Its parts of the bursts whose time is known, by ascending burst.
-    pub timed: Vec<TimedShape>,
-    /// Number of transfers in path bursts that are not timed.
-    pub untimed: f64,
+    /// Its parts of the bursts, by ascending burst.
+    pub parts: Vec<BurstPart>,
 }
 
-/// Returns the shapes of a program's procedures.
-pub fn shapes(members: &[Member]) -> Vec<Shape> {
+/// Returns the shapes of a program's procedures. Without `bursts`, transfers of all bursts count alike.
+pub fn shapes(members: &[Member], bursts: &Bursts) -> Vec<Shape> {
     let entry = |(at, m): (usize, &Member)| Some((m.instructions.first()?.address, at));
     let entries: FxHashMap<ImageAddress, usize> = members.iter().enumerate().filter_map(entry).collect();
-    members.iter().map(|m| shape(m, &entries)).collect()
+    members.iter().map(|m| shape(m, &entries, bursts)).collect()
 }
 
-fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
-    let Member { instructions, analysis, transfers, counted, timed, untimed } = *member;
+fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>, bursts: &Bursts) -> Shape {
+    let Member { instructions, analysis, transfers, counted, .. } = *member;
     let frequency = |block: usize| analysis.blocks.get(block).and_then(|b| b.frequency).unwrap_or(0.0);
     let mut left: Vec<f64> = (0..analysis.blocks.len()).map(frequency).collect();
     let mut entered = frequency(0);
@@ -105,8 +102,11 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
         Some(flow) => is_left && !matches!(flow, Flow::Next | Flow::Stop),
         None => false,
     };
-    let timed = timed_shapes(timed, is_recorded);
-    let stepped = transfers.iter().filter(|t| is_recorded(t.from) && t.is_sound()).map(|t| t.count).sum();
+    let parts = bursts::parts(member.bursts, is_recorded);
+    let stepped = match bursts.all.is_empty() {
+        true => transfers.iter().filter(|t| is_recorded(t.from) && t.is_sound()).map(|t| t.count).sum(),
+        false => parts.iter().map(|part| part.stepped).sum(),
+    };
     let recorded = |b: &Block| b.instructions.clone().filter(|&i| is_recorded(i)).count() as f64;
     let transfers = analysis.blocks.iter().enumerate().map(|(b, block)| recorded(block) * frequency(b)).sum();
     let mut calls = Vec::new();
@@ -139,20 +139,8 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
         headroom,
         samples,
         counted,
-        timed,
-        untimed,
+        parts,
     }
-}
-
-fn timed_shapes(timed: &[TimedTransfer], is_recorded: impl Fn(usize) -> bool) -> Vec<TimedShape> {
-    let mut sums: BTreeMap<usize, TimedShape> = BTreeMap::new();
-    for transfer in timed.iter().filter(|t| is_sound(t.count)) {
-        let burst = transfer.burst;
-        let sum = sums.entry(burst).or_insert(TimedShape { burst, stepped: 0.0, transfers: 0.0 });
-        sum.transfers += transfer.count;
-        sum.stepped += if is_recorded(transfer.from) { transfer.count } else { 0.0 };
-    }
-    sums.into_values().collect()
 }
 
 fn counted_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<CountedShape> {
@@ -173,9 +161,9 @@ fn counted_shapes(analysis: &ProcedureAnalysis, counted: &[Counted]) -> Vec<Coun
     sums.into_iter().map(of).collect()
 }
 
-/// Returns the scale of each procedure's frequencies, as far as the others and timed bursts determine it.
-pub fn scales(shapes: &[Shape], timed: &TimedBursts) -> Vec<OuterScale> {
-    let mut problem = Problem::new(shapes, timed);
+/// Returns the scale of each procedure's frequencies, as far as the others and bursts determine it.
+pub fn scales(shapes: &[Shape], bursts: &Bursts) -> Vec<OuterScale> {
+    let mut problem = Problem::new(shapes, bursts);
     let mut logs = problem.start();
     descend(&problem, &mut logs);
     if problem.widen(&logs) {
@@ -183,7 +171,7 @@ pub fn scales(shapes: &[Shape], timed: &TimedBursts) -> Vec<OuterScale> {
     }
     let mut deviations = problem.deviations(&logs);
     if shapes.iter().all(|s| s.own_deviation.is_none()) {
-        let untimed = timed::runs_untimed(shapes, timed);
+        let untimed = bursts::runs_untimed(shapes, bursts);
         deviations.iter_mut().zip(untimed).filter(|d| d.1).for_each(|d| *d.0 = f64::INFINITY);
     }
     let factors: Vec<f64> = logs.iter().map(|l| l.clamp(-LOG_MAX, LOG_MAX).exp()).collect();

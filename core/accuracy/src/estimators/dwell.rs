@@ -3,7 +3,7 @@
 use dwell_analysis::{
     Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput, Transfer, analyze_verified,
     machine::Order,
-    program::{self, Member, TimedBursts},
+    program::{self, Bursts, Member},
 };
 use dwell_profile::Event;
 use rustc_hash::FxHashMap;
@@ -84,11 +84,11 @@ pub fn analyses(evidence: &Evidence, model: &MachineModel, kinds: EvidenceKinds)
             analysis: &analyses[p],
             transfers: given[p].transfers,
             counted: &given[p].counted,
-            timed: &[],
-            untimed: 0.0,
+            bursts: &[],
         })
         .collect();
-    let scales = program::scales(&program::shapes(&members), &TimedBursts::default());
+    let bursts = Bursts::default();
+    let scales = program::scales(&program::shapes(&members, &bursts), &bursts);
     for (&p, scale) in hot.iter().zip(scales) {
         analyses[p] = one(p, scale);
     }

@@ -1,6 +1,6 @@
 //! The least-squares problem of the scales of a program's procedures.
 //!
-//! Input: the procedures' shapes and timed bursts. Output: steps towards the logarithms of their factors, and their deviations.
+//! Input: the procedures' shapes and bursts. Output: steps towards the logarithms of their factors, and their deviations.
 //! Complexity: a bounded number of passes over procedures and calls for each step.
 //!
 //! A procedure whose own executions were counted is an *anchor*: its scale is known, so its factor stays 1 and the others are
@@ -9,8 +9,10 @@
 use rustc_hash::FxHashMap;
 
 use super::{
-    LOG_MAX, Shape, TimedBursts, is_sound,
-    timed::{Timing, median, median_log, timings, uneven_variances},
+    Bursts, LOG_MAX, Shape,
+    bursts::uneven_variances,
+    is_sound,
+    timed::{Timing, median, median_log, timings},
 };
 use crate::linear::{Signs, conjugate_gradients};
 
@@ -73,7 +75,7 @@ pub struct Problem {
 
 impl Problem {
     /// Builds the problem of these procedures.
-    pub fn new(shapes: &[Shape], timed: &TimedBursts) -> Problem {
+    pub fn new(shapes: &[Shape], bursts: &Bursts) -> Problem {
         let mut calls: Vec<FxHashMap<usize, f64>> = vec![FxHashMap::default(); shapes.len()];
         for (caller, shape) in shapes.iter().enumerate() {
             for &(callee, count) in shape.calls.iter().filter(|c| is_sound(c.1)) {
@@ -92,7 +94,7 @@ impl Problem {
                 variance: CALLS_DEVIATION * CALLS_DEVIATION,
             })
         };
-        let uneven = uneven_variances(shapes, timed);
+        let uneven = uneven_variances(shapes, bursts);
         let stepped = |(procedure, shape): (usize, &Shape)| {
             let chance = STEPPED_BURST / shape.stepped + uneven[procedure];
             let variance = STEPPED_DEVIATION * STEPPED_DEVIATION + chance;
@@ -113,7 +115,7 @@ impl Problem {
         Problem {
             scales: groups.len() + 1,
             stepped,
-            timings: timings(shapes, timed),
+            timings: timings(shapes, bursts),
             balances: calls.into_iter().enumerate().filter_map(balance).collect(),
             own_stiffness: shapes.iter().map(own_stiffness).collect(),
             is_guess: shapes.iter().map(|s| s.own_deviation.is_none()).collect(),

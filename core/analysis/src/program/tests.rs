@@ -7,7 +7,7 @@ use crate::{Interval, linear::Signs};
 
 /// Returns the scales without timed bursts.
 fn fix(shapes: &[Shape]) -> Vec<OuterScale> {
-    scales(shapes, &TimedBursts::default())
+    scales(shapes, &Bursts::default())
 }
 
 fn factors(shapes: &[Shape]) -> Vec<f64> {
@@ -122,27 +122,27 @@ fn sampled(samples: f64, transfers: f64) -> Shape {
 }
 
 /// One timed burst: the factor by which its time is off, its transfers in other code, and in each procedure.
-type Burst<'a> = (f64, f64, &'a [f64]);
+type BurstOf<'a> = (f64, f64, &'a [f64]);
 
 /// Lets bursts go through procedures whose own estimates must be multiplied by `truth`.
-fn time(shapes: &mut [Shape], truth: &[f64], bursts: &[Burst]) -> TimedBursts {
-    let mut timed = TimedBursts::default();
+fn time(shapes: &mut [Shape], truth: &[f64], bursts: &[BurstOf]) -> Bursts {
+    let mut timed = Bursts::default();
     for (burst, (times, foreign, counts)) in bursts.iter().enumerate() {
         let (mut cycles, mut own) = (0.0, 0.0);
         for ((shape, truth), &stepped) in shapes.iter_mut().zip(truth).zip(*counts) {
             cycles += stepped * shape.samples / (shape.transfers * truth);
             own += stepped;
             shape.stepped += stepped;
-            shape.timed.extend((stepped > 0.0).then_some(TimedShape { burst, stepped, transfers: stepped }));
+            shape.parts.extend((stepped > 0.0).then_some(BurstPart { burst, stepped, transfers: stepped }));
         }
         let cycles = times * cycles * (own + foreign) / own;
-        timed.bursts.push(TimedBurst { cycles, transfers: own + foreign });
+        timed.all.push(Burst { cycles: Some(cycles), transfers: own + foreign });
     }
     timed
 }
 
 /// Two procedures and the bursts that went through them: their scales, with true factors of 0.5 and 2.
-fn timed_scales(bursts: &[Burst]) -> Vec<OuterScale> {
+fn timed_scales(bursts: &[BurstOf]) -> Vec<OuterScale> {
     let mut shapes = [sampled(500.0, 200.0), sampled(400.0, 50.0)];
     let timed = time(&mut shapes, &[0.5, 2.0], bursts);
     scales(&shapes, &timed)
@@ -155,7 +155,7 @@ fn kinds(scales: &[OuterScale]) -> Vec<ScaleKind> {
 #[test]
 fn timed_bursts_fix_the_scale() {
     let counts = [100e3, 90e3];
-    let bursts: Vec<Burst> =
+    let bursts: Vec<BurstOf> =
         (0..20).map(|b| (if b % 2 == 0 { 1.1 } else { 0.92 }, 0.0, &counts[..])).collect();
     let all = timed_scales(&bursts);
     assert_eq!(kinds(&all), [ScaleKind::Absolute; 2], "{all:?}");
@@ -180,7 +180,8 @@ fn code_without_estimates_takes_its_part_of_timed_bursts() {
     let truth = [0.5, 2.0];
     // The first half of the bursts are in other code for a third of their transfers, the others hardly.
     let counts = [100e3, 90e3];
-    let bursts: Vec<Burst> = (0..20).map(|b| (1.0, if b < 10 { 100e3 } else { 1e3 }, &counts[..])).collect();
+    let bursts: Vec<BurstOf> =
+        (0..20).map(|b| (1.0, if b < 10 { 100e3 } else { 1e3 }, &counts[..])).collect();
     let mut shapes = vec![sampled(500.0, 200.0), sampled(400.0, 50.0)];
     let timed = time(&mut shapes, &truth, &bursts);
     let samples = 101.0 / 380.0 * 900.0;
@@ -191,13 +192,13 @@ fn code_without_estimates_takes_its_part_of_timed_bursts() {
     }
     // Nothing is known of no samples, or without bursts.
     assert_eq!(rest(&shapes[..2], &timed, 0.0), None);
-    assert_eq!(rest(&shapes[..2], &TimedBursts::default(), samples), None);
+    assert_eq!(rest(&shapes[..2], &Bursts::default(), samples), None);
 }
 
 #[test]
 fn one_burst_with_a_wrong_time_matters_little() {
     let counts = [100e3, 100e3];
-    let mut bursts: Vec<Burst> = vec![(1.0, 0.0, &counts[..]); 9];
+    let mut bursts: Vec<BurstOf> = vec![(1.0, 0.0, &counts[..]); 9];
     bursts.push((30.0, 0.0, &counts));
     let scales = timed_scales(&bursts);
     assert!((scales[1].factor / 2.0).ln().abs() < 0.05, "{scales:?}");
@@ -208,7 +209,7 @@ fn bursts_that_contradict_each_other_widen_the_deviation() {
     let counts = [100e3, 100e3];
     let apart = |times: f64| {
         let times = [times, 1.0 / times, 1.0];
-        let bursts: Vec<Burst> = (0..9).map(|b| (times[b % 3], 0.0, &counts[..])).collect();
+        let bursts: Vec<BurstOf> = (0..9).map(|b| (times[b % 3], 0.0, &counts[..])).collect();
         timed_scales(&bursts)
     };
     let (near, far) = (apart(1.1), apart(4.0));
@@ -234,22 +235,28 @@ fn bursts_mostly_in_other_code_are_left_out() {
 /// The second procedure runs when bursts cannot be timed: other bursts have it more often.
 #[test]
 fn a_procedure_that_other_bursts_have_more_often_is_less_certain() {
-    let bursts: Vec<Burst> = vec![(1.0, 0.0, &[100e3, 90e3]); 20];
-    for (untimed, expected) in [(500.0, ScaleKind::Absolute), (990.0, ScaleKind::Program)] {
+    let bursts: Vec<BurstOf> = vec![(1.0, 0.0, &[100e3, 90e3]); 20];
+    let kinds_of = |part: f64, untimed: usize| {
         let mut shapes = [sampled(500.0, 200.0), sampled(400.0, 50.0)];
         let mut timed = time(&mut shapes, &[0.5, 2.0], &bursts);
-        (shapes[1].untimed, timed.untimed, timed.untimed_bursts) = (untimed, 1000.0, 100.0);
-        assert_eq!(kinds(&scales(&shapes, &timed)), [ScaleKind::Absolute, expected], "{untimed}");
-        // Two bursts say too little.
-        timed.untimed_bursts = 2.0;
-        assert_eq!(kinds(&scales(&shapes, &timed)), [ScaleKind::Absolute; 2], "{untimed}");
-    }
+        for burst in bursts.len()..bursts.len() + untimed {
+            timed.all.push(Burst { cycles: None, transfers: 1000.0 });
+            for (shape, transfers) in shapes.iter_mut().zip([1000.0 * (1.0 - part), 1000.0 * part]) {
+                shape.parts.push(BurstPart { burst, stepped: transfers, transfers });
+            }
+        }
+        kinds(&scales(&shapes, &timed))
+    };
+    assert_eq!(kinds_of(0.5, 100), [ScaleKind::Absolute; 2]);
+    assert_eq!(kinds_of(0.99, 100), [ScaleKind::Absolute, ScaleKind::Program]);
+    // Two bursts say too little.
+    assert_eq!(kinds_of(0.97, 2), [ScaleKind::Absolute; 2]);
 }
 
 #[test]
 fn a_procedure_without_timed_bursts_is_less_certain() {
     let counts = [100e3, 100e3, 0.0, 0.0];
-    let bursts: Vec<Burst> = vec![(1.0, 0.0, &counts[..]); 30];
+    let bursts: Vec<BurstOf> = vec![(1.0, 0.0, &counts[..]); 30];
     let called = Shape { entries: 60.0, ..sampled(500.0, 200.0) };
     let caller = Shape { calls: vec![(2, 10.0)], ..sampled(500.0, 200.0) };
     let mut shapes = [caller, sampled(400.0, 50.0), called, sampled(500.0, 10.0)];
@@ -266,13 +273,38 @@ fn a_procedure_without_timed_bursts_is_less_certain() {
 fn a_procedure_that_few_bursts_went_through_is_less_certain() {
     // Only one burst of 20 goes through the second procedure, so how often it runs is a matter of chance.
     let counts = [[200e3, 0.0], [190e3, 10e3]];
-    let bursts: Vec<Burst> = (0..20).map(|b| (1.0, 0.0, &counts[usize::from(b == 7)][..])).collect();
+    let bursts: Vec<BurstOf> = (0..20).map(|b| (1.0, 0.0, &counts[usize::from(b == 7)][..])).collect();
     let scales = timed_scales(&bursts);
     assert_eq!(kinds(&scales), [ScaleKind::Absolute, ScaleKind::Program], "{scales:?}");
     // It is not if other bursts, whose time is not known, went through it as often as these all together.
     let even = [190e3, 10e3];
     let all = timed_scales(&[(1.0, 0.0, &even[..]); 20]);
     assert_eq!(kinds(&all), [ScaleKind::Absolute; 2], "{all:?}");
+}
+
+/// The executions of one procedure were counted, and each burst went through one of two phases: a long one, and many short ones.
+#[test]
+fn one_long_burst_says_little_of_other_phases() {
+    let kinds_of = |lengths: [f64; 12], first: f64| {
+        let mut shapes = [sampled(500.0, 200.0), sampled(400.0, 50.0)];
+        shapes[0].own_deviation = Some(0.02);
+        let mut bursts = Bursts::default();
+        for (burst, length) in lengths.into_iter().enumerate() {
+            bursts.all.push(Burst { cycles: None, transfers: length });
+            let part = if burst == 0 { first } else { 0.5 };
+            for (shape, part) in shapes.iter_mut().zip([part, 1.0 - part]) {
+                let stepped = part * length;
+                shape.stepped += stepped;
+                shape.parts.push(BurstPart { burst, stepped, transfers: stepped });
+            }
+        }
+        kinds(&scales(&shapes, &bursts))
+    };
+    let (even, mut uneven) = ([60e3; 12], [60e3; 12]);
+    assert_eq!(kinds_of(even, 0.5), [ScaleKind::Absolute; 2]);
+    uneven[0] = 5e6;
+    assert_eq!(kinds_of(uneven, 0.5), [ScaleKind::Absolute; 2]);
+    assert_eq!(kinds_of(uneven, 0.9), [ScaleKind::Absolute, ScaleKind::Program]);
 }
 
 #[test]
@@ -293,7 +325,7 @@ fn recordings_without_timed_bursts_widen_the_deviation() {
     let counts = [100e3, 100e3];
     let mut shapes = [sampled(500.0, 200.0), sampled(400.0, 50.0)];
     let mut timed = time(&mut shapes, &[0.5, 2.0], &[(1.0, 0.0, &counts[..]); 20]);
-    let deviation = |timed: &TimedBursts| scales(&shapes, timed)[0].deviation;
+    let deviation = |timed: &Bursts| scales(&shapes, timed)[0].deviation;
     let whole = deviation(&timed);
     timed.uncovered_part = 0.5;
     let half = deviation(&timed);
@@ -303,12 +335,12 @@ fn recordings_without_timed_bursts_widen_the_deviation() {
 }
 
 #[test]
-fn transfers_in_timed_bursts_are_counted_as_those_of_all_bursts() {
-    let timed = |burst, from, count| TimedTransfer { burst, from, count };
+fn transfers_are_summed_by_burst() {
+    let timed = |burst, from, count| BurstTransfer { burst, from, count };
     let all = [timed(2, 0, 5.0), timed(0, 1, 3.0), timed(2, 1, 7.0), timed(1, 0, f64::NAN), timed(1, 0, 0.0)];
-    let shapes = timed_shapes(&all, |from| from == 0);
-    let of = |burst, stepped, transfers| TimedShape { burst, stepped, transfers };
-    assert_eq!(shapes, [of(0, 0.0, 3.0), of(2, 5.0, 12.0)]);
+    let parts = bursts::parts(&all, |from| from == 0);
+    let of = |burst, stepped, transfers| BurstPart { burst, stepped, transfers };
+    assert_eq!(parts, [of(0, 0.0, 3.0), of(2, 5.0, 12.0)]);
 }
 
 /// Programs of 12 procedures with random cycles for a transfer, and bursts that go through them more or less evenly. Each
@@ -331,7 +363,7 @@ fn simulate(bursts: usize, unevenness: f64, time_deviation: f64) -> (f64, f64) {
             .collect();
         let mut counts = || often.iter().map(|n| n * logs(unevenness).exp()).collect::<Vec<f64>>();
         let counts: Vec<Vec<f64>> = (0..bursts).map(|_| counts()).collect();
-        let all: Vec<Burst> = counts.iter().map(|c| (logs(time_deviation).exp(), 0.0, &c[..])).collect();
+        let all: Vec<BurstOf> = counts.iter().map(|c| (logs(time_deviation).exp(), 0.0, &c[..])).collect();
         let timed = time(&mut shapes, &truth, &all);
         for (scale, truth) in scales(&shapes, &timed).iter().zip(&truth) {
             let interval = Interval::about(scale.factor, scale.deviation);
@@ -371,15 +403,15 @@ proptest! {
         transfers in prop::collection::vec(prop_oneof![1e-3..1e6, Just(0.0), Just(1e300)], 4),
     ) {
         let mut shapes: Vec<Shape> = transfers.iter().map(|t| sampled(100.0, *t)).collect();
-        let mut timed = TimedBursts::default();
+        let mut timed = Bursts::default();
         for (burst, (counts, cycles)) in counts.iter().zip(cycles).enumerate() {
             for (shape, &stepped) in shapes.iter_mut().zip(counts) {
                 let (stepped, transfers) = (f64::from(stepped), f64::from(stepped));
                 shape.stepped += stepped;
-                shape.timed.push(TimedShape { burst, stepped, transfers });
+                shape.parts.push(BurstPart { burst, stepped, transfers });
             }
             let transfers = counts.iter().map(|n| f64::from(*n)).sum::<f64>() + f64::from(foreign);
-            timed.bursts.push(TimedBurst { cycles, transfers });
+            timed.all.push(Burst { cycles: Some(cycles), transfers });
         }
         for scale in scales(&shapes, &timed) {
             prop_assert!(scale.factor.is_finite() && scale.factor > 0.0 && !scale.deviation.is_nan());
@@ -396,7 +428,7 @@ proptest! {
         let truth: Vec<f64> = truth.iter().map(|log| log.exp()).collect();
         let mut shapes: Vec<Shape> = truth.iter().map(|f| sampled(300.0, 100.0 / f)).collect();
         let counts: Vec<Vec<f64>> = mixes.iter().map(|mix| mix.iter().map(|m| m * 4e4).collect()).collect();
-        let bursts: Vec<Burst> =
+        let bursts: Vec<BurstOf> =
             counts.iter().zip(&errors).map(|(counts, error)| (error.exp(), 0.0, &counts[..])).collect();
         let timed = time(&mut shapes, &truth, &bursts);
         for (scale, truth) in scales(&shapes, &timed).iter().zip(&truth) {

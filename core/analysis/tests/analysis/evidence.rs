@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use dwell_analysis::{
     AbsoluteCount, Confidence, Counted, Entered, MachineModel, OuterScale, ProcedureInput, ScaleKind,
     Transfer, analyze, analyze_verified,
-    program::{self, Member, TimedBurst, TimedBursts, TimedTransfer},
+    program::{self, Burst, BurstTransfer, Bursts, Member},
     verify_analysis,
 };
 use dwell_image::Arch;
@@ -155,16 +155,11 @@ fn calls_and_returns_in_bursts_join_procedures() {
     let left = |count| vec![Transfer { from: 1, to: None, count }];
     let (often, seldom) = (left(3e4), left(1e4));
     let instructions = &case.instructions;
-    let member = |transfers| Member {
-        instructions,
-        analysis: &analysis,
-        transfers,
-        counted: &[],
-        timed: &[],
-        untimed: 0.0,
-    };
-    let shapes = program::shapes(&[member(&often), member(&seldom)]);
-    let scales = program::scales(&shapes, &TimedBursts::default());
+    let member =
+        |transfers| Member { instructions, analysis: &analysis, transfers, counted: &[], bursts: &[] };
+    let bursts = Bursts::default();
+    let shapes = program::shapes(&[member(&often), member(&seldom)], &bursts);
+    let scales = program::scales(&shapes, &bursts);
     assert!((scales[0].factor / scales[1].factor / 3.0).ln().abs() < 0.05, "{scales:?}");
 }
 
@@ -225,21 +220,22 @@ proptest! {
         };
         let analysis = analyze(&input, MachineModel::named(name).unwrap());
         prop_assert_eq!(verify_analysis(&analysis, instructions.len()), Ok(()));
-        let timed: Vec<TimedTransfer> = (0..4)
-            .flat_map(|burst| transfers.iter().map(move |t| TimedTransfer { burst, from: t.from, count: t.count }))
+        let in_bursts: Vec<BurstTransfer> = (0..4)
+            .flat_map(|burst| transfers.iter().map(move |t| BurstTransfer { burst, from: t.from, count: t.count }))
             .collect();
         let member = Member {
             instructions: &instructions,
             analysis: &analysis,
             transfers: &transfers,
             counted: &counted,
-            timed: &timed,
-            untimed: 0.0,
+            bursts: &in_bursts,
         };
         let all = transfers.iter().map(|t| t.count).sum();
-        let bursts = vec![TimedBurst { cycles: scale * all, transfers: all }; 4];
-        let shapes = program::shapes(&[member, member]);
-        for scale in program::scales(&shapes, &TimedBursts { bursts, ..TimedBursts::default() }) {
+        let times = [Some(scale * all), Some(scale * all), Some(scale * all), None];
+        let all = times.map(|cycles| Burst { cycles, transfers: all }).to_vec();
+        let bursts = Bursts { all, ..Bursts::default() };
+        let shapes = program::shapes(&[member, member], &bursts);
+        for scale in program::scales(&shapes, &bursts) {
             prop_assert!(scale.factor.is_finite() && scale.factor > 0.0, "{:?}", scale);
             // However short the bursts' times are, nothing impossible follows.
             let input = ProcedureInput { outer: scale, ..input.clone() };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use dwell_analysis::{
     AbsoluteCount, Counted, MachineModel, OuterScale, ProcedureAnalysis, ProcedureInput, Transfer,
-    analyze_keeping, directions, frequency::Estimates, program::TimedTransfer, recover_jump_targets,
+    analyze_keeping, directions, frequency::Estimates, program::BurstTransfer, recover_jump_targets,
 };
 use dwell_image::{Image, Instruction, ProcedureOffsets};
 use dwell_profile::Event;
@@ -27,10 +27,8 @@ pub struct Sampled {
     pub samples: Vec<CountsByEvent>,
     /// Control transfers in path bursts and branch stacks.
     pub transfers: Vec<Transfer>,
-    /// Control transfers in path bursts whose time is known.
-    pub timed: Vec<TimedTransfer>,
-    /// Number of control transfers in path bursts that are not timed.
-    pub untimed: f64,
+    /// Control transfers in each path burst.
+    pub bursts: Vec<BurstTransfer>,
     /// Executions that hardware breakpoints counted.
     pub counted: Vec<Counted>,
     /// Executions that were counted while the program ran undisturbed.
@@ -51,12 +49,11 @@ impl Sampled {
         let model = MachineModel::for_cpu(&selection.epochs.last()?.cpu);
         let offsets = ProcedureOffsets::new(image, &instructions);
         let transfers = selection.transfers.within(procedure.image, &offsets);
-        let timed = selection.timed.within(procedure.image, &offsets);
-        let untimed = selection.timed.untimed_within(procedure.image, &offsets);
+        let bursts = selection.bursts.within(procedure.image, &offsets);
         let counted = selection.breakpoint_counts.within(procedure.image, &offsets);
         let period = selection.period_cycles();
         let absolute = selection.execution_counts.absolute(procedure.image, &offsets, period);
-        Some(Sampled { model, instructions, samples, transfers, timed, untimed, counted, absolute })
+        Some(Sampled { model, instructions, samples, transfers, bursts, counted, absolute })
     }
 }
 

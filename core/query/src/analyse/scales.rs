@@ -57,15 +57,14 @@ pub fn of_image(selection: &Selection, image: &Image, procedures: &[&ProcedureSa
             analysis,
             transfers: &sampled.transfers,
             counted: &sampled.counted,
-            timed: &sampled.timed,
-            untimed: sampled.untimed,
+            bursts: &sampled.bursts,
         })
         .collect();
-    let mut shapes = program::shapes(&members);
-    let timed = &selection.timed.bursts;
+    let bursts = &selection.bursts.bursts;
+    let mut shapes = program::shapes(&members, bursts);
     let own: f64 = shapes.iter().map(|shape| shape.samples).sum();
-    shapes.extend(program::rest(&shapes, timed, selection.user_samples() - own));
-    let scales = program::scales(&shapes, timed);
+    shapes.extend(program::rest(&shapes, bursts, selection.user_samples() - own));
+    let scales = program::scales(&shapes, bursts);
     let scaled = analysed.into_iter().zip(scales);
     scaled.map(|((address, .., frequencies), outer)| (address, Scaled { outer, frequencies })).collect()
 }

@@ -3,6 +3,7 @@
 //! Input: a database, files. Output: plain data. This module knows neither the analysis nor the answers.
 
 pub mod breakpoint_counts;
+pub mod bursts;
 pub mod call_stacks;
 pub mod containers;
 pub mod execution_counts;
@@ -16,5 +17,5 @@ pub mod samples;
 pub mod selection;
 pub mod source;
 pub mod stored_analyses;
-pub mod timed_bursts;
+
 pub mod transfers;

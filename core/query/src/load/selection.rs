@@ -13,10 +13,10 @@ use crate::{
     answer::EventCounts,
     load::{
         breakpoint_counts::BreakpointCounts,
+        bursts::BurstTransfers,
         execution_counts::ExecutionCounts,
         merge::{Merge, Places},
         samples::{AppCounts, CountsByEvent, DataCounts, DimensionCounts, ImageSamples},
-        timed_bursts::TimedTransfers,
         transfers::TransferSums,
     },
     parallel::in_parallel,
@@ -45,7 +45,7 @@ pub struct Selection {
     /// Control transfers in path bursts and branch stacks.
     pub transfers: TransferSums,
     /// Path bursts of which it is known how long the thread itself took for them.
-    pub timed: TimedTransfers,
+    pub bursts: BurstTransfers,
     /// Executions counted by hardware breakpoints.
     pub breakpoint_counts: BreakpointCounts,
     /// Executions counted while programs ran at full speed.
@@ -69,9 +69,9 @@ impl Selection {
         let data = std::mem::take(&mut merge.data);
         let (images, apps, dimensions, total) = merge.finish(&events);
         // Bursts were not timed by thread, CPU or control group, and one thread may be slower than another in the same code.
-        let timed = match filter.has_dimensions() {
-            true => TimedTransfers::default(),
-            false => TimedTransfers::new(&profiles, &images, events.first()),
+        let bursts = match filter.has_dimensions() {
+            true => BurstTransfers::default(),
+            false => BurstTransfers::new(&profiles, &images, events.first()),
         };
         let (mut epochs, mut sources, mut evidence, mut counts) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -99,7 +99,7 @@ impl Selection {
             total,
             sources,
             transfers,
-            timed,
+            bursts,
             breakpoint_counts,
             execution_counts,
             notes,

@@ -4,8 +4,7 @@
 //! linear in the transfers of the evidence, once for each selection.
 //!
 //! All bursts have equal weight. They begin at random times, so slow phases have too many of them. Correcting that by where
-//! bursts end made results worse (docs/measured.md). Timed bursts are a hundred times as long as others, and not all phases have
-//! some, so their transfers count as many as those of an average other burst.
+//! bursts end made results worse (docs/measured.md), and so did it to count long bursts for less.
 
 use std::collections::BTreeMap;
 
@@ -35,17 +34,12 @@ impl TransferSums {
     pub fn new(evidence: &[ExecutionEvidence], images: &[ImageSamples]) -> Self {
         let index = file_indexes(images);
         let mut sums = TransferSums::default();
-        let usual = usual_transfers(evidence);
         for piece in evidence {
-            let weight = match usual.filter(|_| is_timed(piece)) {
-                Some(usual) => (usual / transfers_of(piece).max(1.0)).sqrt().min(1.0),
-                None => 1.0,
-            };
             for ControlTransfer { from, to, count } in piece.transfers() {
                 if let Some(&image) = index.get(&from.image) {
                     let to = (from.image == to.image).then_some(to.offset);
                     let all = sums.by_image.entry(image).or_default();
-                    *all.entry((from.offset, to)).or_default() += weight * *count as f64;
+                    *all.entry((from.offset, to)).or_default() += *count as f64;
                 }
             }
         }
@@ -71,20 +65,4 @@ impl TransferSums {
         })
         .collect()
     }
-}
-
-/// Returns the average number of transfers of path bursts that are not timed; `None` if there are none.
-fn usual_transfers(evidence: &[ExecutionEvidence]) -> Option<f64> {
-    let is_usual =
-        |piece: &&ExecutionEvidence| matches!(piece, ExecutionEvidence::PathBurst { .. }) && !is_timed(piece);
-    let usual: Vec<f64> = evidence.iter().filter(is_usual).map(transfers_of).collect();
-    (!usual.is_empty()).then(|| usual.iter().sum::<f64>() / usual.len() as f64)
-}
-
-fn is_timed(piece: &ExecutionEvidence) -> bool {
-    matches!(piece, ExecutionEvidence::PathBurst { cpu_ns: Some(_), .. })
-}
-
-fn transfers_of(piece: &ExecutionEvidence) -> f64 {
-    piece.transfers().iter().map(|transfer| transfer.count as f64).sum()
 }
