@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { procedureOf } from './absolute/answers.mjs';
 import { bestFactor, impossible, score } from './absolute/score.mjs';
-import { meanOf, objectOf, tableOf } from './absolute/table.mjs';
+import { claimsOf, meanOf, objectOf, tableOf } from './absolute/table.mjs';
 import { executionsAt, lineThrough } from './absolute/truth.mjs';
 import { readObjects } from './callgrind.mjs';
 
@@ -132,7 +132,10 @@ test('the table and the object have the same content', () => {
   const lines = tableOf([result]).split('\n').map((line) => line.replace(/ +/g, ' '));
   assert.equal(lines[2], 'program 200 100 50 50 80 80 70 80 80 40 40 40 90 90 90 25 40 40 0 0');
   assert.equal(lines[3], lines[2].replace('program', 'mean'));
+  assert.equal(lines[4], 'all claims 50 80 80 70 80 80');
   const means = objectOf([result]).means['own-2/judge'];
   assert.deepEqual(means, meanOf([result.score]));
+  const little = { ...result.score, claimed_truth: result.score.claimed_truth / 4, covered: 0.2 };
+  assert.ok(Math.abs(claimsOf([result.score, little]).covered - 0.6) < 1e-9);
   assert.deepEqual([means.claimed, means.claiming], [0.5, 1]);
 });

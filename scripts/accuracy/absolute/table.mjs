@@ -9,6 +9,20 @@ const mean = (values) => {
 const meanEach = (lists) => lists[0]?.map((_, at) => mean(lists.map((list) => list[at]))) ?? [];
 
 /**
+ * Returns the figures about claims for the claimed samples of all programs together: programs that claim little count for little.
+ * @param {ReturnType<import('./score.mjs').score>[]} scores
+ */
+export function claimsOf(scores) {
+  const all = scores.reduce((sum, { claimed_truth }) => sum + claimed_truth, 0);
+  const pooled = (of) => (all > 0 ? scores.reduce((sum, score) => sum + score.claimed_truth * (of(score) ?? 0), 0) / all : null);
+  return {
+    absolute: bounds.map((_, at) => pooled(({ absolute }) => absolute[at])),
+    covered: pooled(({ covered }) => covered),
+    narrow: widths.map((_, at) => pooled(({ narrow }) => narrow[at])),
+  };
+}
+
+/**
  * Returns means of one way over programs, weighted equally. Figures about claims are means over the programs with claims.
  * @param {ReturnType<import('./score.mjs').score>[]} scores
  */
@@ -48,6 +62,8 @@ const columns = [
 ];
 
 const line = (name, cells) => `${name.padEnd(14)}${cells.map((cell, at) => cell.padStart(columns[at][1])).join('')}`;
+const claims = columns.slice(3, 6);
+const claimsRow = (value) => line('all claims', columns.map((column) => (claims.includes(column) ? column[2](value) : '')));
 const row = (name, value) => line(name, columns.map(([, , of]) => of(value)));
 
 /** Returns the row of a kernel: estimate / truth of the hot loop, and the same for its interval. */
@@ -71,6 +87,7 @@ export function tableOf(results) {
       line('', columns.map(([title]) => title)),
       ...own.map(({ name, score }) => row(name, score)),
       row('mean', meanOf(scores)),
+      claimsRow(claimsOf(scores)).trimEnd(),
       ...(hot.length > 0 ? ['', 'hot loop: scale, executions / truth [90 % interval]', ...hot.map(({ name, score }) => hotRow(name, score))] : []),
       '',
     ].join('\n');
@@ -81,5 +98,6 @@ export function tableOf(results) {
 export function objectOf(results) {
   const key = ({ way, role }) => `${way}/${role}`;
   const groups = [...new Set(results.map(key))];
-  return { schema: 1, means: Object.fromEntries(groups.map((group) => [group, meanOf(results.filter((result) => key(result) === group).map(({ score }) => score))])), programs: results };
+  const each = (of) => Object.fromEntries(groups.map((group) => [group, of(results.filter((result) => key(result) === group).map(({ score }) => score))]));
+  return { schema: 1, means: each(meanOf), claims: each(claimsOf), programs: results };
 }
