@@ -166,9 +166,8 @@ pub fn scales(shapes: &[Shape], bursts: &Bursts) -> Vec<OuterScale> {
     let mut problem = Problem::new(shapes, bursts);
     let mut logs = problem.start();
     descend(&problem, &mut logs);
-    if problem.widen(&logs) {
-        descend(&problem, &mut logs);
-    }
+    problem.fit_errors(&logs);
+    descend(&problem, &mut logs);
     let mut deviations = problem.deviations(&logs);
     if shapes.iter().all(|s| s.own_deviation.is_none()) {
         let untimed = bursts::runs_untimed(shapes, bursts);

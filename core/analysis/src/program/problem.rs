@@ -30,6 +30,8 @@ const STEPPED_BURST: f64 = 40.0;
 const BREAKPOINTS_DEVIATION: f64 = 0.1;
 /// Degrees of freedom of Student's t.
 const FREEDOM: f64 = 3.0;
+/// Number of observations for which an assumed error counts where errors are found from observations.
+const ASSUMED: f64 = 4.0;
 /// Number of draws from which deviations are estimated.
 const DRAWS: usize = 32;
 /// Relative residual of the solution of a linear system.
@@ -139,18 +141,18 @@ impl Problem {
         vec![start.clamp(-LOG_MAX, LOG_MAX); self.is_guess.len()]
     }
 
-    /// Widens the errors of timed bursts to how much most of them differ from what these logarithms say of them. Returns
-    /// whether that is more than they should.
-    pub fn widen(&mut self, logs: &[f64]) -> bool {
+    /// Fits the errors of timed bursts to how much most of them differ from what these logarithms say of them: what was assumed counts
+    /// as much as a few of them.
+    pub fn fit_errors(&mut self, logs: &[f64]) {
         /// Standard deviation of a normal distribution over its median absolute deviation.
         const DEVIATION: f64 = 1.4826;
         let residuals: Vec<f64> = self.timings.iter().map(|t| self.timed_row(t, logs).residual).collect();
         let middle = median(residuals.iter().copied());
         let squares = residuals.iter().zip(&self.timings).map(|(r, t)| (r - middle).powi(2) / t.variance);
-        let times = DEVIATION * DEVIATION * median(squares);
-        let is_wider = times > 1.0 && times.is_finite();
-        self.timings.iter_mut().filter(|_| is_wider).for_each(|timing| timing.variance *= times);
-        is_wider
+        let found = DEVIATION * DEVIATION * median(squares);
+        let freedom = self.timings.len().saturating_sub(1) as f64;
+        let times = (ASSUMED + freedom * found) / (ASSUMED + freedom);
+        self.timings.iter_mut().filter(|_| times.is_finite()).for_each(|timing| timing.variance *= times);
     }
 
     /// Returns the weighted mean for each shared scale of these values, one for each of `stepped`: the scales move along with
@@ -386,7 +388,7 @@ impl System<'_> {
         let unknowns = problem.is_guess.iter().filter(|is_guess| **is_guess).count() + problem.scales;
         let freedom = data.saturating_sub(unknowns).max(1) as f64;
         let sum: f64 = stepped.chain(balances).sum();
-        (sum / freedom).sqrt().max(1.0).max(self.disagreement_of_timed())
+        ((ASSUMED + sum) / (ASSUMED + freedom)).sqrt().max(1.0).max(self.disagreement_of_timed())
     }
 
     /// Returns the factor, at least 1, by which the times of bursts differ more than they should.
@@ -397,6 +399,7 @@ impl System<'_> {
             row.stiffness * (row.residual - timing.common_deviation * common).powi(2)
         };
         let sum: f64 = self.timed.iter().zip(&self.problem.timings).map(square).sum();
-        (sum / self.timed.len().saturating_sub(1).max(1) as f64).sqrt().max(1.0)
+        let freedom = self.timed.len().saturating_sub(1) as f64;
+        ((ASSUMED + sum) / (ASSUMED + freedom)).sqrt().max(1.0)
     }
 }
