@@ -49,12 +49,13 @@ impl Counting {
     /// (docs/measured.md). For other targets the default is none: a process that already runs may be in production, and a
     /// whole machine would have to be sampled through rings.
     fn of(args: &RecordArgs) -> Self {
-        let is_own_command = !args.all && args.pid.is_empty() && args.count.is_none();
-        let by_default = |percent: f64| if is_own_command { percent } else { 0.0 };
+        let is_chosen = !args.all && args.count.is_none();
+        let bursts = if is_chosen { COUNTING_PERCENT } else { 0.0 };
+        let breakpoints = if is_chosen && args.pid.is_empty() { WINDOWS_PERCENT } else { 0.0 };
         let (bursts, breakpoints) = match (args.paths, args.windows) {
-            (None, None) => (by_default(COUNTING_PERCENT), by_default(WINDOWS_PERCENT)),
-            (None, Some(0.0)) => (by_default(COUNTING_PERCENT), 0.0),
-            (Some(0.0), None) => (0.0, by_default(WINDOWS_PERCENT)),
+            (None, None) => (bursts, breakpoints),
+            (None, Some(0.0)) => (bursts, 0.0),
+            (Some(0.0), None) => (0.0, breakpoints),
             (bursts, breakpoints) => (bursts.unwrap_or(0.0), breakpoints.unwrap_or(0.0)),
         };
         Counting { bursts, breakpoints, breakpoints_stand_in: args.paths.is_none() }
@@ -455,7 +456,9 @@ mod tests {
             ("--paths 0 --windows 0 -- true", (0.0, 0.0, false)),
             ("--paths 3 --windows 2 -- true", (3.0, 2.0, false)),
             ("-a -- true", (0.0, 0.0, true)),
-            ("-p 1", (0.0, 0.0, true)),
+            ("-p 1", (COUNTING_PERCENT, 0.0, true)),
+            ("--paths 0 -p 1", (0.0, 0.0, false)),
+            ("--windows 2 -p 1", (0.0, 2.0, true)),
             ("--paths 2 -p 1", (2.0, 0.0, false)),
         ];
         for (line, expected) in cases {
