@@ -26,10 +26,10 @@ use crate::{
 /// CPU time after a release for which a thread may be slower than usual, because its caches and predictions were those of others.
 const SLOW_NS: u64 = 2_380_000;
 /// Number of moments from then on that are looked for.
-const MOMENTS: usize = 4;
+const MOMENTS: usize = 6;
 /// Time between two looks for samples, and the time after which no more are awaited: a thread may have to wait for its CPU.
 const LOOK_NS: u64 = 500_000;
-const LOOKS_NS: u64 = 16 * LOOK_NS;
+const LOOKS_NS: u64 = 24 * LOOK_NS;
 /// Time for which calls are observed after the last moment: emulation goes on after it, too.
 const TAIL_NS: u64 = 300_000;
 /// Greatest part of a thread's time that observing its calls may take.
