@@ -22,8 +22,9 @@ const TAIL: f64 = 0.15;
 const STEPS_PER_NS_TAIL: f64 = 0.5;
 /// A state that comes again within this part of the steps before is as good as one that does not: it is known when it was there.
 const AGAIN: f64 = 0.01;
-/// Number of moments that must be met for certain, and that are enough.
+/// Number of moments that must be met for certain, and number of those among them that are used. As many used ones are enough.
 const MOMENTS_MIN: usize = 3;
+const USED_MIN: usize = 2;
 /// A thread that made fewer steps than this part in the time just before the first moment that is used is still becoming faster.
 const STEADY: f64 = 0.83;
 /// Steps in equal times may differ by this factor. States that were met by chance are at random distances.
@@ -38,6 +39,8 @@ pub struct Moment {
     pub general: [u64; 16],
     /// The thread's CPU time in user mode since it was released, in ns.
     pub cpu_ns: u64,
+    /// Number of page faults before, since then.
+    pub faults: u64,
     /// Number of system calls before, since then, if they are known.
     pub calls: usize,
 }
@@ -207,12 +210,16 @@ impl<'m> Moments<'m> {
         {
             used.pop();
         }
-        let ([first, .., last], MOMENTS_MIN..) = (&used[..], used.len()) else { return None };
+        let before = self.met.len() - self.used().count();
+        let [first, .., last] = used[..] else { return None };
+        if used.len() < USED_MIN || used.len() + before < MOMENTS_MIN {
+            return None;
+        }
         let overall = rate(first, last);
         let rates = used.windows(2).map(|pair| rate(pair[0], pair[1]));
-        let before = first.made as f64 / first.moment.cpu_ns as f64;
+        let rate_before = first.made as f64 / first.moment.cpu_ns as f64;
         let is_like = |rate: f64| (1.0 / RATES_APART_MAX..RATES_APART_MAX).contains(&(rate / overall));
-        let is_steady = !self.is_slow && rates.chain([before]).all(is_like);
+        let is_steady = !self.is_slow && rates.chain([rate_before]).all(is_like);
         is_steady.then(|| Timed {
             path: last.path.since(&first.path),
             cpu_ns: last.moment.cpu_ns - first.moment.cpu_ns,
@@ -281,7 +288,8 @@ mod tests {
 
     /// The thread makes a step in each nanosecond.
     fn moments(steps: &[u64]) -> Vec<Moment> {
-        let moment = |step: u64| Moment { pc: step % 10, general: [step / 10; 16], cpu_ns: step, calls: 0 };
+        let moment =
+            |step: u64| Moment { pc: step % 10, general: [step / 10; 16], cpu_ns: step, faults: 0, calls: 0 };
         steps.iter().map(|step| moment(*step)).collect()
     }
 
@@ -306,6 +314,14 @@ mod tests {
         // Two are too few.
         assert_eq!(Emulation::of(&moments[1..]).go(states(0..410)).timed(), None);
         assert_eq!(Emulation::of(&moments[..0]).go(states(0..410)).timed(), None);
+    }
+
+    /// Moments shortly after the stop prove the way, too.
+    #[test]
+    fn two_moments_are_enough_after_another_one() {
+        let moments = moments(&[53, 115, 203]);
+        assert_eq!(Emulation::of(&moments).go(states(0..800)).timed().unwrap().cpu_ns, 203 - 115);
+        assert_eq!(Emulation::of(&moments[..2]).go(states(0..800)).timed(), None);
     }
 
     #[test]

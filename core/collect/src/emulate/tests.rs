@@ -495,6 +495,7 @@ fn moments_of_a_thread_are_found_where_they_were() {
             pc: states[*step].0,
             general: states[*step].1,
             cpu_ns: *step as u64,
+            faults: 0,
             calls: 0,
         };
         let all: Vec<Moment> = steps.iter().map(moment).collect();
@@ -521,7 +522,7 @@ fn moments_of_a_thread_are_found_where_they_were() {
 #[test]
 fn a_thread_that_went_elsewhere_is_not_found() {
     let code = [0xb9, 0x40, 0x42, 0x0f, 0, 0xff, 0xc9, 0x75, 0xfc, 0x0f, 0x05]; // mov ecx, 1000000; dec ecx; jnz -4; syscall
-    let moment = |cpu_ns| Moment { pc: 0x1005, general: [7; 16], cpu_ns, calls: 0 };
+    let moment = |cpu_ns| Moment { pc: 0x1005, general: [7; 16], cpu_ns, faults: 0, calls: 0 };
     let all = [moment(100), moment(200), moment(300)];
     let mut thread = thread(&code);
     let (mut blocks, mut interpreter) = emulator();

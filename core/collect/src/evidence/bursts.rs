@@ -367,6 +367,7 @@ fn cause(ending: Ending, pid: Pid) -> &'static str {
         Ending::TooManyTransfers => "too many transfers",
         Ending::Differs => "followed wrongly",
         Ending::Slow => "slow after the stop",
+        Ending::PageFaults => "page faults",
         Ending::NotRunning => "not running",
         Ending::InKernel => "in the kernel",
         Ending::NotPermitted if is_traced(pid) => "already traced",

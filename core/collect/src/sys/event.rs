@@ -36,6 +36,10 @@ impl Counter {
     /// The timer that runs while a CPU is not idle.
     pub const CPU_CLOCK: Counter =
         Counter { kind: abi::PERF_TYPE_SOFTWARE, config: abi::PERF_COUNT_SW_CPU_CLOCK as u64 };
+    /// Page faults.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    pub const PAGE_FAULTS: Counter =
+        Counter { kind: abi::PERF_TYPE_SOFTWARE, config: abi::PERF_COUNT_SW_PAGE_FAULTS as u64 };
 
     /// Returns the event of a tracepoint, by its id.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
@@ -75,6 +79,8 @@ pub struct Attributes {
     pub registers: bool,
     /// Sample how long the event was enabled, and counted, so far.
     pub times: bool,
+    /// Sample the counts of the event and of those in its group with these times, after them.
+    pub group: bool,
     /// Sample what a tracepoint reports.
     pub fields: bool,
     /// Sample the last branches that user code took.
@@ -110,12 +116,23 @@ pub struct PerfEvent {
 impl PerfEvent {
     /// Opens an event for `task` on `cpu`; `None` means every task on that CPU.
     pub fn open(attributes: &Attributes, task: Option<Tid>, cpu: CpuId) -> io::Result<Self> {
+        PerfEvent::open_in(attributes, task, cpu, None)
+    }
+
+    /// Opens an event in the group of another one, for the same task and CPU.
+    pub fn open_in(
+        attributes: &Attributes,
+        task: Option<Tid>,
+        cpu: CpuId,
+        leader: Option<&PerfEvent>,
+    ) -> io::Result<Self> {
         let mut attr = attributes.to_abi();
         let pid = task.map_or(-1, |t| t.0 as libc::pid_t);
+        let group = leader.map_or(-1, |leader| leader.fd.as_raw_fd());
         let flags = libc::c_ulong::from(abi::PERF_FLAG_FD_CLOEXEC);
         // SAFETY: `attr` is a live, initialized perf_event_attr whose `size` is its own; the kernel writes at most
         // its `size` field.
-        let fd = unsafe { perf::perf_event_open(&mut attr, pid, cpu.0 as libc::c_int, -1, flags) };
+        let fd = unsafe { perf::perf_event_open(&mut attr, pid, cpu.0 as libc::c_int, group, flags) };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -224,6 +241,7 @@ impl Attributes {
             precise: 0,
             registers: false,
             times: false,
+            group: false,
             fields: false,
             branch_stacks: false,
             call_stack_bytes: 0,
@@ -284,6 +302,9 @@ impl Attributes {
         if self.registers && REGISTER_MASK != 0 {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_REGS_USER);
             attr.sample_regs_user = REGISTER_MASK;
+        }
+        if self.group {
+            attr.read_format |= u64::from(abi::PERF_FORMAT_GROUP);
         }
         if self.times {
             attr.sample_type |= u64::from(abi::PERF_SAMPLE_READ);

@@ -97,6 +97,8 @@ pub enum Ending {
     Differs,
     /// The thread was slower than usual after it had stood still, so its time says nothing.
     Slow,
+    /// The thread had so many page faults that its own time is not known.
+    PageFaults,
     /// Refused: the thread was not running at that moment.
     NotRunning,
     /// Refused: the thread had just entered the kernel when it stopped.
@@ -114,7 +116,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    const ALL: [Ending; 23] = [
+    const ALL: [Ending; 24] = [
         Ending::Complete,
         Ending::Signal,
         Ending::Stopped,
@@ -131,6 +133,7 @@ impl Ending {
         Ending::TooManyTransfers,
         Ending::Differs,
         Ending::Slow,
+        Ending::PageFaults,
         Ending::NotRunning,
         Ending::InKernel,
         Ending::NotPermitted,

@@ -242,6 +242,7 @@ impl PerfSource {
             precise: config.precise,
             registers: self.granted.registers && config.samples_registers(),
             times: false,
+            group: false,
             fields: false,
             branch_stacks: false,
             call_stack_bytes: 0,

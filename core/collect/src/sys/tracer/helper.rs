@@ -21,7 +21,7 @@ use copy::Remote;
 use dwell_profile::{Pid, Tid};
 use files::Files;
 use place::Place;
-use sampler::Sampler;
+use sampler::{Costs, Sampler};
 use timed::Observer;
 use tracee::{Stop, Tracee};
 
@@ -57,7 +57,7 @@ struct Follower {
     /// These are used to observe calls, once it was tried to find them.
     tracepoints: Option<Option<Tracepoints>>,
     /// The CPU time in ns that a sample takes, once that is known.
-    sample_ns: Option<u64>,
+    costs: Option<Costs>,
     /// The files that the process read whose thread was timed last.
     files: Option<Files>,
 }
@@ -72,14 +72,14 @@ impl Follower {
             memory,
             makes_calls: false,
             tracepoints: None,
-            sample_ns: None,
+            costs: None,
             files: None,
         })
     }
 
     /// Finds out what it costs to observe a thread that is to be timed, once.
     fn prepare_to_time(&mut self) {
-        self.sample_ns.get_or_insert_with(|| Sampler::cost_ns().unwrap_or(0));
+        self.costs.get_or_insert_with(|| Sampler::costs().unwrap_or_default());
         if self.makes_calls {
             self.tracepoints.get_or_insert_with(|| Tracepoints::find().ok());
         }
@@ -93,7 +93,7 @@ impl Follower {
         let mut files =
             || self.files.take().filter(|files| files.are_of(pid)).unwrap_or_else(|| Files::of(pid));
         let calls = tracepoints.and_then(|tracepoints| CallObserver::open(tid, tracepoints, files()).ok());
-        Ok(Observer { sampler: Sampler::open(tid)?, sample_ns: self.sample_ns.unwrap_or(0), calls })
+        Ok(Observer { sampler: Sampler::open(tid)?, costs: self.costs.unwrap_or_default(), calls })
     }
 }
 

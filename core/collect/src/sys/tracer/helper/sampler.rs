@@ -1,12 +1,16 @@
 //! Samples where a thread is for a few milliseconds, with all its general registers.
 //!
-//! Enters: a thread, and when it is released. Leaves: its moments, with its CPU time since then. Never here: what they mean
-//! ([`crate::emulate::moments`]).
+//! Enters: a thread, and when it is released. Leaves: its moments, with its CPU time and page faults since then. Never here: what they
+//! mean ([`crate::emulate::moments`]).
 
-use std::{hint::black_box, io};
+use std::{hint::black_box, io, ptr};
 
 use dwell_profile::{CpuId, Tid};
-use rustix::{param::page_size, thread::gettid};
+use rustix::{
+    mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap},
+    param::page_size,
+    thread::gettid,
+};
 
 use super::time_ns;
 use crate::{
@@ -23,8 +27,10 @@ pub const PERIOD_NS: u64 = 600_000;
 /// Rounds of work, some three milliseconds, and how often its time with and without samples is compared.
 const WORK: usize = 1_500_000;
 const COMPARISONS: usize = 5;
-/// More than any sample takes.
+/// More than any sample or page fault takes.
 const COST_NS_MAX: u64 = 50_000;
+/// Number of pages whose first use is timed.
+const FAULTS: usize = 256;
 /// Pages of the ring, which has room for 60 samples.
 const PAGES: usize = 4;
 /// The event counts on whichever CPU its thread runs.
@@ -34,12 +40,15 @@ const RECORD_SAMPLE: u32 = 9;
 const REGISTERS_64: u64 = 2;
 /// Positions in a sample, in words: its header, id, address, thread and time are before.
 const RUNNING_NS: usize = 7;
-const REGISTERS_KIND: usize = 8;
-const REGISTERS: usize = 9;
+const PAGE_FAULTS: usize = 9;
+const REGISTERS_KIND: usize = 10;
+const REGISTERS: usize = 11;
 
 /// A clock of one thread that samples it.
 pub struct Sampler {
     event: PerfEvent,
+    /// The thread's page faults.
+    _faults: PerfEvent,
     ring: Ring,
 }
 
@@ -50,11 +59,19 @@ impl Sampler {
             exclude_kernel: true,
             registers: true,
             times: true,
+            group: true,
             ..Attributes::of(Counter::CPU_CLOCK, PERIOD_NS)
         };
         let event = PerfEvent::open(&attributes, Some(tid), ANY_CPU)?;
+        let of_faults = Attributes {
+            exclude_kernel: true,
+            group: true,
+            ..Attributes::of(Counter::PAGE_FAULTS, u64::MAX >> 1)
+        };
+        let faults = PerfEvent::open_in(&of_faults, Some(tid), ANY_CPU, Some(&event))?;
+        faults.enable()?;
         let ring = Ring::map(&event, PAGES * page_size())?;
-        Ok(Sampler { event, ring })
+        Ok(Sampler { event, _faults: faults, ring })
     }
 
     /// Starts to sample the thread, which is stopped, from its next instruction on.
@@ -62,8 +79,12 @@ impl Sampler {
         self.event.enable()
     }
 
-    /// Returns the CPU time in ns that a sample takes, found out with this thread.
-    pub fn cost_ns() -> io::Result<u64> {
+    /// Returns the CPU time that samples and page faults take, found out with this thread.
+    pub fn costs() -> io::Result<Costs> {
+        Ok(Costs { sample_ns: Sampler::sample_ns()?, fault_ns: fault_ns()? })
+    }
+
+    fn sample_ns() -> io::Result<u64> {
         let mut sampler = Sampler::open(Tid(gettid().as_raw_nonzero().get() as u32))?;
         let mut costs = Vec::new();
         for _ in 0..COMPARISONS {
@@ -85,6 +106,32 @@ impl Sampler {
     pub fn take(&mut self, moments: &mut Vec<Moment>) {
         self.ring.each_record(&mut Vec::new(), |record| moments.extend(moment(record)));
     }
+}
+
+/// What a thread does not do itself, in ns of its CPU time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Costs {
+    pub sample_ns: u64,
+    pub fault_ns: u64,
+}
+
+/// Returns what the first use of a new page takes.
+fn fault_ns() -> io::Result<u64> {
+    let length = FAULTS * page_size();
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a new mapping, which nobody else knows and which is unmapped below.
+    let pages = unsafe { mmap_anonymous(ptr::null_mut(), length, protection, MapFlags::PRIVATE)? };
+    // SAFETY: the mapping is ours. Where there are no huge pages, the call fails.
+    let _ = unsafe { madvise(pages, length, Advice::LinuxNoHugepage) };
+    let begin_ns = time_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    for at in (0..length).step_by(page_size()) {
+        // SAFETY: within the mapping.
+        unsafe { pages.cast::<u8>().add(at).write_volatile(1) };
+    }
+    let taken_ns = time_ns(libc::CLOCK_THREAD_CPUTIME_ID) - begin_ns;
+    // SAFETY: nothing refers to the mapping any more.
+    unsafe { munmap(pages, length)? };
+    Ok((taken_ns / FAULTS as u64).min(COST_NS_MAX))
 }
 
 /// Returns the CPU time of always the same work.
@@ -109,7 +156,8 @@ fn moment(record: &[u8]) -> Option<Moment> {
         *register = word(REGISTERS + at)?;
     }
     let general = std::array::from_fn(|number| registers.general(number as u8));
-    Some(Moment { pc: registers.pc(), general, cpu_ns: word(RUNNING_NS)?, calls: 0 })
+    let (cpu_ns, faults) = (word(RUNNING_NS)?, word(PAGE_FAULTS)?);
+    Some(Moment { pc: registers.pc(), general, cpu_ns, faults, calls: 0 })
 }
 
 #[cfg(test)]
@@ -118,7 +166,8 @@ mod tests {
 
     #[test]
     fn what_a_sample_costs_is_known() {
-        assert!(Sampler::cost_ns().unwrap() <= COST_NS_MAX);
+        let Costs { sample_ns, fault_ns } = Sampler::costs().unwrap();
+        assert!(sample_ns <= COST_NS_MAX && (50..=COST_NS_MAX).contains(&fault_ns), "{fault_ns}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{
     calls::{CallObserver, ObservedCall},
     files::Files,
     now_ns,
-    sampler::Sampler,
+    sampler::{Costs, Sampler},
     sleep, store, time_ns,
 };
 use crate::{
@@ -32,7 +32,7 @@ const LOOK_NS: u64 = 500_000;
 const LOOKS_NS: u64 = 24 * LOOK_NS;
 /// Time for which calls are observed after the last moment: emulation goes on after it, too.
 const TAIL_NS: u64 = 300_000;
-/// Greatest part of a thread's time that observing its calls may take.
+/// Greatest part of a thread's time that its page faults and observing its calls may take.
 const AROUND_PART_MAX: f64 = 0.15;
 /// Number of turns of an empty loop between two looks for calls, about a microsecond.
 const TURNS: usize = 32;
@@ -43,8 +43,7 @@ const NS_MAX: u64 = 500_000_000;
 /// What observes a thread while it runs: its moments and, if it makes many, its system calls.
 pub struct Observer {
     pub sampler: Sampler,
-    /// The thread's CPU time in ns that a sample takes.
-    pub sample_ns: u64,
+    pub costs: Costs,
     pub calls: Option<CallObserver>,
 }
 
@@ -55,9 +54,9 @@ impl Observer {
         self.sampler.start()
     }
 
-    /// Returns moments of a thread that was just released, a few of them after it became as fast as usual, with its time in user mode; and
-    /// its calls, with the files that they read. `meanwhile` does a part of other work, and returns whether that was all.
-    fn observe(mut self, mut meanwhile: impl FnMut() -> bool) -> (Vec<Moment>, Vec<Call>, Option<Files>) {
+    /// Returns what is seen of a thread that was just released until a few moments after it became as fast as usual. `meanwhile` does a
+    /// part of other work, and returns whether that was all.
+    fn observe(mut self, mut meanwhile: impl FnMut() -> bool) -> Observed {
         let mut moments: Vec<Moment> = Vec::new();
         let first = |moments: &[Moment]| moments.partition_point(|moment| moment.cpu_ns < SLOW_NS);
         let begin_ns = now_ns();
@@ -85,27 +84,41 @@ impl Observer {
         moments.truncate(first(&moments) + MOMENTS);
         let (calls, files) = self.calls.map(CallObserver::finish).unzip();
         let calls = calls.unwrap_or_default();
-        take_into_account(&calls, self.sample_ns, &mut moments);
-        (moments, calls.into_iter().map(|observed| observed.call).collect(), files)
+        let untimed = take_into_account(&calls, self.costs, &mut moments).err();
+        if untimed.is_some() {
+            moments.clear();
+        }
+        Observed { moments, untimed, calls: calls.into_iter().map(|observed| observed.call).collect(), files }
     }
 }
 
-/// Says of moments how many calls were before, and leaves out what the thread did not do itself: its calls, and samples.
-fn take_into_account(calls: &[ObservedCall], sample_ns: u64, moments: &mut Vec<Moment>) {
-    let mut is_known = true;
+/// What was seen of a thread while it ran.
+struct Observed {
+    /// Where it was, with its time in user mode.
+    moments: Vec<Moment>,
+    /// Why that time is not known.
+    untimed: Option<Ending>,
+    calls: Vec<Call>,
+    /// The files that its calls read.
+    files: Option<Files>,
+}
+
+/// Says of moments how many calls were before, and leaves out what the thread did not do itself: its calls, page faults, and
+/// samples. Fails with the greatest of these costs if they are too large a part of the time: they are not known that well.
+fn take_into_account(calls: &[ObservedCall], costs: Costs, moments: &mut [Moment]) -> Result<(), Ending> {
     for (samples, moment) in (0..).zip(moments.iter_mut()) {
         moment.calls = calls.partition_point(|observed| observed.end_ns <= moment.cpu_ns);
         let before = &calls[..moment.calls];
         let around_ns: u64 = before.iter().map(|observed| observed.around_ns).sum();
         let in_calls_ns: u64 = before.iter().map(|observed| observed.end_ns - observed.begin_ns).sum();
-        let left_out_ns = in_calls_ns + around_ns + samples * sample_ns;
+        let in_faults_ns = moment.faults * costs.fault_ns;
+        let left_out_ns = in_calls_ns + around_ns + in_faults_ns + samples * costs.sample_ns;
         moment.cpu_ns = moment.cpu_ns.saturating_sub(left_out_ns);
-        is_known &= around_ns as f64 <= AROUND_PART_MAX * moment.cpu_ns as f64;
+        if (around_ns + in_faults_ns) as f64 > AROUND_PART_MAX * moment.cpu_ns as f64 {
+            return Err(if in_faults_ns > around_ns { Ending::PageFaults } else { Ending::SystemCall });
+        }
     }
-    if !is_known {
-        // What observing the calls costs is not known that well.
-        moments.clear();
-    }
+    Ok(())
 }
 
 /// Emulates a released thread from where emulation stopped on, and stores what is known of its time. `heap_end` is where its heap ended
@@ -118,9 +131,9 @@ pub fn time(
     slot: &mut Slot,
 ) -> Option<Files> {
     let cpu_begin_ns = time_ns(libc::CLOCK_THREAD_CPUTIME_ID);
-    let (moments, calls, files) = observer.observe(|| emulator.copy_near(thread));
+    let Observed { moments, untimed: why_unknown, calls, files } =
+        observer.observe(|| emulator.copy_near(thread));
     yield_to_all();
-    let makes_many_calls = moments.is_empty() && !calls.is_empty();
     thread.calls = Calls::new(calls, heap_end);
     thread.repetitions_max = REPETITIONS_MAX_BESIDE;
     let begin_ns = now_ns();
@@ -136,11 +149,11 @@ pub fn time(
             Ending::Complete
         }
         Some(_) => Ending::TooManyTransfers,
-        None if makes_many_calls => Ending::SystemCall,
         None if moments.is_slow() => Ending::Slow,
         None if end == End::Complete => Ending::Differs,
         None => end.into(),
     };
+    untimed = why_unknown.unwrap_or(untimed);
     if let Some(path) = moments.followed().filter(|_| slot.timed_ns == 0) {
         // What cannot be timed is often of another kind: without it, all else would count for too much.
         if !store(slot, path) {
@@ -158,4 +171,40 @@ fn yield_to_all() {
     const LOWEST: libc::c_int = 19;
     // SAFETY: takes no pointer. On Linux it is the calling thread's priority alone.
     unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, LOWEST) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn moment(cpu_ns: u64, faults: u64) -> Moment {
+        Moment { pc: 1, general: [0; 16], cpu_ns, faults, calls: 0 }
+    }
+
+    fn call(begin_ns: u64, end_ns: u64) -> ObservedCall {
+        let call = Call { number: 39, general: [0; 16], written: None };
+        ObservedCall { call, begin_ns, end_ns, around_ns: 10_000 }
+    }
+
+    #[test]
+    fn time_that_the_thread_did_not_need_itself_is_left_out() {
+        let costs = Costs { sample_ns: 16_000, fault_ns: 1_000 };
+        let mut moments = [moment(600_000, 0), moment(1_200_000, 20)];
+        assert_eq!(take_into_account(&[call(700_000, 800_000)], costs, &mut moments), Ok(()));
+        assert_eq!(moments[0].cpu_ns, 600_000);
+        assert_eq!(moments[1].cpu_ns, 1_200_000 - 100_000 - 10_000 - 20_000 - 16_000);
+        assert_eq!(moments.map(|moment| moment.calls), [0, 1]);
+    }
+
+    #[test]
+    fn a_time_of_which_much_is_left_out_is_not_known() {
+        let costs = Costs { sample_ns: 0, fault_ns: 1_000 };
+        let ended = |faults, calls: &[ObservedCall]| {
+            take_into_account(calls, costs, &mut [moment(1_000_000, faults)])
+        };
+        assert_eq!(ended(100, &[]), Ok(()));
+        assert_eq!(ended(200, &[]), Err(Ending::PageFaults));
+        let calls: Vec<ObservedCall> = (0..30).map(|n| call(n * 1000, n * 1000 + 1)).collect();
+        assert_eq!(ended(20, &calls), Err(Ending::SystemCall));
+    }
 }
