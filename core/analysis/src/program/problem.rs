@@ -32,6 +32,8 @@ const BREAKPOINTS_DEVIATION: f64 = 0.1;
 const FREEDOM: f64 = 3.0;
 /// Number of observations for which an assumed error counts where errors are found from observations.
 const ASSUMED: f64 = 4.0;
+/// Standard deviation of the error that all bursts have in common, for each unit of that by which they differ.
+const COMMON_PART: f64 = 0.4;
 /// Number of draws from which deviations are estimated.
 const DRAWS: usize = 32;
 /// Relative residual of the solution of a linear system.
@@ -142,7 +144,8 @@ impl Problem {
     }
 
     /// Fits the errors of timed bursts to how much most of them differ from what these logarithms say of them: what was assumed counts
-    /// as much as a few of them.
+    /// as much as a few of them. Where the same code takes now more and now less time after a stop, all of them may be slower than the
+    /// rest of the run.
     pub fn fit_errors(&mut self, logs: &[f64]) {
         /// Standard deviation of a normal distribution over its median absolute deviation.
         const DEVIATION: f64 = 1.4826;
@@ -150,9 +153,13 @@ impl Problem {
         let middle = median(residuals.iter().copied());
         let squares = residuals.iter().zip(&self.timings).map(|(r, t)| (r - middle).powi(2) / t.variance);
         let found = DEVIATION * DEVIATION * median(squares);
+        let apart = DEVIATION * median(residuals.iter().map(|r| (r - middle).abs()));
         let freedom = self.timings.len().saturating_sub(1) as f64;
         let times = (ASSUMED + freedom * found) / (ASSUMED + freedom);
-        self.timings.iter_mut().filter(|_| times.is_finite()).for_each(|timing| timing.variance *= times);
+        for timing in self.timings.iter_mut().filter(|_| times.is_finite()) {
+            timing.variance *= times;
+            timing.common_deviation = timing.common_deviation.hypot(COMMON_PART * apart);
+        }
     }
 
     /// Returns the weighted mean for each shared scale of these values, one for each of `stepped`: the scales move along with

@@ -219,6 +219,20 @@ fn bursts_that_contradict_each_other_widen_the_deviation() {
     assert!(mild[0].deviation > 1.5 * near[0].deviation, "{near:?} {mild:?}");
 }
 
+/// What a thread takes after a stop differs more in some recordings: then all bursts may be slower than the rest of the run.
+#[test]
+fn intervals_are_as_wide_as_bursts_are_apart() {
+    let counts = [100e3, 100e3];
+    let apart = |by: f64| {
+        let bursts: Vec<BurstOf> = (0..40)
+            .map(|b| (if b % 2 == 0 { 1.0 + by } else { 1.0 / (1.0 + by) }, 0.0, &counts[..]))
+            .collect();
+        timed_scales(&bursts)[0].deviation
+    };
+    let (none, little, much) = (apart(0.0), apart(0.03), apart(0.15));
+    assert!(none < 0.06 && little < 0.065 && (0.08..0.13).contains(&much), "{none} {little} {much}");
+}
+
 #[test]
 fn bursts_mostly_in_other_code_are_left_out() {
     let counts = [100e3, 100e3];
@@ -386,8 +400,10 @@ fn intervals_of_simulated_programs_contain_the_truth() {
     check(10, 0.3, 0.15, 0.8, 1.0);
     check(20, 0.3, 0.15, 0.95, 1.0);
     check(40, 0.3, 0.05, 0.95, 1.0);
-    // Times that differ more than they should, and bursts that each go through another part of the program.
-    check(20, 0.3, 0.4, 0.7, 1.0);
+    // Times that differ far more than they should, so that all may be wrong alike, and bursts that each go through another part of the
+    // program.
+    check(20, 0.3, 0.4, 0.3, 0.7);
+    check(20, 0.3, 0.25, 0.8, 1.0);
     check(20, 1.0, 0.15, 0.0, 0.3);
 }
 

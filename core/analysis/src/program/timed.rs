@@ -78,9 +78,13 @@ pub fn median_log(timings: &[Timing]) -> f64 {
     median(timings.iter().map(|t| t.cycles.iter().map(|c| c.1).sum::<f64>().ln() - t.cycles_log))
 }
 
-/// Returns the median of some numbers, the greater one of two in the middle; 0 if there are none.
+/// Returns the median of some numbers, the mean of two in the middle; 0 if there are none.
 pub fn median(numbers: impl Iterator<Item = f64>) -> f64 {
     let mut numbers: Vec<f64> = numbers.collect();
     numbers.sort_unstable_by(f64::total_cmp);
-    numbers.get(numbers.len() / 2).copied().unwrap_or(0.0)
+    let middle = numbers.len() / 2;
+    match numbers.get(middle.saturating_sub(1 - numbers.len() % 2)..=middle) {
+        Some(middle) => middle.iter().sum::<f64>() / middle.len() as f64,
+        None => 0.0,
+    }
 }
