@@ -44,10 +44,10 @@ struct Counting {
 }
 
 impl Counting {
-    /// Returns the budgets. The defaults depend on the target. For a command that Dwell starts, path bursts are taken, or
-    /// breakpoint counts where path bursts are impossible; taking both would add nothing to path bursts alone
-    /// (docs/measured.md). For other targets the default is none: a process that already runs may be in production, and a
-    /// whole machine would have to be sampled through rings.
+    /// Returns the budgets. The defaults depend on the target. Path bursts are taken of chosen processes, or
+    /// breakpoint counts of a command where path bursts are impossible; taking both would add nothing to path bursts alone
+    /// (docs/measured.md). A process that already runs may be in production, and breakpoints nearly stop hot code, so it gets none. For
+    /// a whole machine the default is neither: it would have to be sampled through rings.
     fn of(args: &RecordArgs) -> Self {
         let is_chosen = !args.all && args.count.is_none();
         let bursts = if is_chosen { COUNTING_PERCENT } else { 0.0 };

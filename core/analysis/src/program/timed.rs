@@ -50,11 +50,11 @@ pub fn timings(shapes: &[Shape], bursts: &Bursts) -> Vec<Timing> {
             transfers[part.burst] += part.transfers;
         }
     }
-    let all = bursts.all.iter().zip(cycles).zip(transfers);
-    let timing = |((burst, cycles), own): ((&super::Burst, Vec<(usize, f64)>), f64)| {
-        timing(burst.cycles?, cycles, own / burst.transfers, bursts.uncovered_part)
-    };
-    let timings: Vec<Timing> = all.filter_map(timing).collect();
+    let mut timings = Vec::new();
+    for ((burst, cycles), own) in bursts.all.iter().zip(cycles).zip(transfers) {
+        let part = own / burst.transfers;
+        timings.extend(burst.cycles.and_then(|all| timing(all, cycles, part, bursts.uncovered_part)));
+    }
     if timings.len() < BURSTS_MIN { Vec::new() } else { timings }
 }
 

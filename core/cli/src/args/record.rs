@@ -20,8 +20,8 @@ pub struct RecordArgs {
     pub pid: Vec<u32>,
     /// Measure how often branches are taken: stop threads at times for some milliseconds and follow them for ten to
     /// two hundred thousand instructions (x86-64; needs the right to trace them). At most this percentage of their CPU time is
-    /// used; 0 turns it off. If you give this option, threads that cannot be followed are single-stepped. [default: for
-    /// a command what the program's own counters leave of 1%; 0 with --all, --pid or --windows]
+    /// used; 0 turns it off. If you give this option, threads that cannot be followed are single-stepped. [default: what
+    /// the program's own counters leave of 1%; 0 with --all or --windows]
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     pub paths: Option<f64>,
     /// Measure how often the hottest places run: count their executions by hardware breakpoints, in windows of some
