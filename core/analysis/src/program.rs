@@ -66,7 +66,7 @@ pub struct Shape {
     pub calls: Vec<(usize, f64)>,
     /// Number of transfers of control that bursts record, by its own estimate.
     pub transfers: f64,
-    /// Number of transfers in bursts, on a scale that the whole program shares.
+    /// Number of transfers in bursts and branch stacks, on a scale that the whole program shares.
     pub stepped: f64,
     /// Standard deviation of the logarithm of its own scale, where its own evidence fixes that.
     pub own_deviation: Option<f64>,
@@ -80,14 +80,14 @@ pub struct Shape {
     pub parts: Vec<BurstPart>,
 }
 
-/// Returns the shapes of a program's procedures. Without `bursts`, transfers of all bursts count alike.
-pub fn shapes(members: &[Member], bursts: &Bursts) -> Vec<Shape> {
+/// Returns the shapes of a program's procedures.
+pub fn shapes(members: &[Member]) -> Vec<Shape> {
     let entry = |(at, m): (usize, &Member)| Some((m.instructions.first()?.address, at));
     let entries: FxHashMap<ImageAddress, usize> = members.iter().enumerate().filter_map(entry).collect();
-    members.iter().map(|m| shape(m, &entries, bursts)).collect()
+    members.iter().map(|m| shape(m, &entries)).collect()
 }
 
-fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>, bursts: &Bursts) -> Shape {
+fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>) -> Shape {
     let Member { instructions, analysis, transfers, counted, .. } = *member;
     let frequency = |block: usize| analysis.blocks.get(block).and_then(|b| b.frequency).unwrap_or(0.0);
     let mut left: Vec<f64> = (0..analysis.blocks.len()).map(frequency).collect();
@@ -103,10 +103,7 @@ fn shape(member: &Member, entries: &FxHashMap<ImageAddress, usize>, bursts: &Bur
         None => false,
     };
     let parts = bursts::parts(member.bursts, is_recorded);
-    let stepped = match bursts.all.is_empty() {
-        true => transfers.iter().filter(|t| is_recorded(t.from) && t.is_sound()).map(|t| t.count).sum(),
-        false => parts.iter().map(|part| part.stepped).sum(),
-    };
+    let stepped = transfers.iter().filter(|t| is_recorded(t.from) && t.is_sound()).map(|t| t.count).sum();
     let recorded = |b: &Block| b.instructions.clone().filter(|&i| is_recorded(i)).count() as f64;
     let transfers = analysis.blocks.iter().enumerate().map(|(b, block)| recorded(block) * frequency(b)).sum();
     let mut calls = Vec::new();

@@ -88,7 +88,7 @@ pub fn analyses(evidence: &Evidence, model: &MachineModel, kinds: EvidenceKinds)
         })
         .collect();
     let bursts = Bursts::default();
-    let scales = program::scales(&program::shapes(&members, &bursts), &bursts);
+    let scales = program::scales(&program::shapes(&members), &bursts);
     for (&p, scale) in hot.iter().zip(scales) {
         analyses[p] = one(p, scale);
     }

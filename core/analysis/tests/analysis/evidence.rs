@@ -158,7 +158,7 @@ fn calls_and_returns_in_bursts_join_procedures() {
     let member =
         |transfers| Member { instructions, analysis: &analysis, transfers, counted: &[], bursts: &[] };
     let bursts = Bursts::default();
-    let shapes = program::shapes(&[member(&often), member(&seldom)], &bursts);
+    let shapes = program::shapes(&[member(&often), member(&seldom)]);
     let scales = program::scales(&shapes, &bursts);
     assert!((scales[0].factor / scales[1].factor / 3.0).ln().abs() < 0.05, "{scales:?}");
 }
@@ -234,7 +234,7 @@ proptest! {
         let times = [Some(scale * all), Some(scale * all), Some(scale * all), None];
         let all = times.map(|cycles| Burst { cycles, transfers: all }).to_vec();
         let bursts = Bursts { all, ..Bursts::default() };
-        let shapes = program::shapes(&[member, member], &bursts);
+        let shapes = program::shapes(&[member, member]);
         for scale in program::scales(&shapes, &bursts) {
             prop_assert!(scale.factor.is_finite() && scale.factor > 0.0, "{:?}", scale);
             // However short the bursts' times are, nothing impossible follows.

@@ -61,7 +61,7 @@ pub fn of_image(selection: &Selection, image: &Image, procedures: &[&ProcedureSa
         })
         .collect();
     let bursts = &selection.bursts.bursts;
-    let mut shapes = program::shapes(&members, bursts);
+    let mut shapes = program::shapes(&members);
     let own: f64 = shapes.iter().map(|shape| shape.samples).sum();
     shapes.extend(program::rest(&shapes, bursts, selection.user_samples() - own));
     let scales = program::scales(&shapes, bursts);

@@ -56,7 +56,7 @@ struct Follower {
     makes_calls: bool,
     /// These are used to observe calls, once it was tried to find them.
     tracepoints: Option<Option<Tracepoints>>,
-    /// The CPU time in ns that a sample takes, once that is known.
+    /// What samples and page faults take of a thread's time, once that is known.
     costs: Option<Costs>,
     /// The files that the process read whose thread was timed last.
     files: Option<Files>,
