@@ -9,12 +9,14 @@
 //!   The kernel also unblocks it, which is undone.
 //! - Threads are released by the end of the thread that traces them, which stops nobody. Before that, no forced signal may be on
 //!   its way: the watchpoints are gone by then, all processors have finished what they did in the kernel since ([`leave_kernel`]), and no thread has
-//!   the signal pending.
+//!   the signal pending. Nor may a signal that the program ignores, and that was sent because the thread is traced: after the release nobody puts
+//!   back the call that it ends.
 
 use std::{
     mem, ptr,
     sync::atomic::{AtomicBool, AtomicI32, Ordering},
     thread,
+    time::{Duration, Instant},
 };
 
 use dwell_profile::{Pid, Tid};
@@ -35,6 +37,8 @@ use crate::sys::{
 const TRAP_BRKPT: libc::c_int = 1;
 /// The instruction `int1` raises the same signal as a lost exception.
 const INT1: u8 = 0xf1;
+/// How long a signal may be pending that its thread could take: it waits for a processor.
+const PENDING_MAX: Duration = Duration::from_millis(100);
 /// How long to wait for stops before the channel is looked at again, in ns.
 const LOOK_NS: libc::c_long = 300_000;
 
@@ -47,7 +51,7 @@ pub fn serve(channel: RawFd) -> ! {
         let released = thread::scope(|scope| scope.spawn(|| guard(channel, &request, &tid)).join());
         let task = format!("/proc/self/task/{}", tid.load(Ordering::Relaxed));
         while std::path::Path::new(&task).exists() {
-            thread::sleep(std::time::Duration::from_micros(50));
+            thread::sleep(Duration::from_micros(50));
         }
         if let Ok(Some(swallowed)) = released {
             reply(channel, None, swallowed);
@@ -182,7 +186,7 @@ impl Guarded {
         is_lost_exception(code, [before, at])
     }
 
-    /// Answers stops until no forced signal can be on its way.
+    /// Answers stops until no forced signal can be on its way, and for some time until no other one is.
     fn end(&mut self) {
         let has_left = AtomicBool::new(false);
         thread::scope(|scope| {
@@ -195,15 +199,22 @@ impl Guarded {
                 wait_for_child();
             }
         });
+        let end = Instant::now() + PENDING_MAX;
         loop {
             self.answer_stops();
+            let may_wait = Instant::now() < end;
             let is_pending = |thread: &Thread| {
-                thread.state().is_some_and(|state| state.signals.pending & bit(libc::SIGTRAP) != 0)
+                thread.state().is_some_and(|state| {
+                    state.signals.pending & bit(libc::SIGTRAP) != 0
+                        || (may_wait && state.signals.deliverable().next().is_some())
+                })
             };
-            if !self.threads.iter().any(|(_, thread)| is_pending(thread)) {
+            let is_any_pending = self.threads.iter().any(|(_, thread)| is_pending(thread));
+            // What was pending a moment ago may stop its thread now.
+            wait_for_child();
+            if !is_any_pending {
                 break;
             }
-            wait_for_child();
         }
         self.answer_stops();
     }
@@ -224,7 +235,7 @@ fn leave_kernel() {
     }
     // SAFETY: takes no pointer.
     if unsafe { libc::syscall(libc::SYS_membarrier, MEMBARRIER_CMD_GLOBAL, 0, 0) } != 0 {
-        thread::sleep(std::time::Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(20));
     }
 }
 
