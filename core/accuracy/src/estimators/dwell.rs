@@ -87,8 +87,7 @@ pub fn analyses(evidence: &Evidence, model: &MachineModel, kinds: EvidenceKinds)
             bursts: &[],
         })
         .collect();
-    let bursts = Bursts::default();
-    let scales = program::scales(&program::shapes(&members), &bursts);
+    let scales = program::scales(&program::shapes(&members), &Bursts::default());
     for (&p, scale) in hot.iter().zip(scales) {
         analyses[p] = one(p, scale);
     }

@@ -22,9 +22,8 @@ const TAIL: f64 = 0.15;
 const STEPS_PER_NS_TAIL: f64 = 0.5;
 /// A state that comes again within this part of the steps before is as good as one that does not: it is known when it was there.
 const AGAIN: f64 = 0.01;
-/// Number of moments that must be met for certain, and number of those among them that are used. As many used ones are enough.
+/// Number of moments that must be met for certain, two of them late enough to be used. As many that are used are enough.
 const MOMENTS_MIN: usize = 3;
-const USED_MIN: usize = 2;
 /// A thread that made fewer steps than this part in the time just before the first moment that is used is still becoming faster.
 const STEADY: f64 = 0.83;
 /// Steps in equal times may differ by this factor. States that were met by chance are at random distances.
@@ -212,7 +211,7 @@ impl<'m> Moments<'m> {
         }
         let before = self.met.len() - self.used().count();
         let [first, .., last] = used[..] else { return None };
-        if used.len() < USED_MIN || used.len() + before < MOMENTS_MIN {
+        if used.len() + before < MOMENTS_MIN {
             return None;
         }
         let overall = rate(first, last);

@@ -78,7 +78,7 @@ pub struct Edge {
     pub steps: u8,
 }
 
-/// What is known of all blocks, and of what leads from one to another.
+/// This is what is known of all blocks together: what leads from one to another.
 #[derive(Default)]
 pub struct Ways {
     pub exits: Vec<Exit>,

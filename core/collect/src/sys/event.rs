@@ -36,7 +36,7 @@ impl Counter {
     /// The timer that runs while a CPU is not idle.
     pub const CPU_CLOCK: Counter =
         Counter { kind: abi::PERF_TYPE_SOFTWARE, config: abi::PERF_COUNT_SW_CPU_CLOCK as u64 };
-    /// Page faults.
+    /// The accesses for which the kernel had to find a page.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub const PAGE_FAULTS: Counter =
         Counter { kind: abi::PERF_TYPE_SOFTWARE, config: abi::PERF_COUNT_SW_PAGE_FAULTS as u64 };

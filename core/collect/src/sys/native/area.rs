@@ -56,7 +56,7 @@ struct Frame {
     /// Where an exception was raised, and for which address.
     left_at: u64,
     address: u64,
-    /// Where to continue after it: if the list of jumps is full, if it was an access to the window, and otherwise.
+    /// Execution continues here after it: if the list of jumps is full, if it was an access to the window, and otherwise.
     on_full: u64,
     on_access: u64,
     on_fault: u64,
@@ -78,7 +78,7 @@ struct Layout {
     jumps: [[u64; 2]; JUMPS_MAX],
     /// A write to it raises an exception.
     end: [u8; 4096],
-    /// How often each edge was taken.
+    /// These count how often each edge was taken.
     edges: [u32; EDGES_MAX],
     code: [u8; CODE_BYTES],
 }
@@ -459,7 +459,7 @@ pub struct Places {
     pub pc: u64,
     /// The code to go to.
     pub target: u64,
-    /// Where the next indirect jump is noted.
+    /// The next indirect jump is noted here.
     pub jumps: u64,
     /// Number of loops before the code is left.
     pub turns: u64,
