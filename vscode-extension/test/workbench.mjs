@@ -93,7 +93,7 @@ export class Workbench {
     const chosen = async () => {
       if (!await this.offers(title)) return false;
       for (let rows = 0; rows < 20; rows += 1) {
-        if (await focused.count() > 0) return succeeds(this.input.press('Enter', { timeout: 2000 }));
+        if (await focused.count() > 0) return this.enter();
         if (!await succeeds(this.input.press('ArrowDown', { timeout: 2000 }))) return false;
       }
       return false;
@@ -102,6 +102,13 @@ export class Workbench {
     await this.leaveMouse();
     // The command may open another picker in the same place.
     await this.row(title).waitFor({ state: 'hidden' });
+  }
+
+  /** Presses Enter in the picker if that is open at the very moment, and returns whether it was. The key of `press` goes to
+    * whatever has the focus by then: to an editor that opened late, which closes the picker. */
+  enter() {
+    const key = { key: 'Enter', code: 'Enter', keyCode: 13, bubbles: true, cancelable: true, composed: true };
+    return succeeds(this.input.and(this.page.locator(':focus')).dispatchEvent('keydown', key, { timeout: 2000 }));
   }
 
   /** Moves the mouse where nothing is: where it rests a tooltip comes up, over what is clicked next. */

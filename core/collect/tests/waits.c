@@ -1,7 +1,7 @@
 // Threads that compute and wait in turn, each in one of the system calls of signal(7)'s two lists, and check that every call
 // returns what it would return without anybody looking on: no EINTR, no short transfer, no early or spurious end.
-// Usage: waits SECONDS [FIRST COUNT]: all calls at once, or some of them. Prints a line for each call, `NAME rounds N wrong N`;
-// exit status 0 if nothing was wrong, 3 otherwise, 4 if there are no such calls.
+// Usage: waits SECONDS [FIRST COUNT]: all calls at once, or some of them, for that time or (0) until the standard input ends.
+// Prints a line for each call, `NAME rounds N wrong N`; exit status 0 if nothing was wrong, 3 otherwise, 4 if there are no such calls.
 #define _GNU_SOURCE
 #include "waits-calls.h"
 
@@ -84,7 +84,8 @@ int main(int argc, char **argv)
 		pthread_create(&waiters[i], 0, wait_in_turn, &threads[i]);
 		if (kinds[i].feed) pthread_create(&threads[i].feeder, 0, feed, &threads[i]);
 	}
-	usleep((useconds_t)(atof(argv[1]) * 1e6));
+	if (atof(argv[1]) > 0) usleep((useconds_t)(atof(argv[1]) * 1e6));
+	else while (read(0, &(char){0}, 1) > 0);
 	over = 1;
 	for (unsigned i = first; i < end; i++) pthread_join(waiters[i], 0);
 	over = 2;

@@ -174,7 +174,8 @@ fn system_calls_notice_nothing_of_probes() {
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../collect/tests/waits.c");
     let built = Command::new("gcc").args(["-O2", "-pthread", source, "-lrt", "-o"]).arg(&program).status();
     assert!(built.unwrap().success());
-    let child = Command::new(&program).args(["3", "0", "38"]).stdout(Stdio::piped()).spawn();
+    let arguments = ["0", "0", "38"];
+    let child = Command::new(&program).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut child = child.unwrap();
     let output = BufReader::new(child.stdout.take().unwrap());
     let mut target = Target { child, output, program, _folder: folder };
@@ -192,6 +193,7 @@ fn system_calls_notice_nothing_of_probes() {
         calls += totals(&probes.snapshot())[0];
         cycles += 1;
     }
+    drop(target.child.stdin.take());
     let mut text = String::new();
     std::io::Read::read_to_string(&mut target.output, &mut text).unwrap();
     assert!(target.child.wait().unwrap().success(), "{text}");
