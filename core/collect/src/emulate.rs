@@ -9,6 +9,7 @@
 //! ([`Interpreter`]). A single step by ptrace takes 11 to 50 µs, during which
 //! the thread stands still.
 
+mod bit_strings;
 mod blocks;
 pub mod calls;
 mod instruction;
@@ -77,11 +78,11 @@ impl From<Refused> for End {
 pub enum Stay {
     /// While all its instructions are executed here.
     Whole,
-    /// While the first ones are.
-    Part,
-    /// While very few are. It is not worth the time to make sure that its code is still the same; that is found out later, and these
-    /// instructions do not count.
+    /// While the first ones are. It is not worth the time to make sure that its code is still the same; that is found out later, and
+    /// these instructions do not count.
     Short,
+    /// While all is copied that it can change.
+    Copied,
 }
 
 /// The state of an emulated thread.
@@ -128,7 +129,7 @@ impl Emulator {
     /// Begins with another thread. Copies what it is likely to need, or to change if it goes on before all its instructions are executed
     /// here.
     pub fn begin<F: Fetch>(&mut self, thread: &mut Thread<F>, stay: Stay) {
-        self.is_short = stay == Stay::Short;
+        self.is_short = stay != Stay::Whole;
         if let Some(blocks) = &mut self.blocks {
             blocks.begin(thread, &mut self.interpreter, stay);
         }
@@ -141,9 +142,10 @@ impl Emulator {
         }
     }
 
-    /// Copies a part of what a thread that goes on already may change. Returns whether that was all.
-    pub fn copy_near<F: Fetch>(&mut self, thread: &mut Thread<F>) -> bool {
-        self.blocks.as_mut().is_none_or(|blocks| blocks.copy_near(thread))
+    /// Copies a part of what a thread that goes on already may change. Returns whether that was all for now.
+    /// `mapped` are pages of files that it has mapped.
+    pub fn copy_near<F: Fetch>(&mut self, thread: &mut Thread<F>, mapped: &[u64]) -> bool {
+        self.blocks.as_mut().is_none_or(|blocks| blocks.copy_near(thread, mapped))
     }
 
     /// Returns whether this machine can execute the instructions of a thread that goes on.
@@ -451,6 +453,10 @@ impl<F: Fetch> Thread<F> {
             }
             Kind::String => {
                 self.string(instruction)?;
+                next
+            }
+            Kind::Bit => {
+                self.bit(prepared)?;
                 next
             }
             Kind::SystemCall => {

@@ -17,6 +17,8 @@ pub(super) fn memory() -> Vec<Region> {
         file_offset,
         is_executable: permissions == "r-x",
         is_guard: permissions == "---",
+        is_private_data: permissions == "rw-",
+        is_anonymous: !name.starts_with('/'),
         name: name.to_owned(),
     };
     vec![

@@ -83,7 +83,7 @@ pub struct Blocks {
     /// Whether each block is left, so that it can be noted.
     is_noting: bool,
     pages: RecentPages,
-    /// Pages near them that are still to be copied, the nearest ones first; `None` before the first of them.
+    /// Pages near them that are still to be copied while the thread goes on, the nearest ones first; `None` before the first of them.
     near: Option<Vec<u64>>,
     /// Addresses at which a block begins and none goes on, in order: those of moments.
     cuts: Vec<u64>,
@@ -163,12 +163,16 @@ impl Blocks {
 
     /// Begins with another thread. Copies what it is likely to need, or to change if it goes on before it is emulated.
     pub fn begin<F: Fetch>(&mut self, thread: &mut Thread<F>, interpreter: &mut Interpreter, stay: Stay) {
-        let pages = if stay == Stay::Whole { self.pages.accessed_last() } else { self.pages.all() };
-        thread.memory.read_ahead(&pages);
-        self.is_compared = false;
-        if stay != Stay::Short {
+        match stay {
+            Stay::Whole => thread.memory.read_ahead(&self.pages.accessed_last()),
+            Stay::Short => thread.memory.read_ahead(&self.pages.all()),
+            Stay::Copied => {}
+        }
+        self.is_compared = stay == Stay::Whole;
+        if self.is_compared {
             self.compare_sources(&mut thread.memory);
         }
+        self.near = None;
         self.pages.begin();
         interpreter.begin();
     }
@@ -181,8 +185,13 @@ impl Blocks {
         self.near = None;
     }
 
-    /// Copies a part of what the thread may change while it goes on already. Returns whether that was all.
-    pub fn copy_near<F: Fetch>(&mut self, thread: &mut Thread<F>) -> bool {
+    /// Copies a part of what the thread may change or give back while it goes on already. Returns whether that was all for now: a file that
+    /// it has mapped (`mapped`: pages) comes to memory as it reads it.
+    pub fn copy_near<F: Fetch>(&mut self, thread: &mut Thread<F>, mapped: &[u64]) -> bool {
+        if self.near.as_ref().is_none_or(Vec::is_empty) {
+            thread.memory.read_present(mapped);
+            thread.memory.read_present(&self.pages.all());
+        }
         let near = self.near.get_or_insert_with(|| self.pages.near());
         thread.memory.read_present(&near[..near.len().min(NEAR_AT_ONCE)]);
         near.drain(..near.len().min(NEAR_AT_ONCE));

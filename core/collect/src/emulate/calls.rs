@@ -21,7 +21,7 @@ const R11: usize = 11;
 const ERRORS: std::ops::Range<i64> = -4095..0;
 const RESTARTS: std::ops::RangeInclusive<i64> = -516..=-512;
 /// Most bytes that calls write which are copied.
-const BYTES_MAX: usize = 128 << 10;
+pub const BYTES_MAX: usize = 128 << 10;
 
 /// A system call that returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,6 +95,8 @@ impl Effect {
                 writes(first, second.saturating_mul(size_of::<libc::pollfd>() as u64))
             }
             libc::SYS_rt_sigprocmask => writes(third, fourth),
+            // The handler, flags, its restorer, and the mask.
+            libc::SYS_rt_sigaction => writes(third, 24 + fourth),
             libc::SYS_write
             | libc::SYS_writev
             | libc::SYS_pwrite64

@@ -41,6 +41,8 @@ pub enum Kind {
     Leave,
     /// A string instruction, with or without repetition.
     String,
+    /// It tests or changes a bit whose number is in a register.
+    Bit,
     SystemCall,
     /// Only the thread itself can execute it.
     Refused,
@@ -158,6 +160,11 @@ fn plain(instruction: &Instruction) -> Option<Kind> {
         Pop if instruction.code() == Code::Pop_r64 => Kind::Pop,
         Leave if instruction.stack_pointer_increment() == 0 && instruction.code() == Code::Leaveq => {
             Kind::Leave
+        }
+        Bt | Bts | Btr | Btc
+            if instruction.op0_kind() == OpKind::Memory && instruction.op1_kind() == OpKind::Register =>
+        {
+            Kind::Bit
         }
         _ if instruction.is_stack_instruction() => Kind::Refused,
         _ if instruction.is_string_instruction() => Kind::String,

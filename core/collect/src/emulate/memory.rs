@@ -294,6 +294,11 @@ impl<F: Fetch> Memory<F> {
         self.zeros.push((first, end));
     }
 
+    /// Lets these pages be zero unless they were read before: from, and to without that one.
+    pub fn add_zeros(&mut self, numbers: &[(u64, u64)]) {
+        self.zeros.extend_from_slice(numbers);
+    }
+
     fn is_zero(&self, number: u64) -> bool {
         self.zeros.iter().any(|(first, end)| (*first..*end).contains(&number))
     }

@@ -9,8 +9,8 @@
 
 use crate::path::Path;
 
-/// Most steps that a processor makes in a nanosecond, and twice as many as most programs make.
-const STEPS_PER_NS_MAX: f64 = 16.0;
+/// Most steps that a processor makes in a nanosecond: eight in each cycle, at 5 GHz.
+const STEPS_PER_NS_MAX: f64 = 40.0;
 /// Emulation gives a moment up after so many times as many steps as the thread made before in the same time.
 const PATIENCE: f64 = 2.0;
 /// Number of moments in succession that are not met before emulation ends; one is enough if none was met.
@@ -20,14 +20,14 @@ const TAIL: f64 = 0.15;
 /// It looks for them for so many steps at least for each nanosecond. The states of a loop that keeps what changes in memory come again and
 /// again, and soon: faster than all but the slowest programs come to a moment.
 const STEPS_PER_NS_TAIL: f64 = 0.5;
+/// And until it has made this part of the steps that it would have made at the speed before the first moment that is used.
+const TAIL_AS_BEFORE: f64 = 0.5;
 /// A state that comes again within this part of the steps before is as good as one that does not: it is known when it was there.
 const AGAIN: f64 = 0.01;
 /// Number of moments that must be met for certain, two of them late enough to be used. As many that are used are enough.
 const MOMENTS_MIN: usize = 3;
-/// A thread that made fewer steps than this part in the time just before the first moment that is used is still becoming faster.
-const STEADY: f64 = 0.83;
 /// Steps in equal times may differ by this factor. States that were met by chance are at random distances.
-const RATES_APART_MAX: f64 = 4.0;
+const RATES_APART_MAX: f64 = 8.0;
 
 /// A moment is where a running thread was, and when.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,8 +66,8 @@ pub struct Moments<'m> {
     moments: &'m [Moment],
     /// CPU time from which on moments are used: shortly after a stop a thread is slower than usual.
     from_ns: u64,
-    /// Whether the thread became faster afterwards.
-    is_slow: bool,
+    /// CPU time of a path that has no time.
+    span_ns: u64,
     next: usize,
     misses: u32,
     met: Vec<Met<'m>>,
@@ -76,9 +76,10 @@ pub struct Moments<'m> {
 }
 
 impl<'m> Moments<'m> {
-    /// Creates the list. Moments before `from_ns` only tell whether emulation is on the right way.
-    pub fn new(moments: &'m [Moment], from_ns: u64) -> Moments<'m> {
-        Moments { moments, from_ns, is_slow: false, next: 0, misses: 0, met: Vec::new(), calls: 0 }
+    /// Creates the list. Moments before `from_ns` only tell whether emulation is on the right way. `span_ns` is the CPU time between the
+    /// first and the last one of a timed thread, as a rule.
+    pub fn new(moments: &'m [Moment], from_ns: u64, span_ns: u64) -> Moments<'m> {
+        Moments { moments, from_ns, span_ns, next: 0, misses: 0, met: Vec::new(), calls: 0 }
     }
 
     /// Returns where all moments are, in order.
@@ -126,25 +127,8 @@ impl<'m> Moments<'m> {
         (self.next, self.misses) = (self.next + 1, 0);
         if !is_changed {
             self.met.push(Met { moment, made: path.steps as usize, path });
-            self.look_for_slowness();
         }
         true
-    }
-
-    /// Notices a thread that was slow before the first moment that is used.
-    fn look_for_slowness(&mut self) {
-        let used: Vec<&Met> = self.used().collect();
-        if let [first, second] = used[..] {
-            let before = self.met.iter().rfind(|met| !self.is_used(met.moment));
-            let (made, cpu_ns) = before.map_or((0, 0), |before| (before.made, before.moment.cpu_ns));
-            let steady = rate(first, second) * (first.moment.cpu_ns - cpu_ns) as f64;
-            self.is_slow |= ((first.made - made) as f64) < STEADY * steady;
-        }
-    }
-
-    /// Returns whether the thread was slow at first, so that its time is not the usual one.
-    pub fn is_slow(&self) -> bool {
-        self.is_slow
     }
 
     fn is_used(&self, moment: &Moment) -> bool {
@@ -198,7 +182,7 @@ impl<'m> Moments<'m> {
             _ => true,
         };
         let is_lost = self.misses >= if self.met.is_empty() { 1 } else { MISSES_MAX };
-        is_lost || self.is_slow || (self.is_enough() && is_certain)
+        is_lost || (self.is_enough() && is_certain)
     }
 
     /// Returns what the thread did between the first and the last moment that were met for certain; `None` if there are too few.
@@ -218,17 +202,21 @@ impl<'m> Moments<'m> {
         let rates = used.windows(2).map(|pair| rate(pair[0], pair[1]));
         let rate_before = first.made as f64 / first.moment.cpu_ns as f64;
         let is_like = |rate: f64| (1.0 / RATES_APART_MAX..RATES_APART_MAX).contains(&(rate / overall));
-        let is_steady = !self.is_slow && rates.chain([rate_before]).all(is_like);
+        let is_steady = rates.chain([rate_before]).all(is_like);
         is_steady.then(|| Timed {
             path: last.path.since(&first.path),
             cpu_ns: last.moment.cpu_ns - first.moment.cpu_ns,
         })
     }
 
-    /// Returns the path from the beginning to the last moment that was met. The thread went this way, however long it took, unless the
-    /// moment was met by chance, which happens in loops that keep what changes in memory.
-    pub fn followed(&self) -> Option<&Path> {
-        self.met.last().map(|met| &met.path)
+    /// Returns the path to the last moment that was met, for about as much of its time as the path of a timed thread has: if it were more,
+    /// what cannot be timed would count for too much. The thread went this way, unless the moment was met by chance, which happens in
+    /// loops that keep what changes in memory.
+    pub fn followed(&self) -> Option<Path> {
+        let last = self.met.last()?;
+        let since = last.moment.cpu_ns.checked_sub(self.span_ns);
+        let first = self.met.iter().rfind(|met| since.is_some_and(|since| met.moment.cpu_ns <= since));
+        Some(first.map_or_else(|| last.path.clone(), |first| last.path.since(&first.path)))
     }
 
     /// Returns whether the last moment would have come again within `made` steps, or before a system call, if that is possible.
@@ -240,6 +228,9 @@ impl<'m> Moments<'m> {
 /// Returns the number of steps after which the last moment does not come again.
 fn tail(first: &Met, last: &Met) -> f64 {
     let tail = last.made as f64 + TAIL * (last.made - first.made) as f64;
+    let rate_before = first.made as f64 / first.moment.cpu_ns as f64;
+    let as_before = rate_before * (last.moment.cpu_ns - first.moment.cpu_ns) as f64;
+    let tail = tail.max(first.made as f64 + TAIL_AS_BEFORE * as_before);
     tail.max(STEPS_PER_NS_TAIL * last.moment.cpu_ns as f64)
 }
 
@@ -261,7 +252,7 @@ mod tests {
 
     impl Emulation<'_> {
         fn of(moments: &[Moment]) -> Emulation<'_> {
-            Emulation { moments: Moments::new(moments, 100), counter: PathCounter::new(0) }
+            Emulation { moments: Moments::new(moments, 100, 180), counter: PathCounter::new(0) }
         }
 
         fn go(mut self, states: impl IntoIterator<Item = (u64, u64)>) -> Self {
@@ -315,6 +306,14 @@ mod tests {
         assert_eq!(Emulation::of(&moments[..0]).go(states(0..410)).timed(), None);
     }
 
+    #[test]
+    fn the_path_of_an_untimed_thread_is_about_as_long() {
+        let moments = moments(&[53, 115, 203, 307, 402]);
+        let steps = |moments| Emulation::of(moments).go(states(0..410)).moments.followed().map(|p| p.steps);
+        assert_eq!(steps(&moments), Some(402 - 203));
+        assert_eq!((steps(&moments[..1]), steps(&moments[..0])), (Some(53), None));
+    }
+
     /// Moments shortly after the stop prove the way, too.
     #[test]
     fn two_moments_are_enough_after_another_one() {
@@ -352,7 +351,7 @@ mod tests {
     #[test]
     fn moments_at_random_distances_are_not_believed() {
         let mut moments = moments(&[115, 203, 307, 402]);
-        moments[1].cpu_ns = 130;
+        moments[1].cpu_ns = 122;
         assert_eq!(Emulation::of(&moments).go(states(0..800)).timed(), None);
         moments[1].cpu_ns = 190;
         assert!(Emulation::of(&moments).go(states(0..800)).timed().is_some());
@@ -392,17 +391,8 @@ mod tests {
         assert_eq!(emulation.timed().map(|timed| timed.cpu_ns), Some(402 - 115));
         assert!(emulation.moments.awaited().next().is_none() && emulation.moments.is_over(0));
         // A call too many: the second one cannot come any more.
-        let mut missed = Moments::new(&moments[1..], 100);
+        let mut missed = Moments::new(&moments[1..], 100, 180);
         assert!(!missed.pass(0) && missed.set_calls(1) && missed.set_calls(2) && missed.pass(0));
-    }
-
-    #[test]
-    fn a_thread_that_is_slow_at_first_is_not_timed() {
-        let mut moments = moments(&[115, 203, 307, 402]);
-        assert!(Emulation::of(&moments).go(states(0..800)).timed().is_some());
-        moments.iter_mut().for_each(|moment| moment.cpu_ns += 30);
-        let slow = Emulation::of(&moments).go(states(0..204));
-        assert!(slow.moments.is_slow() && slow.moments.is_over(204) && slow.timed().is_none());
     }
 
     #[test]
@@ -417,7 +407,7 @@ mod tests {
         assert_eq!((timed.cpu_ns, timed.path.steps), (385, 385));
 
         moments.iter_mut().for_each(|moment| moment.general = [999_999; 16]);
-        let mut lost = Moments::new(&moments, 100);
-        assert!(!lost.pass(115 * 16) && lost.pass(115 * 16 + 1) && lost.is_over(115 * 16 + 1));
+        let mut lost = Moments::new(&moments, 100, 180);
+        assert!(!lost.pass(115 * 40) && lost.pass(115 * 40 + 1) && lost.is_over(115 * 40 + 1));
     }
 }

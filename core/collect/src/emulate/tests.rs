@@ -107,6 +107,26 @@ fn writes_stay_in_the_copy_and_are_read_back() {
     assert_eq!(thread.registers.general[3], 77);
 }
 
+#[test]
+fn bits_of_a_string_are_tested_and_changed() {
+    // 0: lock bts [rbx], rbp; 5: sbb al, al; 7: btr word [rbx], cx; b: sbb ah, ah; d: bt [rbx], edx; 10: sbb dl, dl; 12: syscall
+    let code = [
+        0xf0, 0x48, 0x0f, 0xab, 0x2b, 0x18, 0xc0, 0x66, 0x0f, 0xb3, 0x0b, 0x18, 0xe4, 0x0f, 0xa3, 0x13, 0x18,
+        0xd2, 0x0f, 0x05,
+    ];
+    let mut thread = thread(&code);
+    thread.memory.write(0x2100, &u64::MAX.to_le_bytes()).unwrap();
+    let general = &mut thread.registers.general;
+    (general[0], general[3], general[RBP]) = (0, 0x2108, 70);
+    // The word before, and the word after.
+    (general[1], general[2]) = (0xf_fff0, 64 + 6);
+    assert_eq!(run(&mut thread, 99).1, End::SystemCall);
+    assert_eq!(thread.memory.read_word(0x2110), Ok(1 << 6));
+    assert_eq!(thread.memory.read_word(0x2100), Ok(0xfffe_ffff_ffff_ffff));
+    // They were clear, set, and set.
+    assert_eq!((thread.registers.general[0], thread.registers.general[2] as u8), (0xff00, 0xff));
+}
+
 /// Our own memory is at an address that a program may have, too.
 #[test]
 fn emulated_code_cannot_reach_our_memory() {
@@ -500,7 +520,7 @@ fn moments_of_a_thread_are_found_where_they_were() {
         };
         let all: Vec<Moment> = steps.iter().map(moment).collect();
         let mut thread = thread(&CALLS);
-        let mut moments = Moments::new(&all, 0);
+        let mut moments = Moments::new(&all, 0, 0);
         blocks.begin(&mut thread, &mut interpreter, Stay::Short);
         let end = blocks.find(&mut thread, &mut interpreter, usize::MAX, &mut moments, || false);
         let timed = moments.timed(blocks.made()).unwrap();
@@ -526,7 +546,7 @@ fn a_thread_that_went_elsewhere_is_not_found() {
     let all = [moment(100), moment(200), moment(300)];
     let mut thread = thread(&code);
     let (mut blocks, mut interpreter) = emulator();
-    let mut moments = Moments::new(&all, 0);
+    let mut moments = Moments::new(&all, 0, 0);
     blocks.begin(&mut thread, &mut interpreter, Stay::Short);
     let end = blocks.find(&mut thread, &mut interpreter, usize::MAX, &mut moments, || false);
     // It is given up early: no processor makes so many steps in that time.

@@ -101,8 +101,6 @@ struct PendingRequest {
     cpu_ns: f64,
     steps_max: usize,
     is_to_time: bool,
-    /// Whether the thread stands still for a few steps only.
-    is_short: bool,
 }
 
 impl PendingRequest {
@@ -178,7 +176,7 @@ impl BurstRecorder {
         let seed = (self.random.uniform() * u64::MAX as f64) as u64;
         let followed = (cpu_ns / 1e9 * STEPS_PER_SECOND).clamp(STEPS[0], STEPS[1]) as usize;
         let (how, steps_max) = match (self.is_followed, self.may_step) {
-            _ if is_to_time => (How::Time, self.timing.steps(followed)),
+            _ if is_to_time => (How::Time, followed),
             (true, true) => (How::FollowOrStep, followed),
             (true, false) => (How::Follow, followed),
             (false, _) => (How::Step, STEPS_MADE),
@@ -193,10 +191,8 @@ impl BurstRecorder {
         }
         match tracer.request(pid, tid, &order) {
             Ok(()) => {
-                let is_short = is_to_time && self.timing.is_short();
                 let at_ns = now_ns();
-                let pending = PendingRequest { pid, tid, at_ns, cpu_ns, steps_max, is_to_time, is_short };
-                self.pending = Some(pending);
+                self.pending = Some(PendingRequest { pid, tid, at_ns, cpu_ns, steps_max, is_to_time });
             }
             Err(_) => self.give_up(),
         }
@@ -260,7 +256,7 @@ impl BurstRecorder {
         }
         let is_in_vain = steps.ending == Ending::InKernel;
         match whole_cost(&steps, pending.steps_max) {
-            _ if pending.is_short => self.timing.note_stop(cost_ns),
+            _ if pending.is_to_time => self.timing.note_stop(cost_ns),
             Some(whole_ns) => (self.cost_ns, self.is_reckoned) = (whole_ns, true),
             None if self.is_reckoned && !is_in_vain => {
                 (self.cost_ns, self.is_reckoned) = (cost_ns as f64, false);
@@ -323,8 +319,7 @@ impl BurstRecorder {
 
     /// Returns what the next burst will probably cost in ns.
     fn next_cost_ns(&self, cpu_ns: f64) -> f64 {
-        let is_short = self.is_followed && self.timing.is_due(cpu_ns) && self.timing.is_short();
-        if is_short { self.timing.stop_ns() } else { self.cost_ns }
+        if self.is_followed && self.timing.is_due(cpu_ns) { self.timing.stop_ns() } else { self.cost_ns }
     }
 
     /// Draws the CPU time of the next burst.
@@ -366,7 +361,6 @@ fn cause(ending: Ending, pid: Pid) -> &'static str {
         Ending::Narrow => "32-bit code",
         Ending::TooManyTransfers => "too many transfers",
         Ending::Differs => "followed wrongly",
-        Ending::Slow => "slow after the stop",
         Ending::PageFaults => "page faults",
         Ending::NotRunning => "not running",
         Ending::InKernel => "in the kernel",
@@ -398,7 +392,6 @@ mod tests {
             cpu_ns: 1e9,
             steps_max: 16_384,
             is_to_time: false,
-            is_short: false,
         }
     }
 

@@ -2,20 +2,17 @@
 //!
 //! Enters: what came of bursts. Leaves: whether the next one is to be timed. Never here: how ([`crate::sys::tracer`]).
 //!
-//! A timed burst has a hundred times as many steps as one during which the thread stands still, and an absolute scale. But what the
-//! thread changes in memory before it is copied is missing, so the pages that it is likely to change must be known from bursts before.
-//! The first bursts only find such pages, and compile code, while nobody waits. Then the thread stands still for a part of the
-//! burst, which counts if the rest comes to nothing; for a small part as long as that is not so. And the thread must not make a
-//! system call for a millisecond. So bursts that cannot be timed are tried more and more seldom.
-
-use crate::sys::tracer::SHORT_STEPS;
+//! A timed burst has a hundred times as many steps as one during which the thread stands still, and an absolute scale. But it may come to
+//! nothing: because of what the kernel or other threads do to its memory, or because the thread makes too many system calls. The first
+//! bursts of a program also compile its code and find out which memory it uses, and are likely to fail. Bursts that
+//! cannot be timed are tried more and more seldom, and others are made instead.
 
 /// Part of the target's CPU time that emulation takes while threads run. It has the lowest priority.
-const SHARE: f64 = 0.1;
-/// Numbers of steps for which the thread stands still in the first bursts. They find out what the others will need.
-const FIRST_STEPS: [usize; 4] = [SHORT_STEPS, 2 * SHORT_STEPS, 4 * SHORT_STEPS, 8 * SHORT_STEPS];
+const SHARE: f64 = 0.2;
+/// Number of first bursts whose failure says nothing of later ones.
+const FIRST: u32 = 4;
 /// Number of bursts in succession that cannot be timed before there are others again.
-const FAILURES_FREE: u32 = 8;
+const FAILURES_FREE: u32 = 4;
 /// Assumed cost of the first timed burst in ns, while the thread runs, and while it stands still.
 const COST_NS_FIRST: f64 = 40e6;
 const STOP_NS_FIRST: f64 = 1.5e6;
@@ -26,13 +23,13 @@ const COSTS_AVERAGED: f64 = 4.0;
 
 /// Decides which bursts are timed.
 pub struct Timing {
-    /// Number of bursts that were to be timed, as far as it matters.
-    first: usize,
+    /// Number of bursts that were to be timed.
+    bursts: u32,
     /// Number of other bursts before the next one that may be timed.
     wait: u32,
     /// Number of bursts in succession that could not be timed.
     failures: u32,
-    /// Average costs of a burst in ns while its thread runs, and while it stands still for a few steps only.
+    /// Average costs of a burst in ns while its thread runs, and while it stands still.
     cost_ns: f64,
     stop_ns: f64,
     /// CPU time of all bursts while their threads ran, in ns.
@@ -42,9 +39,9 @@ pub struct Timing {
 impl Default for Timing {
     fn default() -> Timing {
         Timing {
-            first: 0,
+            bursts: 0,
             wait: 0,
-            failures: 1,
+            failures: 0,
             cost_ns: COST_NS_FIRST,
             stop_ns: STOP_NS_FIRST,
             beside_ns: 0.0,
@@ -58,21 +55,7 @@ impl Timing {
         self.wait == 0 && self.beside_ns + self.cost_ns <= SHARE * cpu_ns
     }
 
-    /// Returns whether the thread stands still for a few steps only in the next burst that is timed.
-    pub fn is_short(&self) -> bool {
-        self.first < FIRST_STEPS.len() || self.failures == 0
-    }
-
-    /// Returns for how many steps it stands still. `others` is their number in a burst that is not to be timed.
-    pub fn steps(&self, others: usize) -> usize {
-        match FIRST_STEPS.get(self.first) {
-            _ if self.failures == 0 => SHORT_STEPS,
-            Some(steps) => *steps,
-            None => others,
-        }
-    }
-
-    /// Returns the average time in ns for which it stands still if it is for a few steps only.
+    /// Returns the average time in ns for which a thread stands still before it is timed.
     pub fn stop_ns(&self) -> f64 {
         self.stop_ns
     }
@@ -82,7 +65,7 @@ impl Timing {
         self.wait = self.wait.saturating_sub(1);
     }
 
-    /// Notes for how long a thread stood still for a few steps.
+    /// Notes for how long a thread stood still before it was timed.
     pub fn note_stop(&mut self, stop_ns: u64) {
         self.stop_ns += (stop_ns as f64 - self.stop_ns) / COSTS_AVERAGED;
     }
@@ -91,10 +74,10 @@ impl Timing {
     pub fn note(&mut self, beside_ns: u64, is_timed: bool) {
         self.beside_ns += beside_ns as f64;
         self.cost_ns += (beside_ns as f64 - self.cost_ns) / COSTS_AVERAGED;
-        self.first += 1;
+        self.bursts += 1;
         if is_timed {
             self.failures = 0;
-        } else if self.first > FIRST_STEPS.len() {
+        } else if self.bursts > FIRST {
             self.failures = (self.failures + 1).min(FAILURES_FREE + WAITS_MAX);
         }
         self.wait = (1 << self.failures.saturating_sub(FAILURES_FREE)) - 1;
@@ -108,16 +91,13 @@ mod tests {
     #[test]
     fn bursts_are_timed_as_often_as_that_is_earned_and_works() {
         let mut timing = Timing::default();
-        for steps in FIRST_STEPS {
+        for _ in 0..FIRST {
             assert!(timing.is_due(1e12) && !timing.is_due(COST_NS_FIRST));
-            assert!(timing.is_short() && timing.steps(100_000) == steps);
             timing.note(40_000_000, false);
         }
-        assert!(!timing.is_short() && timing.steps(100_000) == 100_000);
         timing.note(20_000_000, true);
-        assert!(timing.is_short() && timing.steps(100_000) == SHORT_STEPS);
-        // 180 ms and 35 ms more are a tenth of 2150 ms.
-        assert!(!timing.is_due(2.14e9) && timing.is_due(2.16e9));
+        // 180 ms and 35 ms more are a fifth of 1075 ms.
+        assert!(!timing.is_due(1.07e9) && timing.is_due(1.08e9));
         (0..FAILURES_FREE).for_each(|_| {
             assert!(timing.is_due(1e12));
             timing.note(0, false);

@@ -43,6 +43,10 @@ pub struct Region {
     pub is_executable: bool,
     /// Whether it is unreadable, like the guard pages below a stack.
     pub is_guard: bool,
+    /// Whether the process can write to it, and nobody else.
+    pub is_private_data: bool,
+    /// Whether no file is mapped.
+    pub is_anonymous: bool,
     /// Name that the kernel reports: a path, `[heap]`, …; empty for anonymous memory.
     pub name: String,
 }

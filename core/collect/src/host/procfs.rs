@@ -55,7 +55,8 @@ fn parse_region(line: &[u8]) -> Option<Region> {
     let text = String::from_utf8_lossy(line);
     let mut words = text.splitn(6, ' ');
     let (range, permissions, offset) = (words.next()?, words.next()?.as_bytes(), words.next()?);
-    let name = words.nth(2).unwrap_or_default().trim_start().to_owned();
+    let inode = words.nth(1)?;
+    let name = words.next().unwrap_or_default().trim_start().to_owned();
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let (start, end) = range.split_once('-')?;
     Some(Region {
@@ -64,6 +65,8 @@ fn parse_region(line: &[u8]) -> Option<Region> {
         file_offset: hex(offset)?,
         is_executable: permissions.get(2) == Some(&b'x'),
         is_guard: permissions.first() == Some(&b'-'),
+        is_private_data: permissions.starts_with(b"rw") && permissions.get(3) == Some(&b'p'),
+        is_anonymous: inode == "0",
         name,
     })
 }

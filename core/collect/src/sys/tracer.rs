@@ -31,8 +31,9 @@ use crate::path::Path;
 pub const STEPS_MAX: usize = 16384;
 /// Maximum number of different transfers of a burst. One that makes more has no result.
 const TRANSFERS_MAX: usize = 32768;
-/// A timed burst with at most so many steps for which the thread stands still has nothing but its time: these steps do not count.
-pub const SHORT_STEPS: usize = 2048;
+/// Number of steps for which a thread stands still before it is timed if it can change more memory than can be copied. They find out
+/// what it is likely to change.
+const SHORT_STEPS: usize = 2048;
 /// Maximum number of bursts of one request.
 pub const BURSTS_MAX: usize = 16;
 /// Time limit of a single-stepped burst, in ns: a stepped thread makes other threads wait.
@@ -95,8 +96,6 @@ pub enum Ending {
     TooManyTransfers,
     /// The computed steps differ from those that the thread executed: the last address is the wrong one.
     Differs,
-    /// The thread was slower than usual after it had stood still, so its time says nothing.
-    Slow,
     /// The thread had so many page faults that its own time is not known.
     PageFaults,
     /// Refused: the thread was not running at that moment.
@@ -116,7 +115,7 @@ pub enum Ending {
 }
 
 impl Ending {
-    const ALL: [Ending; 24] = [
+    const ALL: [Ending; 23] = [
         Ending::Complete,
         Ending::Signal,
         Ending::Stopped,
@@ -132,7 +131,6 @@ impl Ending {
         Ending::Narrow,
         Ending::TooManyTransfers,
         Ending::Differs,
-        Ending::Slow,
         Ending::PageFaults,
         Ending::NotRunning,
         Ending::InKernel,

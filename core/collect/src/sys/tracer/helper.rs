@@ -5,6 +5,7 @@
 //! `PTRACE_O_EXITKILL` is never set.
 
 mod calls;
+mod clock_data;
 mod copy;
 mod files;
 pub mod guard;
@@ -13,6 +14,7 @@ mod place;
 mod sampler;
 mod timed;
 mod tracee;
+mod writable;
 
 use std::{io, mem, panic, ptr, thread};
 
@@ -24,6 +26,7 @@ use place::Place;
 use sampler::{Costs, Sampler};
 use timed::Observer;
 use tracee::{Stop, Tracee};
+use writable::Writable;
 
 use super::{
     BURST_NS_MAX, BURSTS_MAX, Ending, FOLLOW_NS_MAX, How, REPEATS_MAX, RawFd, Reply, Request, SHORT_STEPS,
@@ -93,7 +96,8 @@ impl Follower {
         let mut files =
             || self.files.take().filter(|files| files.are_of(pid)).unwrap_or_else(|| Files::of(pid));
         let calls = tracepoints.and_then(|tracepoints| CallObserver::open(tid, tracepoints, files()).ok());
-        Ok(Observer { sampler: Sampler::open(tid)?, costs: self.costs.unwrap_or_default(), calls })
+        let (sampler, costs) = (Sampler::open(tid)?, self.costs.unwrap_or_default());
+        Ok(Observer { sampler, costs, calls, mapped: Vec::new() })
     }
 }
 
@@ -214,10 +218,12 @@ fn burst(request: &Request, mut follower: Option<&mut Follower>, slot: &mut Slot
         if is_to_time && observer.is_none() {
             slot.untimed = if can_time { Ending::NotPermitted } else { Ending::CannotFollow } as u32;
         }
+        let writable = observer.as_ref().and_then(|_| Writable::of(request.tid.0 as libc::pid_t));
+        slot.beside_ns = time_ns(libc::CLOCK_THREAD_CPUTIME_ID) - cpu_begin_ns;
         match halt::halt(request.pid, request.tid) {
             Ok(tracee) => {
                 let follower = follower.filter(|_| request.how != How::Step as u32);
-                Burst { tracee, slot, request, observer }.run(follower)
+                Burst { tracee, slot, request, observer, writable }.run(follower)
             }
             Err(refusal) => refusal,
         }
@@ -236,6 +242,8 @@ struct Burst<'s> {
     request: &'s Request,
     /// If the burst is to be timed.
     observer: Option<Observer>,
+    /// What the thread can change, if all of that can be copied.
+    writable: Option<Writable>,
 }
 
 /// Why a burst is over, and the signal that detaching delivers (0: none).
@@ -280,16 +288,20 @@ impl Burst<'_> {
                 && (elapsed_ns > FOLLOW_NS_MAX || time_ns(libc::CLOCK_THREAD_CPUTIME_ID) > cpu_ns_max)
         };
         let (observer, emulator) = (self.observer.take(), &mut follower.emulator);
-        let is_short = self.request.steps_max as usize <= SHORT_STEPS;
-        let stay = match observer.is_some() {
-            true if is_short => Stay::Short,
-            true => Stay::Part,
-            false => Stay::Whole,
+        let writable = self.writable.take().filter(|_| observer.is_some()).and_then(Writable::now);
+        let (stay, steps_max) = match &writable {
+            Some(_) => (Stay::Copied, 0),
+            None if observer.is_some() => (Stay::Short, SHORT_STEPS),
+            None => (Stay::Whole, self.request.steps_max as usize),
         };
         emulator.begin(&mut thread, stay);
+        if let Some(writable) = &writable {
+            thread.memory.read_ahead(&writable.pages);
+            thread.memory.add_zeros(&writable.zeros);
+        }
         let mut pass = |pcs: &[u64]| pcs.iter().for_each(|pc| note(slot, *pc));
         let wanted: Note = if is_checked { Some(&mut pass) } else { None };
-        let steps = (self.request.steps_max as usize, self.request.steps_before as usize);
+        let steps = (steps_max, self.request.steps_before as usize);
         let (end, last) = emulator.run(&mut thread, steps, wanted, is_late);
         if is_checked {
             note(slot, last);
@@ -298,10 +310,13 @@ impl Burst<'_> {
         let Over(ending, signal) =
             if is_checked { self.check().err().unwrap_or(Over(ending, 0)) } else { Over(ending, 0) };
         let observer = observer.filter(|_| ending == Ending::Complete);
-        let observer = observer.and_then(|mut observer| observer.start().ok().map(|()| observer));
+        let mut observer = observer.and_then(|mut observer| observer.start().ok().map(|()| observer));
         let mut heap_end = None;
-        if let Some(observer) = &observer {
-            emulator.let_go(&mut thread);
+        if let Some(observer) = &mut observer {
+            observer.mapped = writable.map(|writable| writable.files).unwrap_or_default();
+            if stay == Stay::Short {
+                emulator.let_go(&mut thread);
+            }
             heap_end = observer.calls.as_ref().and_then(|_| stopped.heap_end());
         }
         place.iter().for_each(Place::leave);
@@ -310,7 +325,7 @@ impl Burst<'_> {
         drop(place);
         let slot = self.slot;
         slot.made = emulator.made() as u64;
-        let is_stored = stay == Stay::Short || store(slot, &emulator.path_to(last));
+        let is_stored = stay != Stay::Whole || store(slot, &emulator.path_to(last));
         if let Some(observer) = observer {
             follower.files = timed::time(emulator, &mut thread, observer, heap_end, slot);
         }

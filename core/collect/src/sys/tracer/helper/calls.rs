@@ -10,6 +10,7 @@
 
 use std::{
     io,
+    ops::Range,
     sync::mpsc,
     thread,
     time::{Duration, Instant},
@@ -18,7 +19,7 @@ use std::{
 use dwell_profile::{CpuId, Pid, Tid};
 use rustix::{param::page_size, process::getppid, thread::gettid};
 
-use super::{copy::Remote, files::Files};
+use super::{copy::Remote, files::Files, writable::pages_of_file};
 use crate::{
     emulate::calls::{Bytes, Call, Effect},
     registers::{REGISTER_COUNT, Registers},
@@ -48,8 +49,10 @@ const REGISTERS_64: u64 = 2;
 const EVENT: usize = 1;
 const RUNNING_NS: usize = 7;
 const FIELDS: usize = 8;
-/// The number of the stack pointer among the general registers.
+/// The numbers of the stack pointer and of two arguments among the general registers.
 const STACK_POINTER: usize = 4;
+const SECOND: usize = 6;
+const FOURTH: usize = 10;
 /// Position of the call's number among the fields, in bytes: their size, and what all tracepoints have, are before.
 const NUMBER: usize = 4 + 8;
 
@@ -116,6 +119,8 @@ pub struct CallObserver {
     ring: Ring,
     remote: Remote,
     files: Files,
+    /// Pages of files that were mapped since it was last looked at.
+    pub mapped: Vec<u64>,
     /// When the call that has not ended began.
     begin_ns: Option<u64>,
     calls: Vec<ObservedCall>,
@@ -145,6 +150,7 @@ impl CallObserver {
             ring,
             remote: Remote::of(tid.0 as libc::pid_t),
             files,
+            mapped: Vec::new(),
             begin_ns: None,
             calls: Vec::new(),
             is_whole: true,
@@ -161,7 +167,8 @@ impl CallObserver {
 
     /// Observes what happened since the last call. Call it as often as possible: what a call wrote must still be there.
     pub fn look(&mut self) {
-        let CallObserver { exit, ring, remote, files, begin_ns, calls, is_whole, around_ns, .. } = self;
+        let CallObserver { exit, ring, remote, files, mapped, begin_ns, calls, is_whole, around_ns, .. } =
+            self;
         ring.each_record(&mut Vec::new(), |record| {
             let words = record.as_chunks::<8>().0;
             let word = |at: usize| words.get(at).map(|bytes| u64::from_ne_bytes(*bytes));
@@ -169,13 +176,14 @@ impl CallObserver {
                 Some(RECORD_SAMPLE) if word(EVENT) != Some(*exit) => *begin_ns = word(RUNNING_NS),
                 Some(RECORD_SAMPLE) if *is_whole => match (begin_ns.take(), word(RUNNING_NS), call(record)) {
                     (Some(begin_ns), Some(end_ns), Some(mut call)) => {
+                        files.note(&mut call);
                         if let Effect::Writes(bytes) = Effect::of(call.number, &call.general)
                             && call.written.is_none()
-                            && !files.have(&call)
                         {
                             call.written =
                                 remote.bytes(bytes.address, bytes.length).map(|b| (bytes.address, b));
                         }
+                        mapped.extend(mapping(&call).into_iter().flatten());
                         calls.push(ObservedCall { call, begin_ns, end_ns, around_ns: *around_ns });
                     }
                     // It began before.
@@ -190,9 +198,7 @@ impl CallObserver {
 
     /// Returns all calls, up to the first one that is not known, and the files that were read.
     pub fn finish(self) -> (Vec<ObservedCall>, Files) {
-        let CallObserver { mut calls, mut files, .. } = self;
-        files.read(calls.iter_mut().map(|observed| &mut observed.call));
-        (calls, files)
+        (self.calls, self.files)
     }
 }
 
@@ -220,6 +226,13 @@ fn call(record: &[u8]) -> Option<Call> {
         _ => None,
     };
     Some(Call { number, general, written })
+}
+
+/// Returns the pages of a file that a call has mapped.
+fn mapping(call: &Call) -> Option<Range<u64>> {
+    let [start, length, flags] = [0, SECOND, FOURTH].map(|register: usize| call.general[register]);
+    let is_file = call.number == libc::SYS_mmap as u64 && flags as i32 & libc::MAP_ANONYMOUS == 0;
+    (is_file && (start as i64) > 0).then(|| pages_of_file(start, start.saturating_add(length)))
 }
 
 /// Returns bytes of the stack, whose part in a record begins with its size and ends with how much of that is there.

@@ -5,6 +5,7 @@
 
 use std::{arch::x86_64::__cpuid_count, fs::File, mem, os::unix::fs::FileExt, ptr};
 
+use super::clock_data::ClockData;
 use crate::{
     emulate::{
         Thread,
@@ -111,6 +112,8 @@ pub struct Remote {
     tid: libc::pid_t,
     /// What is known of its pages; `None` if it was not needed yet.
     page_map: Option<File>,
+    /// Where it has the data of the clock, once that was needed.
+    clock_data: Option<Option<ClockData>>,
 }
 
 impl Remote {
@@ -121,7 +124,7 @@ impl Remote {
 
     /// Creates access to the memory of a thread.
     pub fn of(tid: libc::pid_t) -> Remote {
-        Remote { tid, page_map: None }
+        Remote { tid, page_map: None, clock_data: None }
     }
 
     /// Returns bytes of its memory; `None` if not all can be read.
@@ -160,7 +163,7 @@ const GAP_MAX: u64 = 64;
 
 impl Remote {
     /// Returns whether a page is in memory, for `count` pages from `first` on.
-    fn present(&mut self, first: u64, count: usize) -> Option<Vec<bool>> {
+    pub fn present(&mut self, first: u64, count: usize) -> Option<Vec<bool>> {
         if self.page_map.is_none() {
             self.page_map = File::open(format!("/proc/{}/pagemap", self.tid)).ok();
         }
@@ -185,14 +188,22 @@ impl Fetch for Remote {
     fn fetch(&mut self, address: u64, pages: &mut [Page]) -> usize {
         let length = size_of_val(pages);
         let local = libc::iovec { iov_base: pages.as_mut_ptr().cast(), iov_len: length };
-        self.read(&[local], &[piece(address, length)])
+        let read = self.read(&[local], &[piece(address, length)]);
+        if read > 0 {
+            return read;
+        }
+        let clock_data = self.clock_data.get_or_insert_with(|| ClockData::of(self.tid));
+        let page = pages.first_mut().zip(clock_data.as_ref());
+        page.and_then(|(page, data)| data.read(address, page)).map_or(0, |()| PAGE_BYTES)
     }
 
     fn fetch_each(&mut self, numbers: &[u64], pages: &mut [&mut Page]) -> usize {
         let mut read = 0;
         for (numbers, pages) in numbers.chunks(PARTS_MAX).zip(pages.chunks_mut(PARTS_MAX)) {
+            // A piece of many pages takes less time than many of one.
+            let run = |run: &[u64]| piece(run[0] * PAGE_BYTES as u64, run.len() * PAGE_BYTES);
             let remote: Vec<libc::iovec> =
-                numbers.iter().map(|number| piece(number * PAGE_BYTES as u64, PAGE_BYTES)).collect();
+                numbers.chunk_by(|before, next| before + 1 == *next).map(run).collect();
             let local = |page: &mut &mut Page| libc::iovec {
                 iov_base: (&raw mut **page).cast(),
                 iov_len: PAGE_BYTES,

@@ -252,13 +252,14 @@ impl Thread {
     }
 }
 
-/// Numbers of fields in `stat`, counted as in proc(5): page faults of children that were waited for, the start time, and the CPU.
+/// Numbers of fields in `stat`, counted as in proc(5): page faults that read nothing, those of children that were waited for, the start time, and the CPU.
+pub const FAULTS: usize = 10;
 const CHILDREN_FAULTS: usize = 11;
 const BEGIN_TICKS: usize = 22;
 const LAST_CPU: usize = 39;
 
 /// Returns a field of a file `stat` after the second field, which is a name in parentheses and may contain any character.
-fn stat_field(path: &str, field: usize) -> Option<u64> {
+pub fn stat_field(path: &str, field: usize) -> Option<u64> {
     let text = std::fs::read_to_string(path).ok()?;
     text.rsplit_once(')')?.1.split_whitespace().nth(field - 3)?.parse().ok()
 }

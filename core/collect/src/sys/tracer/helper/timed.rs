@@ -10,7 +10,7 @@ use super::{
     calls::{CallObserver, ObservedCall},
     files::Files,
     now_ns,
-    sampler::{Costs, Sampler},
+    sampler::{Costs, PERIOD_NS, Sampler},
     sleep, store, time_ns,
 };
 use crate::{
@@ -24,12 +24,16 @@ use crate::{
 };
 
 /// CPU time after a release for which a thread may be slower than usual, because its caches and predictions were those of others.
-const SLOW_NS: u64 = 2_380_000;
+const SLOW_NS: u64 = 2_980_000;
 /// Number of moments from then on that are looked for.
 const MOMENTS: usize = 6;
+/// CPU time between three samples, rather less than more.
+const SPAN_NS: u64 = 2 * PERIOD_NS - 100_000;
 /// Time between two looks for samples, and the time after which no more are awaited: a thread may have to wait for its CPU.
 const LOOK_NS: u64 = 500_000;
 const LOOKS_NS: u64 = 24 * LOOK_NS;
+/// Time after which pages that have come to memory meanwhile are copied.
+const AGAIN_NS: u64 = 200_000;
 /// Time for which calls are observed after the last moment: emulation goes on after it, too.
 const TAIL_NS: u64 = 300_000;
 /// Greatest part of a thread's time that its page faults and observing its calls may take.
@@ -37,14 +41,16 @@ const AROUND_PART_MAX: f64 = 0.15;
 /// Number of turns of an empty loop between two looks for calls, about a microsecond.
 const TURNS: usize = 32;
 /// Limit of the CPU time of emulation while the thread runs, and of the time, if others want the CPU.
-const CPU_NS_MAX: u64 = 120_000_000;
-const NS_MAX: u64 = 500_000_000;
+const CPU_NS_MAX: u64 = 250_000_000;
+const NS_MAX: u64 = 1_000_000_000;
 
 /// What observes a thread while it runs: its moments and, if it makes many, its system calls.
 pub struct Observer {
     pub sampler: Sampler,
     pub costs: Costs,
     pub calls: Option<CallObserver>,
+    /// Pages of files that it has mapped.
+    pub mapped: Vec<u64>,
 }
 
 impl Observer {
@@ -55,15 +61,19 @@ impl Observer {
     }
 
     /// Returns what is seen of a thread that was just released until a few moments after it became as fast as usual. `meanwhile` does a
-    /// part of other work, and returns whether that was all.
-    fn observe(mut self, mut meanwhile: impl FnMut() -> bool) -> Observed {
+    /// part of other work, with the pages of files that the thread has mapped, and returns whether that was all for now.
+    fn observe(mut self, mut meanwhile: impl FnMut(&[u64]) -> bool) -> Observed {
         let mut moments: Vec<Moment> = Vec::new();
         let first = |moments: &[Moment]| moments.partition_point(|moment| moment.cpu_ns < SLOW_NS);
         let begin_ns = now_ns();
-        let mut end_ns = begin_ns + LOOKS_NS;
+        let (mut end_ns, mut again_ns) = (begin_ns + LOOKS_NS, begin_ns);
         let mut is_all = false;
         while now_ns() < end_ns {
-            is_all = is_all || meanwhile();
+            if now_ns() >= again_ns {
+                self.mapped.extend(self.calls.iter_mut().flat_map(|calls| calls.mapped.drain(..)));
+                is_all = meanwhile(&self.mapped);
+                again_ns = now_ns() + if is_all { AGAIN_NS } else { 0 };
+            }
             match &mut self.calls {
                 None if is_all => sleep(LOOK_NS),
                 None => continue,
@@ -85,9 +95,6 @@ impl Observer {
         let (calls, files) = self.calls.map(CallObserver::finish).unzip();
         let calls = calls.unwrap_or_default();
         let untimed = take_into_account(&calls, self.costs, &mut moments).err();
-        if untimed.is_some() {
-            moments.clear();
-        }
         Observed { moments, untimed, calls: calls.into_iter().map(|observed| observed.call).collect(), files }
     }
 }
@@ -132,7 +139,7 @@ pub fn time(
 ) -> Option<Files> {
     let cpu_begin_ns = time_ns(libc::CLOCK_THREAD_CPUTIME_ID);
     let Observed { moments, untimed: why_unknown, calls, files } =
-        observer.observe(|| emulator.copy_near(thread));
+        observer.observe(|mapped| emulator.copy_near(thread, mapped));
     yield_to_all();
     thread.calls = Calls::new(calls, heap_end);
     thread.repetitions_max = REPETITIONS_MAX_BESIDE;
@@ -141,28 +148,27 @@ pub fn time(
         let is_long = now_ns() - begin_ns > NS_MAX;
         is_long || time_ns(libc::CLOCK_THREAD_CPUTIME_ID) - cpu_begin_ns > CPU_NS_MAX
     };
-    let mut moments = Moments::new(&moments, SLOW_NS);
+    let mut moments = Moments::new(&moments, SLOW_NS, SPAN_NS);
     let end = emulator.find(thread, &mut moments, is_late);
-    let mut untimed = match moments.timed(emulator.made()) {
+    let mut untimed = match moments.timed(emulator.made()).filter(|_| why_unknown.is_none()) {
         Some(timed) if store(slot, &timed.path) => {
             slot.timed_ns = timed.cpu_ns;
             Ending::Complete
         }
         Some(_) => Ending::TooManyTransfers,
-        None if moments.is_slow() => Ending::Slow,
         None if end == End::Complete => Ending::Differs,
         None => end.into(),
     };
     untimed = why_unknown.unwrap_or(untimed);
     if let Some(path) = moments.followed().filter(|_| slot.timed_ns == 0) {
         // What cannot be timed is often of another kind: without it, all else would count for too much.
-        if !store(slot, path) {
+        if !store(slot, &path) {
             untimed = Ending::TooManyTransfers;
         }
     }
     slot.untimed = untimed as u32;
     thread.memory.finish();
-    slot.beside_ns = time_ns(libc::CLOCK_THREAD_CPUTIME_ID) - cpu_begin_ns;
+    slot.beside_ns += time_ns(libc::CLOCK_THREAD_CPUTIME_ID) - cpu_begin_ns;
     files
 }
 
