@@ -155,22 +155,37 @@ fn piece(address: u64, length: usize) -> libc::iovec {
     libc::iovec { iov_base: ptr::without_provenance_mut(address as usize), iov_len: length }
 }
 
-/// Bytes of an entry of a page map, and the bits of it that say that a page is in memory, or was and is in swap space.
+/// Bytes of an entry of a page map, and the bits of it that say that a page is in memory or in swap space.
 const ENTRY_BYTES: usize = 8;
-const IS_THERE: u64 = 0b11 << 62;
+const IS_IN_MEMORY: u64 = 1 << 63;
+const IS_SWAPPED: u64 = 1 << 62;
 /// Greatest distance of pages whose entries are read at once: entries cost less than a call.
 const GAP_MAX: u64 = 64;
 
+/// Where a page is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// It was not used yet, or was given back.
+    Nowhere,
+    Swapped,
+    InMemory,
+}
+
 impl Remote {
-    /// Returns whether a page is in memory, for `count` pages from `first` on.
-    pub fn present(&mut self, first: u64, count: usize) -> Option<Vec<bool>> {
+    /// Returns where `count` pages from `first` on are.
+    pub fn presence(&mut self, first: u64, count: usize) -> Option<Vec<Presence>> {
         if self.page_map.is_none() {
             self.page_map = File::open(format!("/proc/{}/pagemap", self.tid)).ok();
         }
         let mut entries = vec![0; count * ENTRY_BYTES];
         let read = self.page_map.as_ref()?.read_at(&mut entries, first * ENTRY_BYTES as u64).ok()?;
         let entries = entries[..read].as_chunks().0.iter().map(|entry| u64::from_ne_bytes(*entry));
-        Some(entries.map(|entry| entry & IS_THERE != 0).collect())
+        let presence = |entry: u64| match entry & (IS_IN_MEMORY | IS_SWAPPED) {
+            0 => Presence::Nowhere,
+            IS_SWAPPED => Presence::Swapped,
+            _ => Presence::InMemory,
+        };
+        Some(entries.map(presence).collect())
     }
 }
 
@@ -179,8 +194,10 @@ impl Fetch for Remote {
         let mut all = Vec::new();
         for run in numbers.chunk_by(|before, next| next - before <= GAP_MAX) {
             let pages = run[run.len() - 1] - run[0] + 1;
-            let present = self.present(run[0], pages as usize).unwrap_or_default();
-            all.extend(run.iter().map(|number| present.get((number - run[0]) as usize) == Some(&true)));
+            let presence = self.presence(run[0], pages as usize).unwrap_or_default();
+            let is_in_memory =
+                |number: &u64| presence.get((number - run[0]) as usize) == Some(&Presence::InMemory);
+            all.extend(run.iter().map(is_in_memory));
         }
         all
     }

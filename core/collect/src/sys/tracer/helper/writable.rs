@@ -11,7 +11,7 @@
 use std::{collections::HashSet, fs, ops::Range};
 
 use super::{
-    copy::Remote,
+    copy::{Presence, Remote},
     halt::{FAULTS, stat_field},
 };
 use crate::{
@@ -56,21 +56,22 @@ impl Writable {
             if listed > LISTED_MAX {
                 return None;
             }
-            let present = remote.present(first, (end - first) as usize)?;
-            writable.add(first, &present, region.is_anonymous);
+            let presence = remote.presence(first, (end - first) as usize)?;
+            writable.add(first, &presence, region.is_anonymous);
         }
         writable.add_files(&regions);
         (writable.pages.len() <= PAGES_MAX).then_some(writable)
     }
 
-    fn add(&mut self, first: u64, present: &[bool], is_anonymous: bool) {
+    fn add(&mut self, first: u64, presence: &[Presence], is_anonymous: bool) {
         let mut at = first;
-        for run in present.chunk_by(|before, next| before == next) {
+        for run in presence.chunk_by(|before, next| before == next) {
             let end = at + run.len() as u64;
             match run[0] {
-                true => self.pages.extend(at..end),
-                false if is_anonymous => self.zeros.push((at, end)),
-                false => {}
+                Presence::InMemory => self.pages.extend(at..end),
+                Presence::Nowhere if is_anonymous => self.zeros.push((at, end)),
+                // To read these takes long.
+                Presence::Nowhere | Presence::Swapped => {}
             }
             at = end;
         }
