@@ -21,9 +21,9 @@ use crate::{
 
 /// Most pages that are copied while a thread stands still: 24 MiB.
 const PAGES_MAX: usize = 6 << 10;
-/// Most pages that are looked at: 1 GiB of address space, most of it unused.
+/// Most pages that are looked at: 1 GiB of address space, most of it unused. And most while a thread stands still, in half a millisecond.
 const LISTED_MAX: u64 = 256 << 10;
-
+const LISTED_AGAIN_MAX: u64 = 32 << 10;
 /// Most pages of all files and of one that are copied: large ones are mapped for longer.
 const FILES_MAX: usize = 1024;
 const FILE_MAX: u64 = 256;
@@ -38,6 +38,8 @@ pub struct Writable {
     pub zeros: Vec<(u64, u64)>,
     /// Pages of files that it has mapped as data, which it may give back soon.
     pub files: Vec<u64>,
+    /// Number of pages that were looked at.
+    listed: u64,
     /// Number of page faults of the process by then.
     faults: Option<u64>,
 }
@@ -48,12 +50,12 @@ impl Writable {
         let faults = faults(tid);
         let regions = parse_regions(&fs::read(format!("/proc/{tid}/maps")).ok()?);
         let mut remote = Remote::of(tid);
-        let mut writable = Writable { tid, pages: Vec::new(), zeros: Vec::new(), files: Vec::new(), faults };
-        let mut listed = 0;
+        let (pages, zeros, files) = (Vec::new(), Vec::new(), Vec::new());
+        let mut writable = Writable { tid, pages, zeros, files, listed: 0, faults };
         for region in regions.iter().filter(|region| region.is_private_data) {
             let (first, end) = (region.start / PAGE_BYTES as u64, region.end / PAGE_BYTES as u64);
-            listed += end.checked_sub(first)?;
-            if listed > LISTED_MAX {
+            writable.listed += end.checked_sub(first)?;
+            if writable.listed > LISTED_MAX {
                 return None;
             }
             let presence = remote.presence(first, (end - first) as usize)?;
@@ -91,12 +93,16 @@ impl Writable {
         self.files.extend(pages.take(FILES_MAX));
     }
 
-    /// Returns the list as it is now that the thread stands still.
+    /// Returns the list as it is now that the thread stands still. Where it would take long to make it again, new pages are missing, and
+    /// nothing is known to be zero.
     pub fn now(self) -> Option<Writable> {
         if self.faults.is_some() && self.faults == faults(self.tid) {
-            return Some(self);
+            Some(self)
+        } else if self.listed <= LISTED_AGAIN_MAX {
+            Writable::of(self.tid)
+        } else {
+            Some(Writable { zeros: Vec::new(), ..self })
         }
-        Writable::of(self.tid)
     }
 }
 
