@@ -315,7 +315,8 @@ fn tell(recorded: &Recorded, exit: Option<ExitStatus>, args: &RecordArgs) {
         _ => {}
     }
     complain(&tallies(epoch));
-    if let Some(record) = epoch.bursts.as_ref().filter(|r| args.paths.is_some() || r.bursts > 0) {
+    let is_told = |r: &&BurstsRecord| args.paths.is_some() || r.bursts > 0 || !r.refused.is_empty();
+    if let Some(record) = epoch.bursts.as_ref().filter(is_told) {
         complain(&bursts_line(record));
         timed_bursts_line(record).iter().for_each(|line| complain(line));
     }
