@@ -293,7 +293,8 @@ impl BurstRecorder {
         let is_whole = !steps.ending.is_refusal();
         let why = if steps.ending == Ending::Complete { steps.untimed } else { steps.ending };
         if is_whole {
-            self.timing.note(steps.beside_ns, is_timed);
+            // A path without a time is worth as much as that of a thread that stands still.
+            self.timing.note(steps.beside_ns, is_timed || steps.path.steps > 0);
         }
         if is_whole && why != Ending::Complete {
             count(&mut self.record.untimed, cause(why, pending.pid));

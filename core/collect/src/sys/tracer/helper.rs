@@ -97,7 +97,7 @@ impl Follower {
             || self.files.take().filter(|files| files.are_of(pid)).unwrap_or_else(|| Files::of(pid));
         let calls = tracepoints.and_then(|tracepoints| CallObserver::open(tid, tracepoints, files()).ok());
         let (sampler, costs) = (Sampler::open(tid)?, self.costs.unwrap_or_default());
-        Ok(Observer { sampler, costs, calls, mapped: Vec::new() })
+        Ok(Observer { sampler, costs, calls, mapped: Vec::new(), untimed: None })
     }
 }
 
@@ -313,6 +313,8 @@ impl Burst<'_> {
         let mut observer = observer.and_then(|mut observer| observer.start().ok().map(|()| observer));
         let mut heap_end = None;
         if let Some(observer) = &mut observer {
+            let is_large = writable.as_ref().is_some_and(Writable::is_large);
+            observer.untimed = is_large.then_some(Ending::TooMuchMemory);
             observer.mapped = writable.map(|writable| writable.files).unwrap_or_default();
             if stay == Stay::Short {
                 emulator.let_go(&mut thread);

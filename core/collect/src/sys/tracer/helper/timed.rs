@@ -51,6 +51,8 @@ pub struct Observer {
     pub calls: Option<CallObserver>,
     /// Pages of files that it has mapped.
     pub mapped: Vec<u64>,
+    /// Why its time would not be the usual one.
+    pub untimed: Option<Ending>,
 }
 
 impl Observer {
@@ -94,7 +96,7 @@ impl Observer {
         moments.truncate(first(&moments) + MOMENTS);
         let (calls, files) = self.calls.map(CallObserver::finish).unzip();
         let calls = calls.unwrap_or_default();
-        let untimed = take_into_account(&calls, self.costs, &mut moments).err();
+        let untimed = take_into_account(&calls, self.costs, &mut moments).err().or(self.untimed);
         Observed { moments, untimed, calls: calls.into_iter().map(|observed| observed.call).collect(), files }
     }
 }
@@ -159,7 +161,10 @@ pub fn time(
         None if end == End::Complete => Ending::Differs,
         None => end.into(),
     };
-    untimed = why_unknown.unwrap_or(untimed);
+    if untimed != Ending::SystemCall {
+        // A call that is not known is the first thing to see to: the next bursts observe calls.
+        untimed = why_unknown.unwrap_or(untimed);
+    }
     if let Some(path) = moments.followed().filter(|_| slot.timed_ns == 0) {
         // What cannot be timed is often of another kind: without it, all else would count for too much.
         if !store(slot, &path) {

@@ -21,6 +21,8 @@ use crate::{
 
 /// Most pages that are copied while a thread stands still: 24 MiB.
 const PAGES_MAX: usize = 6 << 10;
+/// Most pages after whose copy the thread's time is usual: 8 MiB. More leave it nothing in the caches for too long (docs/measured.md).
+const TIMED_MAX: usize = 2 << 10;
 /// Most pages that are looked at: 1 GiB of address space, most of it unused. And most while a thread stands still, in half a millisecond.
 const LISTED_MAX: u64 = 256 << 10;
 const LISTED_AGAIN_MAX: u64 = 32 << 10;
@@ -91,6 +93,11 @@ impl Writable {
         };
         let pages = regions.iter().filter(is_data).flat_map(|region| pages_of_file(region.start, region.end));
         self.files.extend(pages.take(FILES_MAX));
+    }
+
+    /// Returns whether to copy it makes the thread slower for long.
+    pub fn is_large(&self) -> bool {
+        self.pages.len() > TIMED_MAX
     }
 
     /// Returns the list as it is now that the thread stands still. Where it would take long to make it again, new pages are missing, and
