@@ -10,7 +10,7 @@ use super::{End, Thread, instruction::PreparedInstruction, memory::Fetch};
 use crate::x86::{Flags, register_number};
 
 impl<F: Fetch> Thread<F> {
-    /// Executes the instruction.
+    /// Executes an instruction of this kind. Fails where the memory cannot be read.
     pub(super) fn bit(&mut self, prepared: &PreparedInstruction) -> Result<(), End> {
         let register = prepared.instruction.op1_register();
         let bytes = register.size();

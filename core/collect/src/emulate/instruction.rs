@@ -41,7 +41,7 @@ pub enum Kind {
     Leave,
     /// A string instruction, with or without repetition.
     String,
-    /// It tests or changes a bit whose number is in a register.
+    /// The instruction tests or changes a bit of memory, whose number is in a register.
     Bit,
     SystemCall,
     /// Only the thread itself can execute it.

@@ -59,7 +59,7 @@ struct Follower {
     makes_calls: bool,
     /// These are used to observe calls, once it was tried to find them.
     tracepoints: Option<Option<Tracepoints>>,
-    /// What samples and page faults take of a thread's time, once that is known.
+    /// This is what samples and page faults take of a thread's time; `None` if that is not known yet.
     costs: Option<Costs>,
     /// The files that the process read whose thread was timed last.
     files: Option<Files>,
@@ -242,7 +242,7 @@ struct Burst<'s> {
     request: &'s Request,
     /// If the burst is to be timed.
     observer: Option<Observer>,
-    /// What the thread can change, if all of that can be copied.
+    /// The memory that the thread can change; `None` if that is too much to be copied.
     writable: Option<Writable>,
 }
 

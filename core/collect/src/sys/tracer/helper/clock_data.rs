@@ -25,7 +25,7 @@ const NAME: &str = "[vvar]";
 /// Most attempts to read it while the kernel does not change it.
 const ATTEMPTS: usize = 100;
 
-/// Where a process has this data.
+/// This is the part of a process's memory that contains the data.
 pub struct ClockData(Range<u64>);
 
 impl ClockData {

@@ -112,7 +112,7 @@ pub struct Remote {
     tid: libc::pid_t,
     /// What is known of its pages; `None` if it was not needed yet.
     page_map: Option<File>,
-    /// Where it has the data of the clock, once that was needed.
+    /// This is where it has the data of the clock; `None` if that was not needed yet.
     clock_data: Option<Option<ClockData>>,
 }
 
@@ -162,10 +162,10 @@ const IS_SWAPPED: u64 = 1 << 62;
 /// Greatest distance of pages whose entries are read at once: entries cost less than a call.
 const GAP_MAX: u64 = 64;
 
-/// Where a page is.
+/// A presence tells where a page is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It was not used yet, or was given back.
+    /// The page was not used yet, or was given back.
     Nowhere,
     Swapped,
     InMemory,

@@ -35,7 +35,7 @@ pub struct Files {
     process: Option<OwnedFd>,
     /// The descriptors from which it read.
     descriptors: BTreeSet<u32>,
-    /// Where files stand after the calls that were noted.
+    /// These are the positions of files after the calls that were noted.
     positions: BTreeMap<u32, u64>,
 }
 

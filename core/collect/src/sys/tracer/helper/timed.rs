@@ -113,8 +113,9 @@ struct Observed {
 }
 
 /// Says of moments how many calls were before, and leaves out what the thread did not do itself: its calls, page faults, and
-/// samples. Fails with the greatest of these costs if they are too large a part of the time: they are not known that well.
+/// samples. Fails with the greatest of these costs if they are too large a part of the time at some moment: they are not known that well.
 fn take_into_account(calls: &[ObservedCall], costs: Costs, moments: &mut [Moment]) -> Result<(), Ending> {
+    let mut known = Ok(());
     for (samples, moment) in (0..).zip(moments.iter_mut()) {
         moment.calls = calls.partition_point(|observed| observed.end_ns <= moment.cpu_ns);
         let before = &calls[..moment.calls];
@@ -124,10 +125,10 @@ fn take_into_account(calls: &[ObservedCall], costs: Costs, moments: &mut [Moment
         let left_out_ns = in_calls_ns + around_ns + in_faults_ns + samples * costs.sample_ns;
         moment.cpu_ns = moment.cpu_ns.saturating_sub(left_out_ns);
         if (around_ns + in_faults_ns) as f64 > AROUND_PART_MAX * moment.cpu_ns as f64 {
-            return Err(if in_faults_ns > around_ns { Ending::PageFaults } else { Ending::SystemCall });
+            known = Err(if in_faults_ns > around_ns { Ending::PageFaults } else { Ending::SystemCall });
         }
     }
-    Ok(())
+    known
 }
 
 /// Emulates a released thread from where emulation stopped on, and stores what is known of its time. `heap_end` is where its heap ended
@@ -217,5 +218,9 @@ mod tests {
         assert_eq!(ended(200, &[]), Err(Ending::PageFaults));
         let calls: Vec<ObservedCall> = (0..30).map(|n| call(n * 1000, n * 1000 + 1)).collect();
         assert_eq!(ended(20, &calls), Err(Ending::SystemCall));
+        // The calls before each moment are known all the same: the thread can be followed.
+        let mut moments = [moment(100_000, 90), moment(2_000_000, 90)];
+        assert_eq!(take_into_account(&calls, costs, &mut moments), Err(Ending::SystemCall));
+        assert_eq!(moments.map(|moment| moment.calls), [30, 30]);
     }
 }
