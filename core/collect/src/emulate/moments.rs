@@ -1,7 +1,7 @@
 //! Recognizes moments of a running thread in its emulated future.
 //!
 //! Enters: where the thread was at some moments, with its registers, and where emulation is. Leaves: after how many steps it was
-//! there, and the path between two moments. Never here: how a thread is sampled ([`crate::sys::moments`]).
+//! there, and the path between two moments. Never here: how a thread is sampled (`crate::sys::tracer`).
 //!
 //! A thread that was released goes the way that emulation computes, unless memory that it reads was changed before we copied it.
 //! So all general registers of a sample are those of some emulated step. That proves the path up to there, if no other step has the
