@@ -19,6 +19,7 @@ mod pieces;
 mod recent_pages;
 pub mod strings;
 mod translate;
+mod zeros;
 
 use blocks::Blocks;
 use calls::Calls;

@@ -49,6 +49,8 @@ pub enum Effect {
     Zeros(Bytes),
     /// The heap ends here from now on, and what is new of it is zero.
     Break(u64),
+    /// The first bytes are where the second ones are from now on, as many as both have, and zero follows.
+    Moves(Bytes, Bytes),
     Unknown,
 }
 
@@ -94,6 +96,14 @@ impl Effect {
             libc::SYS_poll | libc::SYS_ppoll => {
                 writes(first, second.saturating_mul(size_of::<libc::pollfd>() as u64))
             }
+            libc::SYS_epoll_wait | libc::SYS_epoll_pwait => {
+                writes(second, (result as u64).saturating_mul(size_of::<libc::epoll_event>() as u64))
+            }
+            // The sender's address, if it is wanted, is unknown.
+            libc::SYS_recvfrom if fifth == 0 => writes(second, result as u64),
+            libc::SYS_sigaltstack => writes(second, size_of::<libc::stack_t>() as u64),
+            libc::SYS_prlimit64 => writes(fourth, size_of::<libc::rlimit>() as u64),
+            libc::SYS_sched_getaffinity => writes(third, result as u64),
             libc::SYS_rt_sigprocmask => writes(third, fourth),
             // The handler, flags, its restorer, and the mask.
             libc::SYS_rt_sigaction => writes(third, 24 + fourth),
@@ -119,7 +129,19 @@ impl Effect {
             | libc::SYS_geteuid
             | libc::SYS_getgid
             | libc::SYS_getegid
+            | libc::SYS_unlink
+            | libc::SYS_unlinkat
+            | libc::SYS_rename
+            | libc::SYS_renameat
+            | libc::SYS_mkdir
+            | libc::SYS_fallocate
+            | libc::SYS_flock
+            | libc::SYS_sendto
             | libc::SYS_sched_yield
+            | libc::SYS_nanosleep
+            | libc::SYS_clock_nanosleep
+            // What other threads write meanwhile is noticed if it matters.
+            | libc::SYS_futex
             | libc::SYS_mprotect
             | libc::SYS_munmap => Effect::NOTHING,
             libc::SYS_fcntl
@@ -141,6 +163,10 @@ impl Effect {
                 | libc::MADV_NOHUGEPAGE => Effect::NOTHING,
                 _ => Effect::Unknown,
             },
+            libc::SYS_mremap if fourth as i32 & libc::MREMAP_DONTUNMAP == 0 => Effect::Moves(
+                Bytes { address: first, length: second as usize },
+                Bytes { address: general[RAX], length: third as usize },
+            ),
             libc::SYS_brk => Effect::Break(general[RAX]),
             _ => Effect::Unknown,
         }
@@ -188,6 +214,9 @@ impl<F: Fetch> Thread<F> {
         match (Effect::of(call.number, &call.general), call.written) {
             (Effect::Writes(_), Some((address, bytes))) => write(&mut self.memory, address, &bytes)?,
             (Effect::Zeros(bytes), _) => self.memory.zero(bytes.address, bytes.length),
+            (Effect::Moves(from, to), _) => {
+                self.memory.relocate(from.address, from.length, to.address, to.length)?
+            }
             (Effect::Break(end), _) => {
                 let before = self.calls.heap_end.replace(end).ok_or(End::SystemCall)?;
                 let start = before.next_multiple_of(PAGE_BYTES as u64);
@@ -231,7 +260,16 @@ mod tests {
         let zeros = Effect::Zeros(Bytes { address: 0x7000, length: 0x3000 });
         assert_eq!(effect(libc::SYS_mmap, 0x7000, [0, 0x3000, 3, anonymous, 0]), zeros);
         assert_eq!(effect(libc::SYS_madvise, 0, [0x7000, 0x3000, 4, 0, 0]), zeros);
-        assert_eq!(effect(libc::SYS_futex, 0, [0x7000, 0, 0, 0, 0]), Effect::Unknown);
+        let moves = |from, to, length| {
+            Effect::Moves(Bytes { address: from, length: 0x3000 }, Bytes { address: to, length })
+        };
+        assert_eq!(
+            effect(libc::SYS_mremap, 0x9000, [0x7000, 0x3000, 0x5000, 1, 0]),
+            moves(0x7000, 0x9000, 0x5000)
+        );
+        assert_eq!(effect(libc::SYS_futex, 1, [0x7000, 1, 1, 0, 0]), Effect::NOTHING);
+        assert_eq!(effect(libc::SYS_recvfrom, 5, [3, 0x1000, 100, 0, 0x2000]), Effect::Unknown);
+        assert_eq!(effect(libc::SYS_clone, 0, [0x7000, 0, 0, 0, 0]), Effect::Unknown);
         assert_eq!(effect(-1, 0, [0; 5]), Effect::Unknown);
     }
 }

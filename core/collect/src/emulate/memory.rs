@@ -8,6 +8,7 @@
 
 use rustc_hash::FxHashMap;
 
+use super::zeros::Zeros;
 pub use crate::sys::native::window::{PAGE_BYTES, Page};
 use crate::sys::native::window::{PLACES, Permission, Window};
 
@@ -90,8 +91,7 @@ pub struct Memory<F> {
     kept: usize,
     /// Number of writes to pages that hold code.
     code_writes: u32,
-    /// Numbers of pages that are zero wherever they were not read before: from, and to without that one.
-    zeros: Vec<(u64, u64)>,
+    zeros: Zeros,
     /// The page at which sequential accesses continue, and the number of pages that were read at once before it.
     sequence: (u64, u64),
     /// Number and index of the page used last.
@@ -109,7 +109,7 @@ impl<F: Fetch> Memory<F> {
             is_closed: false,
             kept: 0,
             code_writes: 0,
-            zeros: Vec::new(),
+            zeros: Zeros::default(),
             sequence: (u64::MAX, 0),
             recent: (u64::MAX, 0),
         }
@@ -291,16 +291,35 @@ impl<F: Fetch> Memory<F> {
                 self.at_mut(index).0.fill(0);
             }
         }
-        self.zeros.push((first, end));
+        self.zeros.add(first..end);
+    }
+
+    /// Moves whole pages, and lets what is new be zero. What was not read before is read where it is then.
+    pub fn relocate(&mut self, from: u64, length: usize, to: u64, new_length: usize) -> Result<(), Refused> {
+        let [from, to] = [from, to].map(|address| address / PAGE_BYTES as u64);
+        let [old, new] = [length, new_length].map(|length| length.div_ceil(PAGE_BYTES) as u64);
+        let kept = from..from + old.min(new);
+        if from != to {
+            self.zeros.relocate(kept.clone(), to);
+            let held = self.held.iter().map(|held| held.number).filter(|number| kept.contains(number));
+            for number in held.collect::<Vec<u64>>() {
+                let index = self.index(number, Use::Read)?;
+                let bytes = self.at(index).0;
+                let moved = number - from + to;
+                // What is at the new place by now is not read.
+                self.zeros.add(moved..moved + 1);
+                self.write(moved * PAGE_BYTES as u64, &bytes)?;
+            }
+        }
+        if new > old {
+            self.zero((to + old) * PAGE_BYTES as u64, (new - old) as usize * PAGE_BYTES);
+        }
+        Ok(())
     }
 
     /// Lets these pages be zero unless they were read before: from, and to without that one.
     pub fn add_zeros(&mut self, numbers: &[(u64, u64)]) {
-        self.zeros.extend_from_slice(numbers);
-    }
-
-    fn is_zero(&self, number: u64) -> bool {
-        self.zeros.iter().any(|(first, end)| (*first..*end).contains(&number))
+        numbers.iter().for_each(|(first, end)| self.zeros.add(*first..*end));
     }
 
     /// Writes at most one page's size to the copies. Writes nothing if not all bytes can be written.
@@ -395,13 +414,13 @@ impl<F: Fetch> Memory<F> {
         self.map().map_err(|_| Refused::TooMuch)?;
         let index = self.held.len();
         let wanted = if of == Use::Code { 1 } else { self.sequential(number) };
-        let is_zero = self.is_zero(number);
+        let is_zero = self.zeros.contains(number);
         let place = Window::place(number);
         let is_new = |number: &u64| {
             *number <= PAGE_NUMBERS
                 && Window::place(*number) >= place
                 && self.known(*number) == Ok(None)
-                && self.is_zero(*number) == is_zero
+                && self.zeros.contains(*number) == is_zero
         };
         let new = (number..number + wanted).take_while(is_new).count().min(PAGES_MAX - index);
         let Some(window) = self.window.as_mut().filter(|_| new > 0) else { return Err(Refused::TooMuch) };
@@ -485,6 +504,19 @@ mod tests {
         memory.write(0xa010, &[1; 8]).unwrap();
         memory.restart(FakeCode::default());
         assert_eq!((memory.read_word(0xa010), memory.fetch.0.len()), (Ok(0xa010), 1));
+    }
+
+    #[test]
+    fn pages_keep_their_bytes_where_they_are_moved() {
+        let mut memory = Memory::new(FakeCode::default());
+        memory.write(0xa010, &[1; 8]).unwrap();
+        memory.zero(0x20_0000, 0x4000);
+        memory.relocate(0xa000, 0x2000, 0x20_0000, 0x3000).unwrap();
+        let words = [0x20_0010, 0x20_1010, 0x20_2010, 0x20_3010].map(|address| memory.read_word(address));
+        // The second page was not read before the move.
+        assert_eq!(words, [Ok(0x0101_0101_0101_0101), Ok(0x20_1010), Ok(0), Ok(0)]);
+        memory.relocate(0x20_0000, 0x3000, 0x20_0000, 0x1000).unwrap();
+        assert_eq!(memory.read_word(0x20_0010), Ok(0x0101_0101_0101_0101));
     }
 
     #[test]
