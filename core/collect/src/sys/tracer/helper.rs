@@ -26,7 +26,7 @@ use place::Place;
 use sampler::{Costs, Sampler};
 use timed::Observer;
 use tracee::{Stop, Tracee};
-use writable::Writable;
+use writable::{Writable, slow_ns};
 
 use super::{
     BURST_NS_MAX, BURSTS_MAX, Ending, FOLLOW_NS_MAX, How, REPEATS_MAX, RawFd, Reply, Request, SHORT_STEPS,
@@ -97,7 +97,7 @@ impl Follower {
             || self.files.take().filter(|files| files.are_of(pid)).unwrap_or_else(|| Files::of(pid));
         let calls = tracepoints.and_then(|tracepoints| CallObserver::open(tid, tracepoints, files()).ok());
         let (sampler, costs) = (Sampler::open(tid)?, self.costs.unwrap_or_default());
-        Ok(Observer { sampler, costs, calls, mapped: Vec::new(), untimed: None })
+        Ok(Observer { sampler, costs, calls, mapped: Vec::new(), untimed: None, slow_ns: slow_ns(0) })
     }
 }
 
@@ -315,6 +315,7 @@ impl Burst<'_> {
         if let Some(observer) = &mut observer {
             let is_large = writable.as_ref().is_some_and(Writable::is_large);
             observer.untimed = is_large.then_some(Ending::TooMuchMemory);
+            observer.slow_ns = slow_ns(writable.as_ref().map_or(0, |writable| writable.pages.len()));
             observer.mapped = writable.map(|writable| writable.files).unwrap_or_default();
             if stay == Stay::Short {
                 emulator.let_go(&mut thread);

@@ -23,21 +23,22 @@ use crate::{
     sys::tracer::{Ending, Slot},
 };
 
-/// CPU time after a release for which a thread may be slower than usual, because its caches and predictions were those of others.
-const SLOW_NS: u64 = 2_980_000;
 /// Number of moments from then on that are looked for.
 const MOMENTS: usize = 6;
 /// CPU time between three samples, rather less than more.
 const SPAN_NS: u64 = 2 * PERIOD_NS - 100_000;
-/// Time between two looks for samples, and the time after which no more are awaited: a thread may have to wait for its CPU.
+/// Time between two looks for samples, and the time after which no more are awaited when the thread should be as fast as usual: it may
+/// have to wait for its CPU.
 const LOOK_NS: u64 = 500_000;
-const LOOKS_NS: u64 = 24 * LOOK_NS;
+const LOOKS_NS: u64 = 18 * LOOK_NS;
 /// Time after which pages that have come to memory meanwhile are copied.
 const AGAIN_NS: u64 = 200_000;
 /// Time for which calls are observed after the last moment: emulation goes on after it, too.
 const TAIL_NS: u64 = 300_000;
-/// Greatest part of a thread's time that its page faults and observing its calls may take.
+/// Greatest part of a thread's time that observing its calls may take, and its page faults, whose cost is known better. Code that uses
+/// new memory is another part of the program, so that without it the rest would say too little.
 const AROUND_PART_MAX: f64 = 0.15;
+const FAULTS_PART_MAX: f64 = 0.35;
 /// Number of turns of an empty loop between two looks for calls, about a microsecond.
 const TURNS: usize = 32;
 /// Limit of the CPU time of emulation while the thread runs, and of the time, if others want the CPU.
@@ -53,6 +54,8 @@ pub struct Observer {
     pub mapped: Vec<u64>,
     /// Why its time would not be the usual one.
     pub untimed: Option<Ending>,
+    /// The CPU time after its release for which it may be slower than usual.
+    pub slow_ns: u64,
 }
 
 impl Observer {
@@ -66,9 +69,10 @@ impl Observer {
     /// part of other work, with the pages of files that the thread has mapped, and returns whether that was all for now.
     fn observe(mut self, mut meanwhile: impl FnMut(&[u64]) -> bool) -> Observed {
         let mut moments: Vec<Moment> = Vec::new();
-        let first = |moments: &[Moment]| moments.partition_point(|moment| moment.cpu_ns < SLOW_NS);
+        let slow_ns = self.slow_ns;
+        let first = |moments: &[Moment]| moments.partition_point(|moment| moment.cpu_ns < slow_ns);
         let begin_ns = now_ns();
-        let (mut end_ns, mut again_ns) = (begin_ns + LOOKS_NS, begin_ns);
+        let (mut end_ns, mut again_ns) = (begin_ns + slow_ns + LOOKS_NS, begin_ns);
         let mut is_all = false;
         while now_ns() < end_ns {
             if now_ns() >= again_ns {
@@ -113,7 +117,7 @@ struct Observed {
 }
 
 /// Says of moments how many calls were before, and leaves out what the thread did not do itself: its calls, page faults, and
-/// samples. Fails with the greatest of these costs if they are too large a part of the time at some moment: they are not known that well.
+/// samples. Fails with what takes too large a part of the time at some moment: that is not known so well.
 fn take_into_account(calls: &[ObservedCall], costs: Costs, moments: &mut [Moment]) -> Result<(), Ending> {
     let mut known = Ok(());
     for (samples, moment) in (0..).zip(moments.iter_mut()) {
@@ -124,8 +128,11 @@ fn take_into_account(calls: &[ObservedCall], costs: Costs, moments: &mut [Moment
         let in_faults_ns = moment.faults * costs.fault_ns;
         let left_out_ns = in_calls_ns + around_ns + in_faults_ns + samples * costs.sample_ns;
         moment.cpu_ns = moment.cpu_ns.saturating_sub(left_out_ns);
-        if (around_ns + in_faults_ns) as f64 > AROUND_PART_MAX * moment.cpu_ns as f64 {
-            known = Err(if in_faults_ns > around_ns { Ending::PageFaults } else { Ending::SystemCall });
+        let are_much = |ns: u64, part_max: f64| ns as f64 > part_max * moment.cpu_ns as f64;
+        if are_much(around_ns, AROUND_PART_MAX) {
+            known = Err(Ending::SystemCall);
+        } else if are_much(in_faults_ns, FAULTS_PART_MAX) {
+            known = known.and(Err(Ending::PageFaults));
         }
     }
     known
@@ -141,6 +148,7 @@ pub fn time(
     slot: &mut Slot,
 ) -> Option<Files> {
     let cpu_begin_ns = time_ns(libc::CLOCK_THREAD_CPUTIME_ID);
+    let slow_ns = observer.slow_ns;
     let Observed { moments, untimed: why_unknown, calls, files } =
         observer.observe(|mapped| emulator.copy_near(thread, mapped));
     yield_to_all();
@@ -151,7 +159,7 @@ pub fn time(
         let is_long = now_ns() - begin_ns > NS_MAX;
         is_long || time_ns(libc::CLOCK_THREAD_CPUTIME_ID) - cpu_begin_ns > CPU_NS_MAX
     };
-    let mut moments = Moments::new(&moments, SLOW_NS, SPAN_NS);
+    let mut moments = Moments::new(&moments, slow_ns, SPAN_NS);
     let end = emulator.find(thread, &mut moments, is_late);
     let mut untimed = match moments.timed(emulator.made()).filter(|_| why_unknown.is_none()) {
         Some(timed) if store(slot, &timed.path) => {
@@ -215,7 +223,7 @@ mod tests {
             take_into_account(calls, costs, &mut [moment(1_000_000, faults)])
         };
         assert_eq!(ended(100, &[]), Ok(()));
-        assert_eq!(ended(200, &[]), Err(Ending::PageFaults));
+        assert_eq!(ended(300, &[]), Err(Ending::PageFaults));
         let calls: Vec<ObservedCall> = (0..30).map(|n| call(n * 1000, n * 1000 + 1)).collect();
         assert_eq!(ended(20, &calls), Err(Ending::SystemCall));
         // The calls before each moment are known all the same: the thread can be followed.

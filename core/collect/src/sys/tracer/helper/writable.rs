@@ -21,8 +21,13 @@ use crate::{
 
 /// Most pages that are copied while a thread stands still: 24 MiB.
 const PAGES_MAX: usize = 6 << 10;
-/// Most pages after whose copy the thread's time is usual: 8 MiB. More leave it nothing in the caches for too long (docs/measured.md).
-const TIMED_MAX: usize = 2 << 10;
+/// Most pages after whose copy the thread's time is usual in the end: 12 MiB. With more it is not within 10 ms.
+const TIMED_MAX: usize = 3 << 10;
+/// Time for which a thread is slower after a copy of few pages, 4 MiB, and for each page more (docs/measured.md, "All that a thread can
+/// change"): the copy leaves it little in the caches.
+const SLOW_NS: u64 = 2_980_000;
+const FEW: u64 = 1 << 10;
+const SLOW_NS_OF_PAGE: u64 = 1_600;
 /// Most pages that are looked at: 1 GiB of address space, most of it unused. And most while a thread stands still, in half a millisecond.
 const LISTED_MAX: u64 = 256 << 10;
 const LISTED_AGAIN_MAX: u64 = 32 << 10;
@@ -95,7 +100,7 @@ impl Writable {
         self.files.extend(pages.take(FILES_MAX));
     }
 
-    /// Returns whether to copy it makes the thread slower for long.
+    /// Returns whether to copy it makes the thread slower for too long.
     pub fn is_large(&self) -> bool {
         self.pages.len() > TIMED_MAX
     }
@@ -111,6 +116,12 @@ impl Writable {
             Some(Writable { zeros: Vec::new(), ..self })
         }
     }
+}
+
+/// Returns the CPU time after a release for which a thread may be slower than usual, because its caches and predictions were those of
+/// others: its caches were used to copy so many pages.
+pub fn slow_ns(copied: usize) -> u64 {
+    SLOW_NS + SLOW_NS_OF_PAGE * (copied as u64).saturating_sub(FEW)
 }
 
 /// Returns the pages of a file that is mapped from an address on; none of a large one.
@@ -140,6 +151,12 @@ mod tests {
         int main(void) {
             for (int page = 8; printf(\"%p %p\\n\", pages, &page), fflush(stdout), getchar() > 0; page += 32) pages[page][0] = 1;
         }";
+
+    #[test]
+    fn a_thread_is_slow_for_longer_after_a_larger_copy() {
+        assert_eq!([0, 1 << 10].map(slow_ns), [SLOW_NS; 2]);
+        assert!((5_000_000..6_000_000).contains(&slow_ns((10 << 20) / PAGE_BYTES)));
+    }
 
     #[test]
     fn used_pages_are_listed_and_others_are_zero() {
