@@ -166,6 +166,7 @@ pub fn scales(shapes: &[Shape], bursts: &Bursts) -> Vec<OuterScale> {
     problem.fit_errors(&logs);
     descend(&problem, &mut logs);
     let mut deviations = problem.deviations(&logs);
+    logs.truncate(shapes.len());
     if shapes.iter().all(|s| s.own_deviation.is_none()) {
         let untimed = bursts::runs_untimed(shapes, bursts);
         deviations.iter_mut().zip(untimed).filter(|d| d.1).for_each(|d| *d.0 = f64::INFINITY);

@@ -73,29 +73,25 @@ pub fn parts(transfers: &[BurstTransfer], is_recorded: impl Fn(usize) -> bool) -
     sums.into_values().collect()
 }
 
-/// Returns for each procedure the relative variance of its number of transfers in bursts, as far as that follows from the
-/// differences between bursts: a procedure that only one of them went through could as well have been in none or two.
-/// This is the variance of a ratio estimate from clusters (W. G. Cochran, Sampling Techniques, 1977, §6.4). It is 0 if there are too
-/// few bursts.
-pub fn uneven_variances(shapes: &[Shape], bursts: &Bursts) -> Vec<f64> {
+/// By how much a number grows with the weight of each burst (an index), relative to that number.
+pub type Weights = Vec<(usize, f64)>;
+
+/// Returns for each procedure by how much its number of transfers in bursts grows, relative to that, for each burst that counts once more:
+/// a burst (an index) could as well have been taken twice or not at all, and all procedures that it went through have the error in common.
+/// The variance that follows is that of a ratio estimate from clusters (W. G. Cochran, Sampling Techniques, 1977, §6.4). `None` for a
+/// procedure whose transfers are not from bursts; nothing if there are too few bursts.
+pub fn weights(shapes: &[Shape], bursts: &Bursts) -> Vec<Option<Weights>> {
     let mut of_burst = vec![0.0; bursts.all.len()];
     shapes.iter().flat_map(|shape| &shape.parts).for_each(|part| of_burst[part.burst] += part.stepped);
     let number = of_burst.iter().filter(|n| is_sound(**n)).count();
     if number < BURSTS_MIN {
-        return vec![0.0; shapes.len()];
+        return vec![Some(Vec::new()); shapes.len()];
     }
-    let all: f64 = of_burst.iter().sum();
-    let squares: f64 = of_burst.iter().map(|n| n * n).sum();
+    let times = (number as f64 / (number - 1) as f64).sqrt();
     let of = |shape: &Shape| {
         let own = shape.parts.iter().map(|part| part.stepped).sum::<f64>();
-        if !is_sound(own) {
-            return 1.0;
-        }
-        let ratio = own / all;
-        let expected = |part: &BurstPart| ratio * of_burst[part.burst];
-        let beyond = |part: &BurstPart| (part.stepped - expected(part)).powi(2) - expected(part).powi(2);
-        let squares = ratio * ratio * squares + shape.parts.iter().map(beyond).sum::<f64>();
-        squares.max(0.0) / (own * own) * number as f64 / (number - 1) as f64
+        let weight = |part: &BurstPart| (part.burst, times * part.stepped / own);
+        is_sound(own).then(|| shape.parts.iter().filter(|part| part.stepped > 0.0).map(weight).collect())
     };
     shapes.iter().map(of).collect()
 }

@@ -5,12 +5,16 @@
 //!
 //! A procedure whose own executions were counted is an *anchor*: its scale is known, so its factor stays 1 and the others are
 //! found from it. Calls say less than a count, and many of them must not outweigh it.
+//!
+//! How often bursts went through procedures says how often these ran relative to each other, but bursts are clusters: a phase of the
+//! program has a few too many or too few of them by chance, or because its bursts end early, and then all procedures of that phase are off
+//! alike. So the weight of each burst is unknown, too, about 1, with a variance of 1.
 
 use rustc_hash::FxHashMap;
 
 use super::{
     Bursts, LOG_MAX, Shape,
-    bursts::uneven_variances,
+    bursts::{Weights, weights},
     is_sound,
     timed::{Timing, median, median_log, timings},
 };
@@ -26,6 +30,8 @@ const CALLS_DEVIATION: f64 = 0.15;
 const STEPPED_DEVIATION: f64 = 0.05;
 /// Number of transfers that count as one burst, since those of a burst are not independent.
 const STEPPED_BURST: f64 = 40.0;
+/// Relative variance of transfers of which it is unknown how they are spread over bursts.
+const UNKNOWN_VARIANCE: f64 = 1.0;
 /// Least standard deviation of executions counted by breakpoints over the procedure's own estimate.
 const BREAKPOINTS_DEVIATION: f64 = 0.1;
 /// Degrees of freedom of Student's t.
@@ -34,13 +40,10 @@ const FREEDOM: f64 = 3.0;
 const ASSUMED: f64 = 4.0;
 /// Standard deviation of the error that all bursts have in common, for each unit of that by which they differ.
 const COMMON_PART: f64 = 0.4;
-/// The part of the calculated deviations that remains with many timed bursts: by what these contradict each other is in the variance
-/// of each, in the error that they have in common, and in the factor for all. 90 % intervals held 94 to 98 % without it (measured.md,
-/// "All that a thread can change").
-const MANY_BURSTS: f64 = 0.9;
 /// Number of draws from which deviations are estimated.
-const DRAWS: usize = 32;
-/// Relative residual of the solution of a linear system.
+const DRAWS: usize = 64;
+/// Most steps towards the solution of a linear system, and its relative residual.
+const STEPS_MAX: usize = 400;
 const RESIDUAL_PART: f64 = 1e-3;
 
 /// Entries of one procedure against the calls of others.
@@ -59,6 +62,8 @@ struct Stepped {
     /// Logarithm of counted over estimated executions.
     log: f64,
     stiffness: f64,
+    /// By how much `log` grows with the weight of each burst.
+    weights: Weights,
 }
 
 fn own_stiffness(shape: &Shape) -> f64 {
@@ -66,7 +71,8 @@ fn own_stiffness(shape: &Shape) -> f64 {
     1.0 / (deviation * deviation)
 }
 
-/// The procedures' scales and the evidence for them.
+/// The procedures' scales and the evidence for them. Its unknowns are the logarithms of the procedures' factors, followed by those of how
+/// often each burst should count.
 pub struct Problem {
     balances: Vec<Balance>,
     stepped: Vec<Stepped>,
@@ -74,6 +80,8 @@ pub struct Problem {
     scales: usize,
     /// The bursts whose time is known.
     timings: Vec<Timing>,
+    /// Number of bursts that have a weight.
+    bursts: usize,
     /// The weight of each procedure's own scale.
     own_stiffness: Vec<f64>,
     /// Whether each procedure's own scale is a guess; otherwise the procedure is an anchor. Guesses have a common error, so
@@ -102,28 +110,30 @@ impl Problem {
                 variance: CALLS_DEVIATION * CALLS_DEVIATION,
             })
         };
-        let uneven = uneven_variances(shapes, bursts);
-        let stepped = |(procedure, shape): (usize, &Shape)| {
-            let chance = STEPPED_BURST / shape.stepped + uneven[procedure];
-            let variance = STEPPED_DEVIATION * STEPPED_DEVIATION + chance;
+        let stepped = |((procedure, shape), weights): ((usize, &Shape), Option<Weights>)| {
+            let uneven = if weights.is_none() { UNKNOWN_VARIANCE } else { 0.0 };
+            let variance = STEPPED_DEVIATION * STEPPED_DEVIATION + STEPPED_BURST / shape.stepped + uneven;
             let is_known = is_sound(shape.stepped) && is_sound(shape.transfers);
             let log = (shape.stepped / shape.transfers).ln();
-            is_known.then_some(Stepped { procedure, scale: 0, log, stiffness: 1.0 / variance })
+            let weights = weights.unwrap_or_default();
+            is_known.then_some(Stepped { procedure, scale: 0, log, stiffness: 1.0 / variance, weights })
         };
-        let mut stepped: Vec<Stepped> = shapes.iter().enumerate().filter_map(stepped).collect();
+        let mut stepped: Vec<Stepped> =
+            shapes.iter().enumerate().zip(weights(shapes, bursts)).filter_map(stepped).collect();
         let mut groups = FxHashMap::default();
         for (procedure, shape) in shapes.iter().enumerate() {
             for counts in &shape.counted {
                 let next = groups.len() + 1;
                 let scale = *groups.entry(counts.group).or_insert(next);
                 let stiffness = 1.0 / (BREAKPOINTS_DEVIATION * BREAKPOINTS_DEVIATION + counts.variance);
-                stepped.push(Stepped { procedure, scale, log: counts.log, stiffness });
+                stepped.push(Stepped { procedure, scale, log: counts.log, stiffness, weights: Vec::new() });
             }
         }
         Problem {
             scales: groups.len() + 1,
             stepped,
             timings: timings(shapes, bursts),
+            bursts: bursts.all.len(),
             balances: calls.into_iter().enumerate().filter_map(balance).collect(),
             own_stiffness: shapes.iter().map(own_stiffness).collect(),
             is_guess: shapes.iter().map(|s| s.own_deviation.is_none()).collect(),
@@ -140,11 +150,18 @@ impl Problem {
         self.is_guess.contains(&false) || !self.timings.is_empty()
     }
 
-    /// Returns the logarithms to begin with: 0 for anchors, and what most timed bursts agree with for guesses if there are no
+    /// Returns the number of procedures.
+    fn procedures(&self) -> usize {
+        self.is_guess.len()
+    }
+
+    /// Returns the unknowns to begin with: 0 for anchors, and what most timed bursts agree with for guesses if there are no
     /// anchors. Far from there Student's t has many minima.
     pub fn start(&self) -> Vec<f64> {
         let start = if self.is_guess.contains(&false) { 0.0 } else { median_log(&self.timings) };
-        vec![start.clamp(-LOG_MAX, LOG_MAX); self.is_guess.len()]
+        let mut logs = vec![start.clamp(-LOG_MAX, LOG_MAX); self.procedures()];
+        logs.resize(self.procedures() + self.bursts, 0.0);
+        logs
     }
 
     /// Fits the errors of timed bursts to how much most of them differ from what these logarithms say of them: what was assumed counts
@@ -184,50 +201,62 @@ impl Problem {
             return 0.0;
         }
         let (mut sum, mut total) = (0.0, 1.0 / (COMMON_DEVIATION * COMMON_DEVIATION));
-        for p in (0..x.len()).filter(|&p| self.is_guess[p]) {
+        for p in (0..self.procedures()).filter(|&p| self.is_guess[p]) {
             sum += self.own_stiffness[p] * x[p];
             total += self.own_stiffness[p];
         }
         sum / total
     }
 
-    /// Returns the force of each procedure's own scale for these changes of logarithms. Guesses move along with their
-    /// common error.
+    /// Returns the force of each procedure's own scale, and of each burst's weight of 1, for these changes of unknowns. Guesses move along
+    /// with their common error.
     fn own(&self, x: &[f64]) -> Vec<f64> {
         let error = self.common_error(x);
         let of =
             |(p, x): (usize, &f64)| self.own_stiffness[p] * (x - if self.is_guess[p] { error } else { 0.0 });
-        x.iter().enumerate().map(of).collect()
+        let (procedures, bursts) = x.split_at(self.procedures());
+        procedures.iter().enumerate().map(of).chain(bursts.iter().copied()).collect()
     }
 
-    /// Adds the forces of bursts and breakpoint counts to those on guesses, for these values, one for each of `stepped`.
+    /// Adds the forces of bursts and breakpoint counts to those on guesses and weights, for these values, one for each of `stepped`.
     fn add_stepped(&self, forces: &mut [f64], values: &[f64]) {
         let means = self.means(values);
-        for (s, value) in self.stepped.iter().zip(values).filter(|(s, _)| self.is_guess[s.procedure]) {
-            forces[s.procedure] += s.stiffness * (value - means[s.scale]);
+        let (procedures, bursts) = forces.split_at_mut(self.procedures());
+        for (s, value) in self.stepped.iter().zip(values) {
+            let force = s.stiffness * (value - means[s.scale]);
+            if self.is_guess[s.procedure] {
+                procedures[s.procedure] += force;
+            }
+            s.weights.iter().for_each(|&(burst, part)| bursts[burst] += part * force);
         }
+    }
+
+    /// Returns what `stepped` says of the procedure's logarithm and the bursts' weights together.
+    fn of_stepped(&self, s: &Stepped, x: &[f64]) -> f64 {
+        let bursts = &x[self.procedures()..];
+        x[s.procedure] + s.weights.iter().map(|&(burst, part)| part * bursts[burst]).sum::<f64>()
     }
 
     /// Returns for each of `stepped` the logarithm of counted over estimated executions.
     fn stepped_logs(&self, logs: &[f64]) -> Vec<f64> {
-        self.stepped.iter().map(|s| s.log - logs[s.procedure]).collect()
+        self.stepped.iter().map(|s| s.log - self.of_stepped(s, logs)).collect()
     }
 
-    /// Returns the step from these logarithms towards better ones. Those of anchors stay.
+    /// Returns the step from these unknowns towards better ones. Those of anchors stay.
     pub fn step(&self, logs: &[f64]) -> Vec<f64> {
         let system = self.linearized(logs);
         system.solve(&system.force(logs))
     }
 
-    /// Returns the standard deviation of each procedure's logarithm, from draws as [`likely_flow`](crate::frequency) does
+    /// Returns the standard deviation of the logarithm of each procedure, from draws as [`likely_flow`](crate::frequency) does
     /// for blocks; it is larger if the evidence contradicts itself.
     pub fn deviations(&self, logs: &[f64]) -> Vec<f64> {
         if !self.is_fixed() {
-            return vec![f64::INFINITY; logs.len()];
+            return vec![f64::INFINITY; self.procedures()];
         }
         let system = self.linearized(logs);
         let mut signs = Signs::new();
-        let mut squares = vec![0.0; logs.len()];
+        let mut squares = vec![0.0; self.procedures()];
         for _ in 0..DRAWS {
             let moved = system.solve(&system.draw(&mut signs));
             squares.iter_mut().zip(&moved).for_each(|(s, m)| *s += m * m);
@@ -240,12 +269,12 @@ impl Problem {
         squares.into_iter().enumerate().map(of).collect()
     }
 
-    /// Returns the factor for deviations that are themselves estimated from timed bursts, if nothing else fixes the scale. From few
-    /// bursts they are larger, about as the 90 % interval of Student's t is wider than that of the normal distribution.
+    /// Returns the factor by which deviations are larger since they are themselves estimated from few timed bursts, if
+    /// nothing else fixes the scale. It is about that of the 90 % intervals of Student's t and of the normal distribution.
     fn times_of_few(&self) -> f64 {
         match self.is_guess.contains(&false) {
             true => 1.0,
-            false => MANY_BURSTS + 1.2 / self.timings.len().saturating_sub(1).max(1) as f64,
+            false => 1.0 + 1.0 / self.timings.len().saturating_sub(1).max(1) as f64,
         }
     }
 
@@ -297,7 +326,7 @@ struct System<'a> {
 
 impl System<'_> {
     fn solve(&self, force: &[f64]) -> Vec<f64> {
-        conjugate_gradients(|x| self.apply(x), force, &self.diagonal(), RESIDUAL_PART, 40)
+        conjugate_gradients(|x| self.apply(x), force, &self.diagonal(), RESIDUAL_PART, STEPS_MAX)
     }
 
     /// Returns the force on each logarithm at the point.
@@ -314,7 +343,7 @@ impl System<'_> {
 
     fn apply(&self, x: &[f64]) -> Vec<f64> {
         let mut product = self.problem.own(x);
-        let moved: Vec<f64> = self.problem.stepped.iter().map(|s| x[s.procedure]).collect();
+        let moved: Vec<f64> = self.problem.stepped.iter().map(|s| self.problem.of_stepped(s, x)).collect();
         self.problem.add_stepped(&mut product, &moved);
         for Row { stiffness, changes, .. } in &self.rows {
             let change: f64 = changes.iter().map(|&(p, d)| x[p] * d).sum();
@@ -347,8 +376,15 @@ impl System<'_> {
     }
 
     fn diagonal(&self) -> Vec<f64> {
+        let procedures = self.problem.procedures();
         let mut diagonal = self.problem.own_stiffness.clone();
-        self.problem.stepped.iter().for_each(|s| diagonal[s.procedure] += s.stiffness);
+        diagonal.resize(procedures + self.problem.bursts, 1.0);
+        for s in &self.problem.stepped {
+            diagonal[s.procedure] += s.stiffness;
+            s.weights
+                .iter()
+                .for_each(|&(burst, part)| diagonal[procedures + burst] += s.stiffness * part * part);
+        }
         for Row { stiffness, changes, .. } in self.rows.iter().chain(&self.timed) {
             changes.iter().for_each(|&(p, d)| diagonal[p] += stiffness * d * d);
         }
@@ -359,7 +395,8 @@ impl System<'_> {
     /// evidence that joins them.
     fn draw(&self, signs: &mut Signs) -> Vec<f64> {
         let problem = self.problem;
-        let own: Vec<f64> = problem.own_stiffness.iter().map(|w| signs.next() / w.sqrt()).collect();
+        let mut own: Vec<f64> = problem.own_stiffness.iter().map(|w| signs.next() / w.sqrt()).collect();
+        own.extend((0..problem.bursts).map(|_| signs.next()));
         let of_anchor = |p: usize| if problem.is_guess[p] { 0.0 } else { own[p] };
         let mut force = problem.own(&own);
         force
@@ -398,7 +435,8 @@ impl System<'_> {
         let data = problem.stepped.len() + self.rows.len();
         let unknowns = problem.is_guess.iter().filter(|is_guess| **is_guess).count() + problem.scales;
         let freedom = data.saturating_sub(unknowns).max(1) as f64;
-        let sum: f64 = stepped.chain(balances).sum();
+        let weights = logs[problem.procedures()..].iter().map(|weight| weight * weight);
+        let sum: f64 = stepped.chain(balances).chain(weights).sum();
         ((ASSUMED + sum) / (ASSUMED + freedom)).sqrt().max(1.0).max(self.disagreement_of_timed())
     }
 
