@@ -1,7 +1,7 @@
-//! Path bursts as clusters of what a program does: how often they went through each procedure, and how evenly.
+//! Path bursts as clusters of what a program does: how often they went through each procedure.
 //!
-//! Input: the transfers of each burst, by procedure. Output: their sums, the variances of these, and what follows for code that is in no
-//! procedure. Complexity: linear in the pairs of a burst and a procedure.
+//! Input: the transfers of each burst, by procedure. Output: their sums, the part of each burst in these, and what follows for code that is in
+//! no procedure. Complexity: linear in the pairs of a burst and a procedure.
 
 use std::collections::BTreeMap;
 
