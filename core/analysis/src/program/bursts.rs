@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use super::{Shape, is_sound};
 
-/// Least number of bursts from whose differences a variance is derived, or with a known time from which a scale is.
-pub const BURSTS_MIN: usize = 3;
+/// Least number of bursts that have weights.
+const BURSTS_MIN: usize = 3;
 /// A procedure with this many times its part of timed bursts in other bursts runs when bursts cannot be timed, between system calls
 /// for example.
 const UNTIMED_TIMES_MAX: f64 = 2.0;

@@ -7,12 +7,10 @@
 //! period, so S / F(transfers) is its cycles per transfer, whatever the period is. Its true frequencies are e^l F, so n
 //! transfers of a burst take n e^-l S / F(transfers) cycles. Summed over procedures this is the burst's time.
 
-use super::{
-    Shape,
-    bursts::{BURSTS_MIN, Bursts},
-    is_sound,
-};
+use super::{Shape, bursts::Bursts, is_sound};
 
+/// Least number of bursts with a known time from which a scale is derived. Four may all be in the same phase of a program.
+const TIMED_MIN: usize = 5;
 /// Least part of a burst's transfers that must be in the procedures that are analysed.
 const PART_MIN: f64 = 0.5;
 /// Standard deviation of the logarithm of a burst's time over that of its procedures: the time of the same code varies.
@@ -55,7 +53,7 @@ pub fn timings(shapes: &[Shape], bursts: &Bursts) -> Vec<Timing> {
         let part = own / burst.transfers;
         timings.extend(burst.cycles.and_then(|all| timing(all, cycles, part, bursts.uncovered_part)));
     }
-    if timings.len() < BURSTS_MIN { Vec::new() } else { timings }
+    if timings.len() < TIMED_MIN { Vec::new() } else { timings }
 }
 
 /// Returns the timing of a burst that took this time, with `part` of its transfers in these procedures.
