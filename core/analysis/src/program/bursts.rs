@@ -73,7 +73,7 @@ pub fn parts(transfers: &[BurstTransfer], is_recorded: impl Fn(usize) -> bool) -
     sums.into_values().collect()
 }
 
-/// By how much a number grows with the weight of each burst (an index), relative to that number.
+/// This says by how much a number grows with the weight of each burst (an index), relative to that number.
 pub type Weights = Vec<(usize, f64)>;
 
 /// Returns for each procedure by how much its number of transfers in bursts grows, relative to that, for each burst that counts once more:

@@ -62,7 +62,7 @@ struct Stepped {
     /// Logarithm of counted over estimated executions.
     log: f64,
     stiffness: f64,
-    /// By how much `log` grows with the weight of each burst.
+    /// This says by how much `log` grows with the weight of each burst.
     weights: Weights,
 }
 

@@ -219,7 +219,7 @@ fn bursts_that_contradict_each_other_widen_the_deviation() {
     assert!(mild[0].deviation > 1.5 * near[0].deviation, "{near:?} {mild:?}");
 }
 
-/// Where the times of bursts differ much, all bursts may be slower than the rest of the run.
+/// Intervals are wider where the times of bursts differ much: all bursts may be slower than the rest of the run then.
 #[test]
 fn intervals_are_as_wide_as_bursts_are_apart() {
     let counts = [100e3, 100e3];

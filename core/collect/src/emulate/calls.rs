@@ -140,10 +140,22 @@ impl Effect {
             | libc::SYS_sched_yield
             | libc::SYS_nanosleep
             | libc::SYS_clock_nanosleep
-            // What other threads write meanwhile is noticed if it matters.
-            | libc::SYS_futex
             | libc::SYS_mprotect
             | libc::SYS_munmap => Effect::NOTHING,
+            // These write nothing themselves. What other threads write meanwhile is noticed if it matters.
+            libc::SYS_futex
+                if matches!(
+                    second as i32 & libc::FUTEX_CMD_MASK,
+                    libc::FUTEX_WAIT
+                        | libc::FUTEX_WAKE
+                        | libc::FUTEX_REQUEUE
+                        | libc::FUTEX_CMP_REQUEUE
+                        | libc::FUTEX_WAIT_BITSET
+                        | libc::FUTEX_WAKE_BITSET
+                ) =>
+            {
+                Effect::NOTHING
+            }
             libc::SYS_fcntl
                 if matches!(second as i32, libc::F_GETFL | libc::F_SETFL | libc::F_GETFD | libc::F_SETFD) =>
             {
@@ -163,7 +175,8 @@ impl Effect {
                 | libc::MADV_NOHUGEPAGE => Effect::NOTHING,
                 _ => Effect::Unknown,
             },
-            libc::SYS_mremap if fourth as i32 & libc::MREMAP_DONTUNMAP == 0 => Effect::Moves(
+            // Without a length it maps the same memory once more.
+            libc::SYS_mremap if second > 0 && fourth as i32 & libc::MREMAP_DONTUNMAP == 0 => Effect::Moves(
                 Bytes { address: first, length: second as usize },
                 Bytes { address: general[RAX], length: third as usize },
             ),
@@ -268,6 +281,9 @@ mod tests {
             moves(0x7000, 0x9000, 0x5000)
         );
         assert_eq!(effect(libc::SYS_futex, 1, [0x7000, 1, 1, 0, 0]), Effect::NOTHING);
+        let unlock_pi = libc::FUTEX_UNLOCK_PI as u64;
+        assert_eq!(effect(libc::SYS_futex, 0, [0x7000, unlock_pi, 0, 0, 0]), Effect::Unknown);
+        assert_eq!(effect(libc::SYS_mremap, 0x9000, [0x7000, 0, 0x5000, 1, 0]), Effect::Unknown);
         assert_eq!(effect(libc::SYS_recvfrom, 5, [3, 0x1000, 100, 0, 0x2000]), Effect::Unknown);
         assert_eq!(effect(libc::SYS_clone, 0, [0x7000, 0, 0, 0, 0]), Effect::Unknown);
         assert_eq!(effect(-1, 0, [0; 5]), Effect::Unknown);

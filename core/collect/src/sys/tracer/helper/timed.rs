@@ -52,7 +52,7 @@ pub struct Observer {
     pub calls: Option<CallObserver>,
     /// Pages of files that it has mapped.
     pub mapped: Vec<u64>,
-    /// Why its time would not be the usual one.
+    /// This is why its time would not be the usual one, if it would not.
     pub untimed: Option<Ending>,
     /// The CPU time after its release for which it may be slower than usual.
     pub slow_ns: u64,
