@@ -23,8 +23,8 @@ use crate::{
 const PAGES_MAX: usize = 6 << 10;
 /// Most pages after whose copy the thread's time is usual in the end: 12 MiB. With more it is not within 10 ms.
 const TIMED_MAX: usize = 3 << 10;
-/// Time for which a thread is slower after a copy of few pages, 4 MiB, and for each page more (docs/measured.md, "All that a thread can
-/// change"): the copy leaves it little in the caches.
+/// Time for which a thread is slower after a copy of few pages, 4 MiB, and for each page more (docs/measured.md, "The weight of each
+/// burst", large copies): the copy leaves it little in the caches.
 const SLOW_NS: u64 = 2_980_000;
 const FEW: u64 = 1 << 10;
 const SLOW_NS_OF_PAGE: u64 = 1_600;
