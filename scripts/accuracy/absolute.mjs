@@ -65,7 +65,7 @@ function present(wanted, at) {
 export async function judgeAbsolute({ role = 'judge', programs: names, way, quick, json, anew, root }) {
   const strange = (way ?? []).filter((name) => !(name in ways));
   if (strange.length > 0) throw new Stop(`no such way: ${strange.join(', ')}; there are ${Object.keys(ways).join(', ')}`);
-  const chosen = way ?? (quick ? ['own-2'] : Object.keys(ways));
+  const chosen = way ?? (quick ? ['own-2'] : Object.keys(ways).filter((name) => !ways[name].isLong));
   const work = join(target, 'accuracy-work/absolute');
   const at = placesOf(work);
   makePassInputs(join(work, 'inputs'));
@@ -81,7 +81,7 @@ export async function judgeAbsolute({ role = 'judge', programs: names, way, quic
   for (const name of chosen.filter((each) => ways[each].how !== 'daemon')) {
     for (const run of runs) results.push(...await recorded(run, name, { dwell, folder, anew, json }));
   }
-  if (chosen.includes('daemon-30')) results.push(...await daemon(runs, { dwell, folder, anew }));
+  for (const name of chosen.filter((each) => ways[each].how === 'daemon')) results.push(...await daemon(runs, name, { dwell, folder, anew }));
   console.log(json ? JSON.stringify(objectOf(results)) : tableOf(results));
 }
 
@@ -119,18 +119,18 @@ async function recorded(run, way, { dwell: binary, folder, anew, json }) {
   }
 }
 
-async function daemon(runs, { dwell: binary, folder, anew }) {
+async function daemon(runs, way, { dwell: binary, folder, anew }) {
   // The kernels are one application.
-  const recordings = await daemonRecording(runs.filter(({ program }) => !program.processes && program.role !== 'kernel'), { dwell: binary, folder, anew });
+  const recordings = await daemonRecording(runs.filter(({ program }) => !program.processes && program.role !== 'kernel'), way, { dwell: binary, folder, anew });
   const results = [];
   for (const run of runs.filter(({ program }) => program.role !== 'kernel' && recordings.has(program.name))) {
     const recording = recordings.get(run.program.name);
     try {
       const answer = await answerOf(binary, recording.database, { apps: [appOf(run)] });
-      results.push(resultOf(run, 'daemon-30', recording, answer));
+      results.push(resultOf(run, way, recording, answer));
     } catch (error) {
       if (error.code !== 'nothing-taken') throw error;
-      console.error(`SKIPPED ${run.program.name}, daemon-30: it did not run, or had no samples`);
+      console.error(`SKIPPED ${run.program.name}, ${way}: it did not run, or had no samples`);
     }
   }
   return results;

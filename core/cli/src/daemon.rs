@@ -33,6 +33,7 @@ pub fn daemon(db: &Path, args: &DaemonArgs) -> anyhow::Result<()> {
         dimensions: args.sampling.dimensions.iter().copied().collect(),
         flush_every: Duration::from_secs(args.flush_interval.into()),
         odometers_percent: if args.odometers { DAEMON_ODOMETERS_PERCENT } else { 0.0 },
+        bursts_percent: args.paths,
         stacks_hz: args.stacks,
         budget_percent: args.budget,
         rotate_every: args.rotate.0,
@@ -137,6 +138,8 @@ fn show(db: &Path, status: &Status, json: bool) -> anyhow::Result<()> {
     lines.extend(costs(&status.collector));
     lines.push(format!("{} entries are in memory, not stored yet", grouped(status.entries as u64)));
     lines.extend(honesty(&status.collector));
+    lines.extend(status.paths.as_ref().map(collect::bursts_line));
+    lines.extend(status.paths.as_ref().and_then(collect::timed_bursts_line));
     lines.extend(status.counts.as_ref().map(counted));
     lines.extend(status.notes.iter().map(|n| format!("note: {n}")));
     print(&(lines.join("\n") + "\n"))

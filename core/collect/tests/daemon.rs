@@ -142,6 +142,38 @@ fn epochs_begin_on_request_and_old_ones_are_removed() {
 }
 
 #[test]
+#[cfg(target_arch = "x86_64")]
+fn threads_are_followed_on_request_in_each_epoch() {
+    let name = "threads_are_followed_on_request_in_each_epoch";
+    let options = DaemonOptions { bursts_percent: 10.0, ..DaemonOptions::default() };
+    let Some(running) = Running::start(name, options) else { return };
+    let busy = Busy::start();
+    let bursts = |r: &Running| r.status().paths.expect("bursts are taken").bursts;
+    running.until("bursts", |r| {
+        let paths = r.status().paths.unwrap();
+        paths.bursts >= 3 || paths.refused.contains_key("not permitted")
+    });
+    if bursts(&running) == 0 {
+        println!("SKIPPED {name}: this machine does not let us trace");
+        return;
+    }
+    let first = running.status().epoch;
+    let before = bursts(&running);
+    new_epoch(&running.database, None).unwrap();
+    assert!(bursts(&running) < before, "each epoch counts its own");
+    running.until("bursts of the second epoch", |r| bursts(r) > 0);
+    drop(busy);
+    let (database, _folder) = running.end();
+    for epoch in database.epochs().unwrap().epochs {
+        let paths = epoch.bursts.as_ref().expect("it is stored what bursts came to");
+        assert!(paths.bursts > 0 && paths.budget_percent == 10.0, "{paths:#?}");
+        assert!(paths.stepping_ns < paths.cpu_ns / 5, "{paths:#?}");
+        let evidence = database.read(&epoch.id).unwrap().evidence;
+        assert!(epoch.id != first || !evidence.is_empty());
+    }
+}
+
+#[test]
 fn paused_time_is_not_sampled_time() {
     let name = "paused_time_is_not_sampled_time";
     let Some(running) = Running::start(name, DaemonOptions::default()) else { return };

@@ -13,8 +13,9 @@ import { Stop } from '../../step.mjs';
 /** @typedef {{ passes: number, share: number, database: string, told: string }} Recorded share: recorded share of the passes; told: output of dwell */
 
 /**
- * The ways, by name. `seconds` is CPU time of the program, `options` are those of `dwell record`.
- * @type {Record<string, { how: 'own'|'attach'|'daemon', seconds: number, options?: string[] }>}
+ * The ways, by name. `seconds` is CPU time of the program, `options` are those of `dwell record` or
+ * `dwell daemon`. Ways that take hours for all programs run only if they are named (`isLong`).
+ * @type {Record<string, { how: 'own'|'attach'|'daemon', seconds: number, options?: string[], isLong?: boolean }>}
  */
 export const ways = {
   'own-2': { how: 'own', seconds: 2 },
@@ -25,6 +26,7 @@ export const ways = {
   'windows-10': { how: 'own', seconds: 10, options: ['--count'] },
   'attach-10': { how: 'attach', seconds: 10 },
   'daemon-30': { how: 'daemon', seconds: 30 },
+  'daemon-paths-300': { how: 'daemon', seconds: 300, options: ['--paths', '1'], isLong: true },
 };
 
 const environment = (program) => ({ ...process.env, ...program.env });
@@ -109,23 +111,23 @@ function epochOf(dwell, database) {
  * Records all `runs` one after another in one recording of the daemon.
  * @returns {Promise<Map<string, Recorded>>} by program
  */
-export async function daemonRecording(runs, { dwell, folder, anew }) {
-  const database = `${folder}/daemon.dwell`;
-  const file = `${folder}/daemon.json`;
+export async function daemonRecording(runs, way, { dwell, folder, anew }) {
+  const database = `${folder}/${way}.dwell`;
+  const file = `${folder}/${way}.json`;
   if (anew) rmSync(file, { force: true });
   if (!existsSync(file)) {
     mkdirSync(folder, { recursive: true });
     rmSync(database, { recursive: true, force: true });
-    const passes = await recordAll(runs, { dwell, database, log: `${folder}/daemon.log` });
+    const passes = await recordAll(runs, ways[way], { dwell, database, log: `${folder}/${way}.log` });
     writeFileSync(file, JSON.stringify(passes));
   }
   const passes = JSON.parse(readFileSync(file, 'utf8'));
   return new Map(Object.entries(passes).map(([name, number]) => [name, { passes: number, share: 1, database, told: '' }]));
 }
 
-async function recordAll(runs, { dwell, database, log }) {
+async function recordAll(runs, { seconds, options = [] }, { dwell, database, log }) {
   const output = openSync(log, 'w');
-  const daemon = spawn(dwell, ['--db', database, 'daemon'], { stdio: ['ignore', output, output] });
+  const daemon = spawn(dwell, ['--db', database, 'daemon', ...options], { stdio: ['ignore', output, output] });
   closeSync(output);
   const ended = new Promise((resolve) => daemon.on('close', resolve));
   const passes = {};
@@ -133,7 +135,7 @@ async function recordAll(runs, { dwell, database, log }) {
     await sleep(3000); // The daemon prints nothing when it is ready; it needs less than a second.
     if (daemon.exitCode !== null) throw new Stop(`dwell daemon ended: ${readFileSync(log, 'utf8').trim().split('\n').pop()}`);
     for (const { program, truth, at } of runs) {
-      passes[program.name] = passesFor(truth, ways['daemon-30'].seconds);
+      passes[program.name] = passesFor(truth, seconds);
       const command = program.command(passes[program.name], at);
       spawnSync(command[0], command.slice(1), { stdio: 'ignore', env: environment(program) });
     }

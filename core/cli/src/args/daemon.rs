@@ -28,6 +28,11 @@ pub struct DaemonArgs {
     /// Samples then arrive one by one, and threads are watched by breakpoints for moments, for 0.1 % of the CPU time.
     #[arg(long)]
     pub odometers: bool,
+    /// Follow threads for some milliseconds at times, for absolute numbers (x86-64; needs the right to trace all processes).
+    /// They stand still for at most this percentage of the CPU time, and emulation at the lowest priority takes as much again.
+    /// Samples then arrive one by one.
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = super::record::percent)]
+    pub paths: f64,
     /// Record the call stack of this many samples per second of each CPU, for `callers`, `flame` and exports (x86-64, not
     /// with the kernel module). 0 turns it off.
     #[arg(long, value_name = "HZ", default_value_t = dwell_collect::DEFAULT_STACKS_HZ_OF_MACHINES,

@@ -82,7 +82,8 @@ pub enum CountArg {
 /// Largest accepted `--paths` and `--windows`. A higher share would change the program's behaviour too much.
 const PATHS_PERCENT_MAX: f64 = 50.0;
 
-fn percent(text: &str) -> Result<f64, String> {
+/// Parses a percentage of the CPU time for which threads may stand still.
+pub(super) fn percent(text: &str) -> Result<f64, String> {
     let percent: f64 = text.parse().map_err(|_| format!("'{text}' is not a number"))?;
     let range = 0.0..=PATHS_PERCENT_MAX;
     if range.contains(&percent) { Ok(percent) } else { Err(format!("expected 0 to {PATHS_PERCENT_MAX}")) }

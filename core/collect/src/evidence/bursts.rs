@@ -84,6 +84,8 @@ pub struct BurstRecorder {
     may_step: bool,
     /// Whether threads can be followed on this machine, as far as is known.
     is_followed: bool,
+    /// Whether threads of the whole machine are followed, for good. That some of them cannot be says nothing of the others.
+    is_of_daemon: bool,
     timing: Timing,
     denied: u32,
     /// A thread that is guarded cannot be followed.
@@ -124,12 +126,27 @@ impl BurstRecorder {
             is_reckoned: false,
             may_step,
             is_followed: true,
+            is_of_daemon: false,
             timing: Timing::default(),
             denied: 0,
             turns: turns.clone(),
             record: BurstsRecord { budget_percent, ..BurstsRecord::default() },
             random: Random::new(now_ns()),
         })
+    }
+
+    /// Starts it for a daemon. Threads may stand still for this percentage of the CPU time, and emulation while they run may take
+    /// as much again.
+    pub fn of_daemon(budget_percent: f64, turns: &Turns) -> io::Result<Self> {
+        let timing = Timing::within(budget_percent / 100.0);
+        Ok(BurstRecorder { is_of_daemon: true, timing, ..Self::start(budget_percent, false, turns)? })
+    }
+
+    /// Begins a new epoch, whose CPU time begins at 0. Costs that were learned stay.
+    pub fn begin_epoch(&mut self) {
+        self.next_cpu_ns = None;
+        self.timing.begin_epoch();
+        self.record = BurstsRecord { budget_percent: self.record.budget_percent, ..BurstsRecord::default() };
     }
 
     /// Returns the pid of the helper process, which must be allowed to trace the target.
@@ -305,7 +322,7 @@ impl BurstRecorder {
     fn note_denial(&mut self, ending: Ending) {
         self.denied +=
             u32::from(matches!(ending, Ending::NotPermitted | Ending::NoQuietSignal | Ending::HasChildren));
-        let is_denied = self.denied >= DENIED_MAX && self.record.bursts == 0;
+        let is_denied = self.denied >= DENIED_MAX && self.record.bursts == 0 && !self.is_of_daemon;
         if !self.may_step && (ending == Ending::CannotFollow || is_denied) {
             self.tracer = None;
         }

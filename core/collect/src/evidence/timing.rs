@@ -7,7 +7,7 @@
 //! bursts of a program also compile its code and find out which memory it uses, and are likely to fail. Bursts that
 //! cannot be timed are tried more and more seldom, and others are made instead.
 
-/// Part of the target's CPU time that emulation takes while threads run. It has the lowest priority.
+/// Part of the CPU time of a command or process that emulation takes while its threads run. It has the lowest priority.
 const SHARE: f64 = 0.2;
 /// Number of first bursts whose failure says nothing of later ones.
 const FIRST: u32 = 4;
@@ -23,6 +23,8 @@ const COSTS_AVERAGED: f64 = 4.0;
 
 /// Decides which bursts are timed.
 pub struct Timing {
+    /// Part of the target's CPU time that emulation may take while threads run.
+    share: f64,
     /// Number of bursts that were to be timed.
     bursts: u32,
     /// Number of other bursts before the next one that may be timed.
@@ -38,7 +40,15 @@ pub struct Timing {
 
 impl Default for Timing {
     fn default() -> Timing {
+        Timing::within(SHARE)
+    }
+}
+
+impl Timing {
+    /// Begins, with this part of the target's CPU time for emulation while threads run.
+    pub fn within(share: f64) -> Timing {
         Timing {
+            share,
             bursts: 0,
             wait: 0,
             failures: 0,
@@ -47,12 +57,15 @@ impl Default for Timing {
             beside_ns: 0.0,
         }
     }
-}
 
-impl Timing {
+    /// Begins anew to count the target's CPU time, and what emulation took of it.
+    pub fn begin_epoch(&mut self) {
+        self.beside_ns = 0.0;
+    }
+
     /// Returns whether the next burst is to be timed. `cpu_ns` is the target's CPU time so far.
     pub fn is_due(&self, cpu_ns: f64) -> bool {
-        self.wait == 0 && self.beside_ns + self.cost_ns <= SHARE * cpu_ns
+        self.wait == 0 && self.beside_ns + self.cost_ns <= self.share * cpu_ns
     }
 
     /// Returns the average time in ns for which a thread stands still before it is timed.

@@ -24,7 +24,9 @@ use std::{
     time::Duration,
 };
 
-use dwell_profile::{CollectorRecord, CountsRecord, Database, EpochId, Event, EventRecord, Pid};
+use dwell_profile::{
+    BurstsRecord, CollectorRecord, CountsRecord, Database, EpochId, Event, EventRecord, Pid,
+};
 use jiff::Timestamp;
 use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
@@ -82,6 +84,9 @@ pub struct Status {
     /// The collector's own account of this epoch.
     #[serde(default)]
     pub collector: CollectorRecord,
+    /// The path bursts of this epoch, if threads are followed.
+    #[serde(default)]
+    pub paths: Option<BurstsRecord>,
     /// The executions that are counted beside the samples of this epoch, if they are.
     #[serde(default)]
     pub counts: Option<CountsRecord>,

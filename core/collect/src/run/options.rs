@@ -155,6 +155,9 @@ pub struct DaemonOptions {
     /// Percent of the CPU time that counting executions by words in memory may cost, and 0.6 times that by registers of
     /// loops; 0: neither.
     pub odometers_percent: f64,
+    /// Percent of the CPU time for which path bursts may stop threads; emulation while threads run may take as much again. 0: no
+    /// bursts.
+    pub bursts_percent: f64,
     /// Number of samples per second of a CPU that carry a call stack; 0: none.
     pub stacks_hz: u32,
     /// Percent of each CPU that sampling may cost. If it costs more, the rate is lowered. 0: no limit.
@@ -191,6 +194,7 @@ impl Default for DaemonOptions {
             apps: Vec::new(),
             dimensions: DimensionSet::NONE,
             odometers_percent: 0.0,
+            bursts_percent: 0.0,
             stacks_hz: DEFAULT_STACKS_HZ_OF_MACHINES,
             budget_percent: 1.0,
             budget_window: Duration::from_secs(10),

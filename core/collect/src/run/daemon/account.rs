@@ -38,8 +38,6 @@ pub struct Account {
     cpu_at_start: (Duration, Duration),
     /// Samples of the earlier epochs, including lost ones.
     samples_before: u64,
-    /// Sum of the costs of the epoch's windows, and their number.
-    costs: (f64, u32),
     /// Sum of the time that interrupts took in the epoch, each at the cost measured at that time, and the number of samples
     /// that it covers.
     interrupts: (Duration, u64),
@@ -61,7 +59,6 @@ impl Account {
             paused_ns: 0,
             cpu_at_start: usage::cpu_time(),
             samples_before: 0,
-            costs: (0.0, 0),
             interrupts: (Duration::ZERO, 0),
         }
     }
@@ -81,8 +78,6 @@ impl Account {
 
     /// Records that the budget has judged a window.
     pub fn end_window(&mut self, session: &Session, budget: &Budget) {
-        self.costs.0 += budget.cost();
-        self.costs.1 += 1;
         self.interrupts = self.interrupts_until_now(session, budget);
     }
 
@@ -126,16 +121,21 @@ impl Account {
 
     /// Returns the account of the epoch.
     pub fn record(&self, session: &Session, budget: &Budget) -> CollectorRecord {
-        let cost = if self.costs.1 > 0 { self.costs.0 / f64::from(self.costs.1) } else { budget.cost() };
+        let run = self.record_of_a_run(session);
+        let interrupt_ns = self.interrupts_until_now(session, budget).0.as_nanos() as u64;
         CollectorRecord {
             budget_percent: 100.0 * budget.allowed(),
-            cost_percent: 100.0 * cost,
-            interrupt_ns: self.interrupts_until_now(session, budget).0.as_nanos() as u64,
+            cost_percent: run.cost_percent + self.percent_of_each_cpu(interrupt_ns, run.elapsed_ns),
+            interrupt_ns,
             rate_share: budget.share(),
             rate_lowered: budget.lowered,
             rate_raised: budget.raised,
-            ..self.record_of_a_run(session)
+            ..run
         }
+    }
+
+    fn percent_of_each_cpu(&self, ns: u64, elapsed_ns: u64) -> f64 {
+        100.0 * ns as f64 / (elapsed_ns.max(1) as f64 * self.cpus as f64)
     }
 
     /// Returns the account of a collector without a budget. It measures no interrupts, so its cost is its own CPU time only.
@@ -150,7 +150,6 @@ impl Account {
         let elapsed_ns = awake_ns.saturating_sub(paused_ns);
         let cpu_user_ns = user.saturating_sub(self.cpu_at_start.0).as_nanos() as u64;
         let cpu_kernel_ns = kernel.saturating_sub(self.cpu_at_start.1).as_nanos() as u64;
-        let cost = (cpu_user_ns + cpu_kernel_ns) as f64 / (elapsed_ns.max(1) as f64 * self.cpus as f64);
         let InKernel { table, idle, registers_lost, kernel_time_lost, executions_lost, given_up_ns } =
             session.in_kernel();
         CollectorRecord {
@@ -161,7 +160,7 @@ impl Account {
             clock_steps: self.steps,
             clock_step_ns: self.step_ns,
             budget_percent: 0.0,
-            cost_percent: 100.0 * cost,
+            cost_percent: self.percent_of_each_cpu(cpu_user_ns + cpu_kernel_ns, elapsed_ns),
             cpu_user_ns,
             cpu_kernel_ns,
             interrupt_ns: 0,

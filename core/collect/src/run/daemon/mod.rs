@@ -163,6 +163,7 @@ impl<'w> Daemon<'w> {
         progress: &mut dyn FnMut(Progress),
     ) -> Result<Self, CollectError> {
         options.apps = in_order(options.apps);
+        let counting = Counting::of_daemon(options.odometers_percent, options.bursts_percent)?;
         let interrupt = measure_interrupt().unwrap_or(INTERRUPT_ASSUMED);
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let mut budget = Budget::new(options.budget_percent / 100.0, cpus, interrupt);
@@ -170,7 +171,8 @@ impl<'w> Daemon<'w> {
         // measured cost.
         let hz_max = rate_within(&options, interrupt.min(INTERRUPT_ASSUMED));
         let rate = options.rate.unwrap_or(Rate::Continuous { hz_max });
-        let mut session = Session::open(setup(&options, rate, options.name.clone()), &Tasks::All, writer)?;
+        let mut session =
+            Session::open(setup(&options, counting, rate, options.name.clone()), &Tasks::All, writer)?;
         if options.rate.is_none() {
             budget.begin(session.interrupts_hz());
         }
@@ -446,6 +448,7 @@ impl<'w> Daemon<'w> {
             cpu_share: self.session.own_cpu_share(),
             clock_hz: self.session.clock_hz(),
             collector: account,
+            paths: self.session.bursts_record(),
             counts: self.session.counts_record(),
             notes: epoch.notes.clone(),
         }
@@ -483,7 +486,9 @@ impl<'w> Daemon<'w> {
     }
 
     fn reopen(&mut self, progress: &mut dyn FnMut(Progress)) -> Result<(), CollectError> {
-        let mut session = Session::open(setup(&self.options, self.rate, None), &Tasks::All, self.writer)?;
+        let counting = Counting::of_daemon(self.options.odometers_percent, self.options.bursts_percent)?;
+        let setup = setup(&self.options, counting, self.rate, None);
+        let mut session = Session::open(setup, &Tasks::All, self.writer)?;
         let requested = requested_periods(&session); // The events may be others, if a counter is gone.
         session.set_first_periods(&periods(&requested, self.budget.share()));
         let started = session.start(all_pids, &Tasks::All);
@@ -535,7 +540,7 @@ fn requested_periods(session: &Session) -> Vec<u64> {
     session.tallies().map(|(config, _)| config.period).collect()
 }
 
-fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
+fn setup(options: &DaemonOptions, counting: Counting, rate: Rate, name: Option<String>) -> Setup {
     Setup {
         backend: options.backend,
         scope: Scope::System,
@@ -547,7 +552,7 @@ fn setup(options: &DaemonOptions, rate: Rate, name: Option<String>) -> Setup {
         apps: options.apps.clone(),
         dimensions: options.dimensions,
         data: false, // This would read mappings more often than the budget permits.
-        counting: Counting::of_daemon(options.odometers_percent),
+        counting,
         branch_stacks_hz: 0,
         stacks_hz: options.stacks_hz,
         keep_images_bytes: options.keep_images_bytes,

@@ -91,20 +91,22 @@ impl Counting {
 }
 
 impl Counting {
-    /// Starts the methods by which a daemon may count, which stop no thread. They may cost this many percent of the CPU time;
-    /// 0: there are none.
-    pub fn of_daemon(odometers_percent: f64) -> Self {
-        if odometers_percent <= 0.0 {
-            return Counting::default();
-        }
-        let protection = Some(Protection::start(&Turns::default()));
-        Counting {
+    /// Starts the methods by which a daemon may count. They may cost these percentages of the CPU time; 0: there are none. Call
+    /// this early, as [`Counting::start`].
+    pub fn of_daemon(odometers_percent: f64, bursts_percent: f64) -> Result<Self, CollectError> {
+        let turns = Turns::default();
+        let reads_counters = odometers_percent > 0.0;
+        let protection = reads_counters.then(|| Protection::start(&turns));
+        let bursts = (bursts_percent > 0.0).then(|| BurstRecorder::of_daemon(bursts_percent, &turns));
+        Ok(Counting {
+            percent: f64::INFINITY, // Each has its own limit.
+            bursts: bursts.transpose().map_err(CollectError::Bursts)?,
             exits: exit_watcher(odometers_percent, protection.as_ref()),
             odometers_percent,
-            odometers_are_requested: true,
+            odometers_are_requested: reads_counters,
             protection,
             ..Counting::default()
-        }
+        })
     }
 
     /// Returns whether samples must arrive one by one.
@@ -238,8 +240,9 @@ impl Session {
         self.drop_watched();
     }
 
-    /// Starts the odometers of a new epoch, whose CPU time begins at 0. Words that were known are searched again.
-    pub(super) fn restart_odometers(&mut self) {
+    /// Starts to count the executions of a new epoch, whose CPU time begins at 0. Words that were known are searched again.
+    pub(super) fn restart_counting(&mut self) {
+        self.counting.bursts.iter_mut().for_each(BurstRecorder::begin_epoch);
         if self.counting.odometers.take().is_some() {
             self.counting.offer_next_ns = 0;
             self.start_odometers();
@@ -299,7 +302,8 @@ impl Session {
         Some(record)
     }
 
-    pub(super) fn bursts_record(&self) -> Option<BurstsRecord> {
+    /// Returns what path bursts came to in the epoch so far, if there are any.
+    pub fn bursts_record(&self) -> Option<BurstsRecord> {
         self.counting.bursts.as_ref().map(|bursts| BurstsRecord {
             cpu_ns: self.cpu_ns() as u64,
             samples_dropped: self.collector.disturbances.dropped().stepped,

@@ -86,7 +86,7 @@ impl Session {
         }
         self.end_odometers();
         if let Err(error) = self.end_epoch() {
-            self.restart_odometers();
+            self.restart_counting();
             self.change_periods(&then);
             drop(store);
             let _ = writer.database().remove(&id); // An epoch that cannot be removed stays, empty.
@@ -95,7 +95,7 @@ impl Session {
         (self.store, self.configs, self.notes) = (store, configs, notes);
         next.apps.into_iter().for_each(|apps| self.collector.keep_only(apps));
         self.begin_tallies();
-        self.restart_odometers();
+        self.restart_counting();
         Ok(id)
     }
 
