@@ -213,6 +213,30 @@ fn merged_epochs_are_analysed_as_their_sum() {
     TestRunner::new(Config::with_cases(12)).run(&(counts(), counts()), check).unwrap();
 }
 
+/// A sample stands for its period, so recordings with other periods cannot just be added up.
+#[test]
+fn samples_of_recordings_with_other_periods_count_as_much_as_they_stand_for() {
+    let scene = Scene::new();
+    let image = Image::open(&scene.program).unwrap();
+    for (name, procedure, period) in [("fine", "walk", 1_000_000), ("coarse", "other", 4_000_000)] {
+        let procedure = image.procedures().iter().find(|p| p.name() == procedure).unwrap();
+        let counts = scene.dir.path().join("counts.tsv");
+        fs::write(&counts, format!("# image\taddress\tcount\nwalk\t{:x}\t1000\n", procedure.address.0))
+            .unwrap();
+        let request = ImportRequest { name: Some(name.to_owned()), period, ..scene.request(&counts) };
+        import_counts(&scene.database(), &request, Timestamp::now()).unwrap();
+    }
+    let query = scene.query();
+    let request =
+        TopRequest { epochs: vec!["fine".to_owned(), "coarse".to_owned()], ..TopRequest::default() };
+    let top = query.top(&request, &Cancel::new()).unwrap();
+    let rows: Vec<(String, u64)> =
+        top.rows.iter().map(|row| (row.procedure.clone().unwrap(), row.samples["cpu-clock"])).collect();
+    assert_eq!(rows, [("other".to_owned(), 1600), ("walk".to_owned(), 400)]);
+    let note = "cpu-clock: recordings with periods from 1000000 to 4000000 ns are merged: their samples count as many of 2500000 ns";
+    assert!(top.notes.iter().any(|n| n == note), "{:?}", top.notes);
+}
+
 #[test]
 fn a_procedure_is_found_by_any_of_its_names() {
     let scene = Scene::new();

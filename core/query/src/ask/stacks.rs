@@ -13,11 +13,12 @@ use dwell_profile::{
 };
 use rustc_hash::FxHashMap;
 
+use super::flame::named_events;
 use crate::{
     Cancel, Query, QueryError, SampleFilter,
     analyse::procedures::{begin_of, image_name, symbol_at},
     answer::{CodeLine, INCOMPLETE, PlaceEvent, StackFunction, StackNode, Stacks},
-    load::{call_stacks, selection::Selection},
+    load::{call_stacks, period_weights::mean_period, selection::Selection},
     query::View,
 };
 
@@ -79,6 +80,19 @@ impl Query {
         self.stacks_of(&view, event, filter, cancel)
     }
 
+    /// Returns the call stacks of the event with this name.
+    pub fn stacks_of_event(
+        &self,
+        epochs: &[String],
+        event: &str,
+        cancel: &Cancel,
+    ) -> Result<Stacks, QueryError> {
+        let filter = SampleFilter::default();
+        let view = self.view_of(epochs, &filter)?;
+        let events = named_events(&view.selection, &[event.to_owned()])?;
+        self.stacks_of(&view, events[0], &filter, cancel)
+    }
+
     /// Returns the call stacks of an event, of the samples that `filter` takes; `view` is of the same filter.
     pub(crate) fn stacks_of(
         &self,
@@ -117,13 +131,13 @@ impl Query {
         if tree.is_empty() {
             return Err(no_stacks(selection, Some(event)));
         }
-        let record = selection.epochs.iter().rev().find_map(|e| e.events.get(event));
+        let period = mean_period(selection.epochs.iter(), event);
         let mut stacks = Stacks {
             epochs: selection.epochs.iter().map(|e| e.id.to_string()).collect(),
             event: PlaceEvent {
                 name: event.name().to_owned(),
-                period: record.map_or(1, |r| r.period),
-                unit: record.map_or("events", |r| r.unit.name()).to_owned(),
+                period: period.map_or(1, |(mean, _)| mean.round() as u64),
+                unit: period.map_or("events", |(_, unit)| unit.name()).to_owned(),
             },
             all_samples: selection.samples_of(event),
             apps: Vec::new(),

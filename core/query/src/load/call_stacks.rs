@@ -4,10 +4,11 @@
 
 use dwell_profile::{CallParent, CallTree, CodePlace, Database, Epoch, Event, StackRoot, StoredCallTree};
 
+use super::period_weights::{PeriodWeights, Weighing};
 use crate::{QueryError, SampleFilter};
 
-/// Reads the call stacks of epochs, of one event and of the samples that `filter` takes. Damaged files are left out; the notes
-/// of the selection name them.
+/// Reads the call stacks of epochs, of one event and of the samples that `filter` takes, each with its weight. Damaged files are left
+/// out; the notes of the selection name them.
 pub fn read(
     database: &Database,
     epochs: &[Epoch],
@@ -15,20 +16,26 @@ pub fn read(
     filter: &SampleFilter,
 ) -> Result<StoredCallTree, QueryError> {
     let mut merged = StoredCallTree::default();
-    for epoch in epochs {
+    let weights = PeriodWeights::new(&epochs.iter().collect::<Vec<_>>());
+    let mut weighing = Weighing::default();
+    for (number, epoch) in epochs.iter().enumerate() {
         let (tree, _) = database.read_call_stacks(&epoch.id)?;
-        absorb(&mut merged, &tree, |root| {
+        let weight = weights.of(number, event);
+        let is_wanted = |root: &StackRoot| {
             root.event == *event && filter.app.as_ref().is_none_or(|app| **app == *root.app)
-        });
+        };
+        let weigh = |samples| if weight == 1.0 { samples } else { weighing.weigh(samples, weight) };
+        absorb(&mut merged, &tree, is_wanted, weigh);
     }
     Ok(merged)
 }
 
-/// Adds the stacks under those roots that are wanted.
+/// Adds the stacks under those roots that are wanted, their samples weighed.
 fn absorb(
     merged: &mut CallTree<StackRoot, CodePlace>,
     tree: &StoredCallTree,
     is_wanted: impl Fn(&StackRoot) -> bool,
+    mut weigh: impl FnMut(u64) -> u64,
 ) {
     let mut numbers: Vec<Option<CallParent>> = Vec::with_capacity(tree.nodes().len());
     for node in tree.nodes() {
@@ -40,7 +47,8 @@ fn absorb(
             }
             CallParent::Node(number) => numbers[number as usize],
         };
-        let add = |parent| CallParent::Node(merged.add_under(parent, node.frame.clone(), node.samples));
+        let add =
+            |parent| CallParent::Node(merged.add_under(parent, node.frame.clone(), weigh(node.samples)));
         numbers.push(parent.map(add));
     }
 }

@@ -17,6 +17,7 @@ use smallvec::SmallVec;
 use crate::{
     SampleFilter,
     load::{
+        period_weights::{PeriodWeights, Weighing},
         sampled_offsets::SampledOffsets,
         samples::{
             AppCounts, CountsByEvent, DataCounts, DimensionCounts, DimensionValue, ImageSamples, add_counts,
@@ -40,6 +41,7 @@ pub enum Places {
 pub struct Merge {
     filter: SampleFilter,
     places: Places,
+    weights: PeriodWeights,
     /// Every event with samples, in the order of appearance.
     pub events: Vec<Event>,
     image_index: FxHashMap<ImageId, usize>,
@@ -52,6 +54,8 @@ pub struct Merge {
     pub data: DataCounts,
     /// Samples that the filter does not take, by event.
     others: EventSums,
+    /// By the number of the event, and one for data.
+    weighings: Vec<Weighing>,
     /// What the last rows have in common. Rows come in long runs with the same image, event and execution.
     run: Option<Run>,
 }
@@ -87,6 +91,8 @@ struct Run {
     /// Whether the event's offsets refer to data, so that its rows are not samples of the image's code.
     is_of_data: bool,
     is_taken: bool,
+    /// What a sample counts.
+    weight: f64,
     count: u64,
 }
 
@@ -94,9 +100,9 @@ struct Run {
 const EVENTS_MAX: usize = 256;
 
 impl Merge {
-    /// Creates an empty sum over the samples that `filter` takes.
-    pub fn new(filter: &SampleFilter, places: Places) -> Self {
-        Merge { filter: filter.clone(), places, ..Merge::default() }
+    /// Creates an empty sum over the samples that `filter` takes, each with its weight.
+    pub fn new(filter: &SampleFilter, places: Places, weights: &PeriodWeights) -> Self {
+        Merge { filter: filter.clone(), places, weights: weights.clone(), ..Merge::default() }
     }
 
     /// Adds the record of an image from an epoch. Returns the number of the image.
@@ -125,9 +131,20 @@ impl Merge {
             self.begin_run(epoch, rows);
         }
         let Some(run) = &mut self.run else { return };
+        let weighed: Vec<(ImageOffset, u64)>;
+        let rows = if run.weight == 1.0 {
+            rows.rows
+        } else {
+            let at = if run.is_of_data { EVENTS_MAX } else { run.event_at };
+            self.weighings.resize_with(self.weighings.len().max(at + 1), Weighing::default);
+            let weighing = &mut self.weighings[at];
+            let weigh = |&(offset, count): &(ImageOffset, u64)| (offset, weighing.weigh(count, run.weight));
+            weighed = rows.rows.iter().map(weigh).filter(|(_, count)| *count > 0).collect();
+            &weighed
+        };
         if run.is_of_data {
             if run.is_taken {
-                for &(offset, count) in rows.rows {
+                for &(offset, count) in rows {
                     let place = (run.image_at, run.event == Event::DATA_PAGE, offset.0);
                     let sum = self.data.entry(place).or_default();
                     *sum = sum.saturating_add(count);
@@ -135,9 +152,9 @@ impl Merge {
             }
             return;
         }
-        run.count = rows.rows.iter().fold(run.count, |sum, (_, count)| sum.saturating_add(*count));
+        run.count = rows.iter().fold(run.count, |sum, (_, count)| sum.saturating_add(*count));
         if run.is_taken && self.places == Places::Each {
-            self.images[run.image_at].rows_of(run.event_at).add(rows.rows);
+            self.images[run.image_at].rows_of(run.event_at).add(rows);
         }
     }
 
@@ -222,6 +239,7 @@ impl Merge {
             event_at,
             is_of_data,
             is_taken,
+            weight: self.weights.of(epoch, rows.event),
             count: 0,
         });
     }

@@ -12,10 +12,10 @@ pub mod images;
 pub mod import;
 pub mod kernel_text;
 pub mod merge;
+pub mod period_weights;
 pub mod sampled_offsets;
 pub mod samples;
 pub mod selection;
 pub mod source;
 pub mod stored_analyses;
-
 pub mod transfers;

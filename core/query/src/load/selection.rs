@@ -5,7 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_profile::{
-    Database, Dimension, DimensionSet, Epoch, EpochProfile, Event, ImageKind, SourceRecord, Unit,
+    Database, Dimension, DimensionSet, Epoch, EpochProfile, Event, EventRecord, ExecutionCount, ImageKind,
+    SourceRecord, Unit,
 };
 
 use crate::{
@@ -16,6 +17,7 @@ use crate::{
         bursts::BurstTransfers,
         execution_counts::ExecutionCounts,
         merge::{Merge, Places},
+        period_weights::{PeriodWeights, Weighing, mean_period},
         samples::{AppCounts, CountsByEvent, DataCounts, DimensionCounts, ImageSamples},
         transfers::TransferSums,
     },
@@ -62,7 +64,11 @@ impl Selection {
         filter: &SampleFilter,
         places: Places,
     ) -> Result<Self, QueryError> {
-        let (profiles, mut merge) = read_in_parallel(database, epochs, &|| Merge::new(filter, places))?;
+        let mut in_order: Vec<&Epoch> = epochs.iter().collect();
+        in_order.sort_by_key(|epoch| epoch.start);
+        let weights = PeriodWeights::new(&in_order);
+        let new_merge = || Merge::new(filter, places, &weights);
+        let (profiles, mut merge) = read_in_parallel(database, in_order, &new_merge)?;
         let events = events_primary_first(&profiles, &merge.events);
         let notes = notes(&profiles);
         let kept = (0..profiles.len()).map(|at| merge.kept.get(&at).copied().unwrap_or_default()).collect();
@@ -75,11 +81,16 @@ impl Selection {
         };
         let (mut epochs, mut sources, mut evidence, mut counts) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        for profile in profiles {
+        for (number, profile) in profiles.into_iter().enumerate() {
+            let weight = events.first().map_or(1.0, |event| weights.of(number, event));
+            let weighed = |count: ExecutionCount| ExecutionCount {
+                samples: Weighing::default().weigh(count.samples, weight),
+                ..count
+            };
             epochs.push(profile.epoch);
             sources.push(profile.sources);
             evidence.extend(profile.evidence);
-            counts.extend(profile.execution_counts);
+            counts.extend(profile.execution_counts.into_iter().map(weighed));
         }
         let transfers = TransferSums::new(&evidence, &images);
         let breakpoint_counts = BreakpointCounts::new(&evidence, &images);
@@ -215,14 +226,12 @@ impl Selection {
 /// Most threads that read epochs at once. Each has sums of its own, which take memory.
 const READERS_MAX: usize = 4;
 
-/// Reads epochs, the oldest first, and sums their rows.
+/// Reads epochs, given the oldest first, and sums their rows.
 fn read_in_parallel(
     database: &Database,
-    epochs: &[Epoch],
+    in_order: Vec<&Epoch>,
     new_merge: &(dyn Fn() -> Merge + Sync),
 ) -> Result<(Vec<EpochProfile>, Merge), QueryError> {
-    let mut in_order: Vec<&Epoch> = epochs.iter().collect();
-    in_order.sort_by_key(|epoch| epoch.start);
     let numbered: Vec<(usize, &Epoch)> = in_order.into_iter().enumerate().collect();
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(READERS_MAX);
     let parts: Vec<_> = numbered.chunks(numbered.len().div_ceil(threads).max(1)).collect();
@@ -264,6 +273,27 @@ fn events_primary_first(profiles: &[EpochProfile], counted: &[Event]) -> Vec<Eve
     events.into_iter().map(|(e, _)| e.clone()).collect()
 }
 
+/// Describes events that recordings sampled with different periods.
+fn uneven_periods(profiles: &[EpochProfile]) -> Vec<String> {
+    let mut periods: BTreeMap<&Event, Vec<&EventRecord>> = BTreeMap::new();
+    for (event, record) in profiles.iter().flat_map(|p| &p.epoch.events).filter(|(_, r)| r.samples > 0) {
+        periods.entry(event).or_default().push(record);
+    }
+    let note = |(event, records): (&Event, Vec<&EventRecord>)| {
+        let all = || records.iter().map(|record| record.period);
+        let (least, most) = (all().min()?, all().max()?);
+        let unit = records.first()?.unit.name();
+        let mean = mean_period(profiles.iter().map(|p| &p.epoch), event);
+        (least < most).then(|| match mean {
+            Some((mean, _)) => format!(
+                "{event}: recordings with periods from {least} to {most} {unit} are merged: their samples count as many of {mean:.0} {unit}"
+            ),
+            None => format!("{event}: recordings with periods of different units are merged: shares are of samples"),
+        })
+    };
+    periods.into_iter().filter_map(note).collect()
+}
+
 /// Most notes of recordings that a selection repeats; those of a thousand machines would hide the answer.
 const NOTES_MAX: usize = 20;
 
@@ -285,6 +315,7 @@ fn notes(profiles: &[EpochProfile]) -> Vec<String> {
             ));
         }
     }
+    notes.extend(uneven_periods(profiles));
     let models: BTreeSet<&str> = profiles.iter().map(|p| p.epoch.cpu.model_name.as_str()).collect();
     if models.len() > 1 {
         let list = models.into_iter().collect::<Vec<_>>().join("; ");

@@ -23,7 +23,7 @@ use crate::{
         Flame, FlameEvent, FlameFunction, FlameKind, FlameNode, INCOMPLETE, IncompleteStacks, StackFunction,
         Stacks,
     },
-    load::selection::Selection,
+    load::{period_weights::mean_period, selection::Selection},
     query::View,
 };
 
@@ -73,7 +73,6 @@ impl Query {
         flame.total = flame.nodes.iter().map(|node| node.own).sum();
         let names: Vec<Named> = drawing.functions.into_iter().map(|f| f.function).collect();
         places::find(self, &view, &all, &names, &mut flame.functions, cancel)?;
-        notes.extend(uneven_periods(selection, &events));
         if request.analyse {
             let [stacks] = &all[..] else {
                 notes.push("causes are not analysed in a graph of several events".to_owned());
@@ -110,7 +109,10 @@ fn tree_of(all: &[Stacks], by_period: bool) -> FrameTree<Named> {
 }
 
 /// Returns the events that a request names; the primary one if it names none.
-fn named_events<'s>(selection: &'s Selection, names: &[String]) -> Result<Vec<&'s Event>, QueryError> {
+pub(super) fn named_events<'s>(
+    selection: &'s Selection,
+    names: &[String],
+) -> Result<Vec<&'s Event>, QueryError> {
     if names.is_empty() {
         return selection.primary().map(|event| vec![event]).ok_or_else(|| no_stacks(selection, None));
     }
@@ -142,13 +144,9 @@ fn common_unit(selection: &Selection, events: &[&Event]) -> Result<Option<Unit>,
     let mixed = |why: String| QueryError::MixedUnits { epoch: selection.name(), why };
     let mut unit = None;
     for event in events {
-        let own = match periods(selection, event)[..] {
-            [] => continue,
-            [(_, own)] => own,
-            _ => return Err(mixed(format!("the recordings sampled {event} with different periods"))),
-        };
+        let Some((_, own)) = mean_period(selection.epochs.iter(), event) else { continue };
         if own == Unit::Events || *unit.get_or_insert(own) != own {
-            let words = |event: &&Event| match periods(selection, event).first() {
+            let words = |event: &&Event| match mean_period(selection.epochs.iter(), event) {
                 Some((_, unit)) => format!("{event} in {}", unit.name()),
                 None => event.to_string(),
             };
@@ -157,27 +155,6 @@ fn common_unit(selection: &Selection, events: &[&Event]) -> Result<Option<Unit>,
         }
     }
     Ok(unit)
-}
-
-/// Returns the different periods that an event was sampled with.
-fn periods(selection: &Selection, event: &Event) -> Vec<(u64, Unit)> {
-    let records = selection.epochs.iter().filter_map(|epoch| epoch.events.get(event));
-    let mut periods: Vec<(u64, Unit)> = Vec::new();
-    for record in records.filter(|record| record.samples > 0) {
-        if !periods.contains(&(record.period, record.unit)) {
-            periods.push((record.period, record.unit));
-        }
-    }
-    periods
-}
-
-/// Describes events whose samples do not all stand for the same time.
-fn uneven_periods(selection: &Selection, events: &[&Event]) -> Vec<String> {
-    let uneven = events.iter().filter(|event| periods(selection, event).len() > 1);
-    let note = |event: &&Event| {
-        format!("the recordings sampled {event} with different periods: shares are of samples, not of time")
-    };
-    uneven.map(note).collect()
 }
 
 /// Returns what stands for an event or an application.
