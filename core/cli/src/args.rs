@@ -494,6 +494,9 @@ pub struct ExportArgs {
     /// Only binaries (images) whose path or id contains this text.
     #[arg(long, value_name = "PART", value_parser = spelled())]
     pub image: Option<String>,
+    /// In `folded` and `speedscope`: the call stacks of this event, instead of those of time.
+    #[arg(short, long, value_name = "EVENT", conflicts_with = "all_samples")]
+    pub event: Option<String>,
     /// In `folded`, `pprof` and `otlp`, also write the samples without a call stack (in `folded` under `[no stack]`).
     #[arg(long)]
     pub all_samples: bool,

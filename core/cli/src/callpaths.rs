@@ -4,12 +4,14 @@
 //! (`dwell_probe`) is a process of its own: if this one is killed, it removes the probes.
 
 mod follow;
+mod keep;
 mod tables;
 
 use std::{
     ffi::OsString,
     fs::File,
     os::unix::process::ExitStatusExt,
+    path::Path,
     process::{Child, ExitCode, ExitStatus},
     thread::sleep,
     time::{Duration, Instant},
@@ -25,10 +27,12 @@ use dwell_probe::{
     functions::{FindError, Found, find},
     process::{installation::is_gone, procfs},
     process_images::{MappedImage, new_images, process_images},
+    recording::Recording,
     shared_memory::{Metrics, measure_ns_per_tick},
 };
 use dwell_profile::Pid;
 
+use self::keep::Keeper;
 use crate::{
     args::{CallpathsArgs, Metric},
     complain, exit, print, print_json,
@@ -44,8 +48,9 @@ const MAPPINGS_SHARE: u32 = 100;
 /// A command may take so long to end after a signal.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Counts calls until the duration is over, all programs end or a signal comes.
-pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<ExitCode> {
+/// Counts calls until the duration is over, all programs end or a signal comes. They are kept in `db`, if
+/// there is one.
+pub fn run(args: &CallpathsArgs, db: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
     let mut pids: Vec<Pid> = Vec::new();
     for pid in args.pid.iter().copied().map(Pid) {
         if !pids.contains(&pid) {
@@ -56,12 +61,13 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<ExitCode> {
         return remove_left_probes(&pids, json).map(|()| ExitCode::SUCCESS);
     }
     if args.follow_children {
-        return follow::run(args, json);
+        return follow::run(args, db, json);
     }
     // Engines are forks of this process, so they come first.
     let start = || Engine::start().context("cannot start the process that probes");
     let mut engines = (0..pids.len().max(1)).map(|_| start()).collect::<anyhow::Result<Vec<Engine>>>()?;
     let stop = Stop::on_signals()?;
+    let keeper = Keeper::begin(db, args)?;
     let (mut child, mut is_held) = (None, false);
     let found = if pids.is_empty() {
         let mut launched = launch(&mut engines[0], &args.command)?;
@@ -92,7 +98,7 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<ExitCode> {
         }
     };
     // The probes go before the command's end is awaited.
-    let ended = count(args, programs, &stop, metrics, json)?;
+    let ended = count(args, programs, &stop, metrics, keeper, json)?;
     match child {
         Some(_) if ended == Ended::Duration => Ok(ExitCode::SUCCESS), // It goes on.
         Some(child) => end_of(child, &stop),
@@ -344,12 +350,16 @@ fn count(
     mut programs: Vec<Program>,
     stop: &Stop,
     metrics: Metrics,
+    keeper: Option<Keeper>,
     json: bool,
 ) -> anyhow::Result<Ended> {
     let context = context(metrics);
-    let show = |programs: &[Program], elapsed| {
+    let sum = |programs: &[Program]| {
         let mut sum = CallSum::default();
         programs.iter().for_each(|program| sum.add(&program.calls()));
+        sum
+    };
+    let show = |programs: &[Program], sum, elapsed| {
         let stopped = programs.iter().map(|program| program.engine.stopped).max().unwrap_or_default();
         show(&CallPaths::new(&context, sum, None, elapsed, stopped), args, json)
     };
@@ -374,7 +384,7 @@ fn count(
         if let (Some(at), Some(interval)) = (next, args.interval)
             && Instant::now() >= at
         {
-            show(&programs, begin.elapsed())?;
+            show(&programs, sum(&programs), begin.elapsed())?;
             next = Some(at + interval);
         }
     }
@@ -387,7 +397,10 @@ fn count(
         ));
     }
     let removed: Vec<_> = programs.iter_mut().map(|program| program.engine.remove()).collect();
-    show(&programs, elapsed)?;
+    let sum = sum(&programs);
+    let recording = keeper.map(|keeper| (keeper, Recording::new(&context, &sum)));
+    show(&programs, sum, elapsed)?;
+    recording.map_or(Ok(()), |(keeper, recording)| keeper.store(&recording))?;
     removed.into_iter().collect::<std::io::Result<()>>()?;
     Ok(if is_over { Ended::Duration } else { Ended::Otherwise })
 }

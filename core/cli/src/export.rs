@@ -17,7 +17,13 @@ pub fn run(query: &Query, args: &ExportArgs, json: bool) -> anyhow::Result<()> {
         ExportFormat::PerfScript => Format::PerfScript,
         ExportFormat::Otlp => Format::Otlp,
     };
-    let (places, bytes) = bytes(query, &args.epoch, args.image.clone(), args.all_samples, format)?;
+    let has_stacks_alone = matches!(format, Format::Folded | Format::Speedscope);
+    anyhow::ensure!(
+        args.event.is_none() || has_stacks_alone && args.image.is_none(),
+        "export: --event is for all call stacks, in `folded` and `speedscope`"
+    );
+    let (event, all_samples) = (args.event.as_deref(), args.all_samples);
+    let (places, bytes) = bytes(query, &args.epoch, args.image.clone(), event, all_samples, format)?;
     let Some(path) = &args.output else {
         anyhow::ensure!(!json, "export: --json describes a file: name it with --output");
         return crate::print_raw(&bytes);
@@ -33,17 +39,24 @@ pub fn run(query: &Query, args: &ExportArgs, json: bool) -> anyhow::Result<()> {
     crate::print(&format!("{}: {} bytes\n", path.display(), bytes.len()))
 }
 
-/// Returns the places of recordings, or of one of their binaries, and the same as a file of another tool.
+/// Returns the places of recordings, or of one of their binaries, and the same as a file of another tool. The call stacks are those of
+/// `event`, or else of the primary event.
 pub fn bytes(
     query: &Query,
     epochs: &[String],
     image: Option<String>,
+    event: Option<&str>,
     all_samples: bool,
     format: Format,
 ) -> anyhow::Result<(Places, Vec<u8>)> {
     let places = query.places(epochs, &image, &Cancel::new())?;
-    let stacks = match query.stacks(epochs, &SampleFilter::default(), &Cancel::new()) {
+    let stacks = match event {
+        Some(event) => query.stacks_of_event(epochs, event, &Cancel::new()),
+        None => query.stacks(epochs, &SampleFilter::default(), &Cancel::new()),
+    };
+    let stacks = match stacks {
         Ok(stacks) => Some(stacks),
+        Err(error @ QueryError::NoStacks { .. }) if event.is_some() => return Err(error.into()),
         Err(QueryError::NoStacks { .. }) => None,
         Err(error) => return Err(error.into()),
     };

@@ -104,7 +104,9 @@ fn run(cli: &Cli) -> anyhow::Result<ExitCode> {
     let done = match &cli.verb {
         Verb::Record(args) => return collect::record(&db()?, args, cli.json),
         Verb::Daemon(args) => daemon::daemon(&db()?, args),
-        Verb::Callpaths(args) => return callpaths::run(args, cli.json),
+        Verb::Callpaths(args) => {
+            return callpaths::run(args, args.keep.then(db).transpose()?.as_deref(), cli.json);
+        }
         Verb::Trace(verb) => return trace::run(verb, cli.json),
         Verb::Status(args) => daemon::status(&db()?, args, cli.json),
         Verb::Flush => daemon::flush(&db()?, cli.json),

@@ -64,7 +64,7 @@ fn to_receiver(
     args: &PushArgs,
 ) -> anyhow::Result<Pushed> {
     let write = |epoch: &Epoch| {
-        let message = crate::export::bytes(query, &[epoch.id.to_string()], None, true, format);
+        let message = crate::export::bytes(query, &[epoch.id.to_string()], None, None, true, format);
         message.map(|(_, bytes)| bytes).map_err(|error| crate::one_line(&error))
     };
     let state = args.state.clone().or_else(state_dir);

@@ -114,6 +114,44 @@ fn calls_alone_patch_no_exits() {
 }
 
 #[test]
+fn calls_are_kept_as_a_recording() {
+    let scratch = Scratch::new();
+    let mut target = Target::start(&scratch, &["1", "1000", "2", "forever"]);
+    target.go();
+    let pid = target.pid();
+    let keep = ["callpaths", "-p", &pid, "-m", "calls,wall", "--duration", "0.3", "--keep", "--name", "kept"];
+    let answer = scratch.json(&[&keep[..], &["hot", "calls:library"]].concat());
+    let [hot, library] = [0, 1].map(|function| &answer["functions"][function]);
+    // Each line is a stack and a number: of calls, or of ns without those of the counted functions that were called.
+    let stacks = |event: &str| -> Vec<(String, u64)> {
+        let folded = scratch.dwell(&["export", "--format", "folded", "--event", event, "--epoch", "kept"]);
+        assert_eq!(folded.status, Some(0), "{folded:?}");
+        let lines = folded.stdout.lines().map(|line| line.rsplit_once(' ').unwrap());
+        lines.map(|(stack, number)| (stack.to_owned(), number.parse().unwrap())).collect()
+    };
+    let sum = |stacks: &[(String, u64)], is_one: &dyn Fn(&str) -> bool| -> u64 {
+        stacks.iter().filter(|(stack, _)| is_one(stack)).map(|(_, number)| number).sum()
+    };
+    let calls = stacks("calls");
+    assert_eq!(sum(&calls, &|stack| stack.ends_with(";hot")), hot["calls"].as_u64().unwrap());
+    assert_eq!(sum(&calls, &|stack| stack.ends_with(";library")), library["calls"].as_u64().unwrap());
+    assert!(calls.iter().any(|(stack, _)| stack.contains("loop;loop;loop;path_a;library;hot")), "{calls:?}");
+    let times = stacks("calls-wall");
+    let of_library = sum(&times, &|stack| stack.contains(";library")) as f64;
+    let wall = library["metrics"]["wall"]["sum"].as_f64().unwrap();
+    assert!((of_library / wall - 1.0).abs() < 0.01, "{of_library} of {wall}");
+    let top = scratch.json(&["top", "--epoch", "kept"]);
+    assert_eq!(top["total"]["calls"].as_u64(), Some(sum(&calls, &|_| true)), "{top}");
+
+    // A name is used once, and a recording without calls is removed.
+    for (name, function) in [("kept", "hot"), ("other", "no_such_function")] {
+        let refused = scratch.dwell(&["callpaths", "-p", &pid, "--keep", "--name", name, function]);
+        assert_eq!(refused.status, Some(1), "{refused:?}");
+    }
+    assert_eq!(scratch.json(&["epoch", "list"])["epochs"].as_array().unwrap().len(), 1);
+}
+
+#[test]
 fn processes_are_added_up() {
     let scratch = Scratch::new();
     let mut targets = [(); 2].map(|()| Target::start(&scratch, &["2", "10000", "3"]));

@@ -40,6 +40,7 @@ pub use registers::REGISTER_COUNT;
 pub use run::{
     control::{Status, flush, new_epoch, pause, resume, status},
     daemon::daemon,
+    machine,
     options::{
         COUNTING_PERCENT, DAEMON_ODOMETERS_PERCENT, DEFAULT_BRANCH_STACKS_HZ, DEFAULT_RATE_HZ,
         DEFAULT_STACKS_HZ, DEFAULT_STACKS_HZ_OF_MACHINES, DaemonOptions, ODOMETERS_PERCENT, Progress,

@@ -2,9 +2,10 @@
 //!
 //! Enters: numbers by addresses, and the images of the process. Leaves: names, frames, nanoseconds.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use dwell_image::ImageAddress;
+use dwell_profile::{CodePlace, ImageId, ImageOffset, ImageRecord};
 use serde::Serialize;
 
 use crate::{
@@ -44,6 +45,10 @@ pub struct FunctionCalls {
     pub build_id: Option<String>,
     /// The function's address in the image.
     pub address: u64,
+    /// The source file and the line where it begins, if these are known.
+    pub file: Option<String>,
+    /// The line, from 1.
+    pub line: Option<u32>,
     /// How it is probed: `patch`.
     pub method: &'static str,
     /// Number of calls.
@@ -133,18 +138,52 @@ pub struct ProcessCalls<'p> {
 #[derive(Clone, Default)]
 pub struct CallSum {
     processes: Vec<u32>,
-    functions: Vec<Merged>,
+    functions: Vec<MergedFunction>,
+    images: BTreeMap<ImageId, ImageRecord>,
 }
 
 /// A function of several processes.
 #[derive(Clone)]
-struct Merged {
+pub struct MergedFunction {
     function: String,
     image: String,
     build_id: Option<String>,
     address: u64,
-    missed: u64,
-    paths: BTreeMap<(Vec<CallFrame>, PathEnd), PathCounts>,
+    begins: (Option<String>, Option<u32>),
+    /// The place of its first instruction.
+    pub entry: CodePlace,
+    /// Number of calls that could not be recorded.
+    pub missed: u64,
+    paths: BTreeMap<(Vec<CallFrame>, PathEnd), MergedPath>,
+}
+
+/// A call path of several processes.
+#[derive(Clone)]
+pub struct MergedPath {
+    /// The name of the executable.
+    pub app: Arc<str>,
+    /// The call sites from the outermost one on, without inlined calls.
+    pub sites: Vec<CallSite>,
+    /// Why there are no more.
+    pub end: PathEnd,
+    /// The numbers.
+    pub counts: PathCounts,
+}
+
+/// A call in the code of a process.
+#[derive(Clone)]
+pub struct CallSite {
+    /// The last byte of the call.
+    pub place: CodePlace,
+    /// The first instruction of the function that it is in, if that is known.
+    pub entry: Option<CodePlace>,
+}
+
+impl MergedFunction {
+    /// Iterates over the call paths, in an order that does not change.
+    pub fn paths(&self) -> impl Iterator<Item = &MergedPath> {
+        self.paths.values()
+    }
 }
 
 impl CallSum {
@@ -153,17 +192,36 @@ impl CallSum {
         if !self.processes.contains(&process.pid) {
             self.processes.push(process.pid);
         }
+        let app = process.app();
         for (number, function) in process.functions.iter().enumerate() {
             let merged = self.merged(&process.images[function.image], function);
             let missed = process.snapshot.missed.get(number);
             merged.missed += missed.map_or(0, |missed| missed.iter().sum());
             for path in process.snapshot.paths.iter().filter(|path| path.function as usize == number) {
-                let outwards = path.return_addresses.iter().rev();
-                let frames = outwards.flat_map(|address| process.frames(*address)).collect();
-                let counts = merged.paths.entry((frames, path.end));
-                counts.and_modify(|counts| counts.add(path)).or_insert_with(|| path.clone());
+                let inwards = path.return_addresses.iter().rev();
+                let frames = inwards.clone().flat_map(|address| process.frames(*address)).collect();
+                let merged = merged.paths.entry((frames, path.end));
+                merged.and_modify(|merged| merged.counts.add(path)).or_insert_with(|| MergedPath {
+                    app: app.clone(),
+                    sites: inwards.map(|address| process.call_site(*address)).collect(),
+                    end: path.end,
+                    counts: path.clone(),
+                });
             }
         }
+        for image in process.images {
+            self.images.entry(image.id()).or_insert_with(|| image.record());
+        }
+    }
+
+    /// Returns the functions, in the order in which they were named.
+    pub fn functions(&self) -> &[MergedFunction] {
+        &self.functions
+    }
+
+    /// Returns the images of the processes.
+    pub fn images(&self) -> impl Iterator<Item = &ImageRecord> {
+        self.images.values()
     }
 
     /// Returns whether there are no processes.
@@ -172,19 +230,21 @@ impl CallSum {
     }
 
     /// Returns the function among those of the processes before, or adds it.
-    fn merged(&mut self, image: &MappedImage, function: &Found) -> &mut Merged {
+    fn merged(&mut self, image: &MappedImage, function: &Found) -> &mut MergedFunction {
         let build_id = image.image.build_id().map(ToString::to_string);
-        let is_same = |other: &Merged| {
+        let is_same = |other: &MergedFunction| {
             other.address == function.image_address
                 && other.image == image.path()
                 && other.build_id == build_id
         };
         let at = self.functions.iter().position(is_same).unwrap_or_else(|| {
-            self.functions.push(Merged {
+            self.functions.push(MergedFunction {
                 function: function.name.clone(),
                 image: image.path().to_owned(),
                 build_id: build_id.clone(),
                 address: function.image_address,
+                begins: begins(image, ImageAddress(function.image_address)),
+                entry: image.place_of(ImageAddress(function.image_address)),
                 missed: 0,
                 paths: BTreeMap::new(),
             });
@@ -215,26 +275,34 @@ impl CallPaths {
     }
 }
 
+/// Returns the source line of a function's first instruction, which is not an inlined one of another function.
+fn begins(image: &MappedImage, address: ImageAddress) -> (Option<String>, Option<u32>) {
+    let outermost = image.image.frames(address).pop();
+    outermost.map_or((None, None), |frame| (frame.file.map(|file| file.to_string()), frame.line))
+}
+
 /// Returns the values of a metric.
 type Of = fn(&PathCounts) -> &Values;
 
 impl Context {
-    fn function(&self, merged: Merged) -> FunctionCalls {
-        let Merged { function, image, build_id, address, missed, paths } = merged;
-        let sum = |of: fn(&PathCounts) -> u64| paths.values().map(of).sum::<u64>();
+    fn function(&self, merged: MergedFunction) -> FunctionCalls {
+        let MergedFunction {
+            function, image, build_id, address, begins: (file, line), missed, paths, ..
+        } = merged;
+        let sum = |of: fn(&PathCounts) -> u64| paths.values().map(|path| of(&path.counts)).sum::<u64>();
         let calls = sum(|path| path.calls);
         let [returns, unwound] =
             [sum(|path| path.returns), sum(|path| path.unwound)].map(|n| self.metrics.returns.then_some(n));
-        let metrics = self.metrics(&paths.values().collect::<Vec<_>>());
+        let metrics = self.metrics(&paths.values().map(|path| &path.counts).collect::<Vec<_>>());
         let mut shown: Vec<CallPath> = paths
             .into_iter()
-            .map(|((frames, end), path)| CallPath {
+            .map(|((frames, end), MergedPath { counts, .. })| CallPath {
                 frames,
                 is_complete: end == PathEnd::Complete,
-                calls: path.calls,
-                returns: self.metrics.returns.then_some(path.returns),
-                share: path.calls as f64 / calls.max(1) as f64,
-                metrics: self.metrics(&[&path]),
+                calls: counts.calls,
+                returns: self.metrics.returns.then_some(counts.returns),
+                share: counts.calls as f64 / calls.max(1) as f64,
+                metrics: self.metrics(&[&counts]),
             })
             .collect();
         shown.sort_by_key(|path| std::cmp::Reverse(path.calls));
@@ -243,6 +311,8 @@ impl Context {
             image,
             build_id,
             address,
+            file,
+            line,
             method: "patch",
             calls,
             returns,
@@ -251,6 +321,16 @@ impl Context {
             metrics,
             paths: shown,
         }
+    }
+
+    /// Returns the names of the metrics of time that are measured.
+    pub fn metric_names(&self) -> impl Iterator<Item = &'static str> {
+        self.metrics(&[]).into_keys()
+    }
+
+    /// Returns the sum of a metric over the calls of a path, in ns; 0 if it is not measured.
+    pub fn sum_ns(&self, metric: &str, path: &MergedPath) -> u64 {
+        self.metrics(&[&path.counts]).get(metric).map_or(0, |values| values.sum)
     }
 
     fn metrics(&self, paths: &[&PathCounts]) -> BTreeMap<&'static str, MetricValues> {
@@ -296,12 +376,36 @@ impl Context {
 }
 
 impl ProcessCalls<'_> {
+    /// Returns the name of the executable, which is mapped below all libraries.
+    fn app(&self) -> Arc<str> {
+        let path = self.images.first().map_or("", |image| image.path());
+        path.rsplit('/').next().unwrap_or_default().into()
+    }
+
+    /// Returns the image that a byte of code is in: what was mapped last, if there was another image before.
+    fn image_at(&self, address: u64) -> Option<&MappedImage> {
+        let is_in = |image: &&MappedImage| (image.mapping.start..image.mapping.end).contains(&address);
+        self.images.iter().rev().find(is_in)
+    }
+
+    /// Returns the call before a return address.
+    fn call_site(&self, address: u64) -> CallSite {
+        let call = address.wrapping_sub(1);
+        let Some(image) = self.image_at(call) else {
+            let place = CodePlace { image: ImageId::unknown(), offset: ImageOffset(call) };
+            return CallSite { place, entry: None };
+        };
+        let procedure = image.procedure_at(call);
+        CallSite {
+            place: image.place_of(ImageAddress(call.wrapping_sub(image.bias))),
+            entry: procedure.map(|procedure| image.place_of(procedure.address)),
+        }
+    }
+
     /// Returns the frames of a return address, an inlined one after the one that it was inlined into.
     fn frames(&self, address: u64) -> Vec<CallFrame> {
         let call = address.wrapping_sub(1); // The call is before the return address.
-        let is_in = |image: &&MappedImage| (image.mapping.start..image.mapping.end).contains(&call);
-        // What was mapped last, if there was another image before.
-        let Some(image) = self.images.iter().rev().find(is_in) else {
+        let Some(image) = self.image_at(call) else {
             let unknown = CallFrame {
                 function: None,
                 image: None,

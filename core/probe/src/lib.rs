@@ -19,6 +19,7 @@ pub mod patch;
 mod probes;
 pub mod process;
 pub mod process_images;
+pub mod recording;
 pub mod shared_memory;
 pub mod source_line;
 pub mod unwind_table;

@@ -12,7 +12,7 @@ use std::{
 };
 
 use dwell_image::{Image, ImageAddress, ImageError, ImageOffset, Procedure};
-use dwell_profile::Pid;
+use dwell_profile::{CodePlace, ImageId, ImageKind, ImageRecord, Pid};
 
 use crate::{
     ProbeError,
@@ -129,6 +129,25 @@ impl MappedImage {
     /// The path of its file, also if that was deleted or replaced: then the build ID says which one it is.
     pub fn path(&self) -> &str {
         self.mapping.path.trim_end_matches(" (deleted)")
+    }
+
+    /// Returns its id in recordings.
+    pub fn id(&self) -> ImageId {
+        let named = || ImageId::named(&format!("file:{}", self.path()));
+        self.image.build_id().map_or_else(named, ImageId::of_build)
+    }
+
+    /// Returns what a recording stores of it.
+    pub fn record(&self) -> ImageRecord {
+        ImageRecord::new(self.id(), ImageKind::File, self.path())
+    }
+
+    /// Returns the place of an instruction, as recordings have it.
+    pub fn place_of(&self, address: ImageAddress) -> CodePlace {
+        match self.image.offset_of(address) {
+            Some(offset) => CodePlace { image: self.id(), offset },
+            None => CodePlace { image: ImageId::unknown(), offset: ImageOffset(address.0) },
+        }
     }
 
     /// Returns the procedure around an address of the process.

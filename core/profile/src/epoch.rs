@@ -56,7 +56,7 @@ pub struct Epoch {
     pub host: Host,
     /// The processor that was sampled. It determines the machine model.
     pub cpu: Cpu,
-    /// The backend that took the samples: `perf`, `bpf`, `kmod` or `import`.
+    /// The backend that took the samples: `perf`, `bpf`, `kmod` or `import`; `callpaths` for calls that were counted.
     pub backend: String,
     /// Which processes were sampled.
     pub scope: Scope,

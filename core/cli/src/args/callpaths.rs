@@ -28,6 +28,13 @@ pub struct CallpathsArgs {
     /// Number of call paths of a function in the table; 0 for all. --json has all.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
     pub limit: usize,
+    /// Also keep the calls as a recording, for `flame -e calls`, `callers`, `diff`, `export` and `sql`: event `calls`, and for each
+    /// metric of time an event such as `calls-wall`, in ns.
+    #[arg(long, conflicts_with = "clean")]
+    pub keep: bool,
+    /// Name of that recording.
+    #[arg(long, value_name = "NAME", requires = "keep")]
+    pub name: Option<String>,
     /// Remove the probes that a killed `dwell` left in the program.
     #[arg(long, conflicts_with_all = ["function", "metric", "duration", "interval", "limit", "command"])]
     pub clean: bool,

@@ -5,6 +5,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::Path,
     process::{Child, ExitCode},
     time::{Duration, Instant},
 };
@@ -18,21 +19,23 @@ use dwell_probe::{
     functions::{FindError, find},
     process::{copied::Copied, followed::Event, procfs},
     process_images::{FileIdentity, ImageCache, MappedImage, file_identity},
+    recording::Recording,
     shared_memory::Metrics,
 };
 use dwell_profile::Pid;
 
-use super::{LOOK, MAPPINGS_SHARE, Named, Program, context, end_of, metrics, probe_program, show};
+use super::{Keeper, LOOK, MAPPINGS_SHARE, Named, Program, context, end_of, metrics, probe_program, show};
 use crate::{args::CallpathsArgs, complain};
 
 /// So many programs that have none of the functions are remembered.
 const LACKING_MAX: usize = 4096;
 
 /// Counts the calls of all processes of a command until the duration is over, all have ended or a signal comes.
-pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<ExitCode> {
+pub fn run(args: &CallpathsArgs, db: Option<&Path>, json: bool) -> anyhow::Result<ExitCode> {
     // Engines are forks of the follower, which is a fork of this process, so it comes first.
     let mut follower = Follower::start().context("cannot start the process that follows")?;
     let stop = Stop::on_signals()?;
+    let keeper = Keeper::begin(db, args)?;
     let mut child = launch(&mut follower, args)?;
     let _ = raise_limit_of_files();
     let metrics = metrics(&args.metric);
@@ -45,8 +48,7 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<ExitCode> {
     }
     let ended = counted?;
     let elapsed = begin.elapsed();
-    let answer = command.end(&context, elapsed)?;
-    let Some(answer) = answer else {
+    let Some(sum) = command.end()? else {
         if stop.is_requested() {
             return end_of(child, &stop);
         }
@@ -55,7 +57,9 @@ pub fn run(args: &CallpathsArgs, json: bool) -> anyhow::Result<ExitCode> {
         }
         anyhow::bail!("no program of the command has the functions: nothing was counted");
     };
-    show(&answer, args, json)?;
+    let recording = keeper.map(|keeper| (keeper, Recording::new(&context, &sum)));
+    show(&command.calls(&context, sum, elapsed), args, json)?;
+    recording.map_or(Ok(()), |(keeper, recording)| keeper.store(&recording))?;
     if ended == Ended::Duration { Ok(ExitCode::SUCCESS) } else { end_of(child, &stop) }
 }
 
@@ -153,7 +157,7 @@ impl<'a> Command<'a> {
             if let (Some(at), Some(interval)) = (next, self.args.interval)
                 && Instant::now() >= at
             {
-                show(&self.calls(context, begin.elapsed()), self.args, json)?;
+                show(&self.calls(context, self.sum(), begin.elapsed()), self.args, json)?;
                 next = Some(at + interval);
             }
         }
@@ -304,16 +308,21 @@ impl<'a> Command<'a> {
         }
     }
 
-    fn calls(&self, context: &Context, elapsed: Duration) -> CallPaths {
+    /// Returns the calls of all programs so far.
+    fn sum(&self) -> CallSum {
         let mut sum = self.sum.clone();
         self.members.values().for_each(|member| sum.add(&member.program.calls()));
+        sum
+    }
+
+    fn calls(&self, context: &Context, sum: CallSum, elapsed: Duration) -> CallPaths {
         let stopped = self.members.values().map(|member| member.program.engine.stopped).max();
         let stopped = self.stopped.max(stopped.unwrap_or_default());
         CallPaths::new(context, sum, Some(self.uncounted.len() as u64), elapsed, stopped)
     }
 
-    /// Removes all probes, and returns the answer; `None` if no program had one of the functions.
-    fn end(&mut self, context: &Context, elapsed: Duration) -> anyhow::Result<Option<CallPaths>> {
+    /// Removes all probes, and returns the calls; `None` if no program had one of the functions.
+    fn end(&mut self) -> anyhow::Result<Option<CallSum>> {
         self.follower = None; // Engines can trace the processes then.
         let mut removed = Ok(());
         for Member { program, .. } in self.members.values_mut() {
@@ -325,9 +334,9 @@ impl<'a> Command<'a> {
             complain(&format!("the calls of {number} {processes} are not counted"));
         }
         let is_any = !self.members.is_empty() || !self.sum.is_empty();
-        let answer = is_any.then(|| self.calls(context, elapsed));
+        let sum = is_any.then(|| self.sum());
         removed?;
-        Ok(answer)
+        Ok(sum)
     }
 }
 
