@@ -42,6 +42,18 @@ export class TrackedDocument {
     return this.lines[line] ?? '';
   }
 
+  /** Where a line of the text as it was opened or last saved stands; undefined: it is gone. */
+  lineOfSaved(saved: number): number | undefined {
+    const line = this.origins.indexOf(saved);
+    return line < 0 ? undefined : line;
+  }
+
+  /** Which line of the text as it was opened or last saved a line was; undefined: it is new. */
+  savedLine(line: number): number | undefined {
+    const saved = this.origins[line];
+    return saved === undefined || saved < 0 ? undefined : saved;
+  }
+
   /** The text as it is now is what is on disk. */
   saved(): void {
     this.savedText = this.document.getText();

@@ -24,6 +24,8 @@ export const methods = {
   sql: 'dwell/sql',
   legend: 'dwell/legend',
   processes: 'dwell/processes',
+  callPaths: 'dwell/callPaths',
+  callsDidChange: 'dwell/callsDidChange',
   profileDidChange: 'dwell/profileDidChange',
 } as const;
 
@@ -40,12 +42,16 @@ export const commands = {
   compare: 'dwell.server.compare',
   listing: 'dwell.server.listing',
   legend: 'dwell.server.legend',
+  countCalls: 'dwell.server.countCalls',
+  stopCounting: 'dwell.server.stopCounting',
 } as const;
 
 /** The command of a code lens; the client runs it, its argument is a procedure's id. */
 export const showListingCommand = 'dwell.showListing';
 /** The command of a lens that names callers; the client goes to a call, its argument is a `CallersLens`. */
 export const goToCallerCommand = 'dwell.goToCaller';
+/** The command of a lens above a function whose calls are counted; the client shows `dwell/callPaths`, its argument is the id. */
+export const showCallPathsCommand = 'dwell.showCallPaths';
 /** The command that a hover links to: the client shows `dwell/legend`. */
 export const showLegendCommand = 'dwell.showLegend';
 

@@ -131,6 +131,16 @@ export const RecordParams = parameters({
   seconds: lenient(positive),
 }).check(z.refine(({ command, pids }) => command !== undefined || pids !== undefined, "must have a 'command' of texts, or 'pids' of processes"));
 export type RecordParams = Read<typeof RecordParams>;
+/** `dwell.server.countCalls`' argument: a function as `dwell callpaths` takes it, or the one at a position. */
+export const CountCallsParams = parameters({
+  pids: z.array(positive, 'must be a list of processes').check(z.minLength(1, 'must be a list of processes')),
+  function: lenient(text),
+  textDocument: z.exactOptional(textDocument),
+  position: z.exactOptional(position),
+}).check(z.refine(({ function: name, textDocument, position }) => name !== undefined || (textDocument !== undefined && position !== undefined), "must name a 'function', or a 'position' in a 'textDocument'"));
+export type CountCallsParams = Read<typeof CountCallsParams>;
+/** `dwell.server.stopCounting`'s argument. */
+export const CountId = z.int('must be the id of a count').check(z.positive('must be the id of a count'));
 /** `dwell.server.newEpoch`'s argument. */
 export const NewEpochParams = parameters({ name: lenient(text) });
 export type NewEpochParams = Read<typeof NewEpochParams>;
@@ -171,7 +181,7 @@ export const Settings = parameters({
 export type Settings = Read<typeof Settings>;
 
 /** What a client sends in `capabilities.experimental.dwell`. */
-export const ClientDwellCapabilities = parameters({ profileDidChange: lenient(z.boolean()), commandLinks: lenient(z.boolean()), drawsLineEnds: lenient(z.boolean()) });
+export const ClientDwellCapabilities = parameters({ profileDidChange: lenient(z.boolean()), commandLinks: lenient(z.boolean()), drawsLineEnds: lenient(z.boolean()), callsDidChange: lenient(z.boolean()) });
 export type ClientDwellCapabilities = Read<typeof ClientDwellCapabilities>;
 
 /** Reads what was sent with the request or command `name`; refuses what is wrong, and names it. */

@@ -373,3 +373,30 @@ export const ProcessSummary = z.object({ pid: count, name: text, command: text, 
 export type ProcessSummary = z.infer<typeof ProcessSummary>;
 export const ProcessesResult = z.object({ processes: z.array(ProcessSummary) });
 export type ProcessesResult = z.infer<typeof ProcessesResult>;
+
+export const CallTimes = z
+  .object({ sum: count, mean: countOrNull.describe('null: no call has returned'), p50: countOrNull, p99: countOrNull, max: count })
+  .describe('Time on the clock of the calls that returned, in ns');
+export type CallTimes = z.infer<typeof CallTimes>;
+export const CountedFrame = z.object({ function: textOrNull, image: textOrNull.describe('file name of the binary'), inlined: z.boolean(), place: place.nullable().describe('the call') });
+export type CountedFrame = z.infer<typeof CountedFrame>;
+export const CountedPath = z.object({
+  frames: z.array(CountedFrame).describe('from the call site outwards; none: all other paths together'), complete: z.boolean().describe('whether the last frame is the outermost one of its thread'),
+  calls: count, returns: countOrNull.describe('calls that returned; null: not known'), share: share("part of the function's calls"), wall: CallTimes.nullable(),
+});
+export type CountedPath = z.infer<typeof CountedPath>;
+export const CountedFunction = z.object({
+  function: text, image: text.describe('file name of the binary'), place: place.nullable().describe('its first line, as it was built'), label: text.describe('the numbers in words'),
+  calls: count.describe('exact'), perSecond: count.describe('since the numbers before'), missed: count.describe('calls that could not be recorded'), wall: CallTimes.nullable(),
+  blockedShare: countOrNull.describe('part of the time on the clock in which the calls waited, 0 to 1; null: not known'), paths: z.array(CountedPath).describe('most calls first'), omittedPaths: count,
+});
+export type CountedFunction = z.infer<typeof CountedFunction>;
+export const CallCount = z.object({
+  id: count, pids: z.array(count), seconds: count.describe('how long calls were counted'), state: z.enum(['counting', 'ended']),
+  problem: textOrNull.describe('why it ended, if neither the client nor the programs ended it'), functions: z.array(CountedFunction),
+});
+export type CallCount = z.infer<typeof CallCount>;
+export const CallSiteLabel = z.object({ place, label: text }).describe("A line that calls counted functions, with its part of a function's calls, in an open document where it stands there");
+export type CallSiteLabel = z.infer<typeof CallSiteLabel>;
+export const CallPathsResult = z.object({ counts: z.array(CallCount), sites: z.array(CallSiteLabel) });
+export type CallPathsResult = z.infer<typeof CallPathsResult>;

@@ -26,11 +26,13 @@ import { codeLenses } from './codeLens';
 import { errorCode, errorMessage, type Binding, type Callers } from './core';
 import { tracking } from './documents';
 import { cfg } from './cfg';
+import { CountedCalls, namesAt } from './countedCalls';
 import { Diagnostics } from './diagnostics';
 import { changesOf, diff, fileChanges, lineChanges, stats } from './diff';
 import { compare, epochs, removeEpochs, renameEpoch } from './epochs';
 import { flame } from './flame';
 import { fileCosts, lineCosts } from './fileCosts';
+import { pathOf } from './fileUri';
 import { viewFile, type FileView } from './fileView';
 import { hotProcedures } from './hotProcedures';
 import { hover } from './hover';
@@ -41,8 +43,8 @@ import { listing } from './listing';
 import { Profile } from './profile';
 import { processes } from './processes';
 import { startProgress } from './progress';
-import { commands, methods, protocolVersion, type LineResult } from './protocol';
-import { importPerf, newEpoch, record, recordCommandLine, report } from './record';
+import { commands, methods, protocolVersion, type CallCount, type LineResult } from './protocol';
+import { importPerf, newEpoch, record, recordCommandLine, report, type Programs } from './record';
 import * as requests from './requests';
 import { isRecord, readSettings, type ValidSettings } from './settings';
 import { Cancelled } from './shared';
@@ -78,6 +80,7 @@ class Server {
   private registersHierarchy = false;
   private hierarchy: Promise<Disposable> | undefined;
   private readonly diagnostics: Diagnostics;
+  private readonly countedCalls = new CountedCalls(this.documents, () => this.watch?.callsChanged());
 
   constructor(
     private readonly connection: Connection,
@@ -110,6 +113,7 @@ class Server {
     connection.onShutdown(() => {
       this.watch?.dispose();
       this.diagnostics.dispose();
+      this.countedCalls.dispose();
       profile.close();
     });
     documents.onDidChangeContent(() => {
@@ -131,8 +135,11 @@ class Server {
   /** What LSP has requests for. */
   private answerEditors(): void {
     const { connection } = this;
-    connection.languages.inlayHint.on(({ textDocument, range }, token) =>
-      this.view(textDocument.uri, token, (view) => this.hints(view, range, token)),
+    connection.languages.inlayHint.on(({ textDocument: { uri }, range }, token) =>
+      this.view(uri, token, async (view) => {
+        const calls = this.drawsLineEnds ? [] : this.countedCalls.hints(this.documents.get(uri));
+        return [...(await this.hints(view, range, token)), ...calls.filter(({ position: { line } }) => line >= range.start.line && line <= range.end.line)];
+      }),
     );
     connection.onCodeLens(({ textDocument }, token) =>
       this.view(textDocument.uri, token, async (view) => {
@@ -140,7 +147,7 @@ class Server {
           changesOf(this.profile, view, token),
           functionsOf(this.profile, view, token).catch((error: unknown) => givenUp(error)),
         ]);
-        return codeLenses(view, changes, functions ?? []);
+        return [...codeLenses(view, changes, functions ?? []), ...this.countedCalls.lenses(this.documents.get(textDocument.uri))];
       }),
     );
     connection.onHover(({ textDocument, position }, token) => this.view(textDocument.uri, token, (view) => this.hover(view, position.line, token)));
@@ -177,6 +184,7 @@ class Server {
     this.answerOwn(methods.sql, requests.SqlParams, (params, token) => sql(profile, this.options.folder, params, token));
     this.answerOwn(methods.legend, requests.Nothing, () => Promise.resolve(legend()));
     this.answerOwn(methods.processes, requests.Nothing, () => processes());
+    this.answerOwn(methods.callPaths, requests.Nothing, () => Promise.resolve(this.countedCalls.result()));
   }
 
   /** Costs; changes while epochs are compared. */
@@ -319,9 +327,24 @@ class Server {
         return listing(this.profile, { procedure: requests.read(command, requests.Procedure, argument) }, token);
       case commands.legend:
         return legend();
+      case commands.countCalls:
+        return this.countCalls(requests.read(command, requests.CountCallsParams, argument), programs);
+      case commands.stopCounting:
+        await this.countedCalls.stop(requests.read(command, requests.CountId, argument));
+        return null;
       default:
         throw requests.invalid(`${command}: no such command`);
     }
+  }
+
+  private countCalls({ pids, function: name, textDocument, position }: requests.CountCallsParams, programs: Programs): Promise<CallCount> {
+    if (name !== undefined || textDocument === undefined || position === undefined) return this.countedCalls.start(programs, { pids, names: [name ?? ''] });
+    const { uri } = textDocument;
+    const path = pathOf(uri);
+    if (path === undefined) throw requests.invalid(`${commands.countCalls}: ${uri} is no file`);
+    const document = this.documents.get(uri);
+    const names = namesAt(path, (document?.savedLine(position.line) ?? position.line) + 1, document?.lineText(position.line) ?? '', position.character);
+    return this.countedCalls.start(programs, { pids, names });
   }
 
   /** Writes a note to the client's log, each note once. Never shows a window, which would interrupt the user. */

@@ -102,6 +102,13 @@ export function duration(seconds: number): string {
   return seconds > 0 && seconds < 0.0005 ? '<1 ms' : `${(1000 * seconds).toFixed(0)} ms`;
 }
 
+/** `450 ns`, `3.2 µs`, `41 ms`, `1.2 s`: a short time in two digits. */
+export function nanoseconds(value: number): string {
+  const [size, unit] = ([[1e9, 's'], [1e6, 'ms'], [1e3, 'µs']] as const).find(([size]) => value >= size * 0.9995) ?? [1, 'ns'];
+  const scaled = value / size;
+  return `${scaled < 9.95 && unit !== 'ns' ? scaled.toFixed(1) : scaled.toFixed(0)} ${unit}`;
+}
+
 /** `66`, `1.3`, `0.62`: cycles in two digits. */
 export function shortCycles(value: number): string {
   return value >= 9.95 ? value.toFixed(0) : cpi(value);

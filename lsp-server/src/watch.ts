@@ -22,6 +22,7 @@ export class Watch {
   private readonly hints: boolean;
   private readonly lenses: boolean;
   private readonly own: boolean;
+  private readonly ownCalls: boolean;
 
   constructor(
     private readonly connection: Connection,
@@ -29,8 +30,9 @@ export class Watch {
     private readonly selected: () => readonly string[],
   ) {
     this.lenses = capabilities.workspace?.codeLens?.refreshSupport === true;
-    const { profileDidChange, drawsLineEnds } = announced(capabilities);
+    const { profileDidChange, drawsLineEnds, callsDidChange } = announced(capabilities);
     this.own = profileDidChange === true;
+    this.ownCalls = callsDidChange === true;
     this.hints = capabilities.workspace?.inlayHint?.refreshSupport === true && drawsLineEnds !== true;
   }
 
@@ -47,6 +49,14 @@ export class Watch {
     }, quiet_ms);
   }
 
+  /** There are other numbers of counted calls. */
+  callsChanged(): void {
+    if (!this.started) return;
+    const told: Promise<unknown>[] = [];
+    if (this.ownCalls) told.push(this.connection.sendNotification(methods.callsDidChange, {}));
+    void Promise.allSettled([...told, ...this.refreshes()]);
+  }
+
   dispose(): void {
     clearTimeout(this.timer);
   }
@@ -55,9 +65,14 @@ export class Watch {
     const told: Promise<unknown>[] = [];
     const params: ProfileDidChangeParams = { epochs: [...this.selected()] };
     if (this.own) told.push(this.connection.sendNotification(methods.profileDidChange, params));
-    if (this.hints) told.push(this.connection.sendRequest('workspace/inlayHint/refresh'));
-    if (this.lenses) told.push(this.connection.sendRequest('workspace/codeLens/refresh'));
     // A client that is leaving, or refuses, is asked again with the next change.
-    await Promise.allSettled(told);
+    await Promise.allSettled([...told, ...this.refreshes()]);
+  }
+
+  private refreshes(): Promise<unknown>[] {
+    return [
+      ...(this.hints ? [this.connection.sendRequest('workspace/inlayHint/refresh')] : []),
+      ...(this.lenses ? [this.connection.sendRequest('workspace/codeLens/refresh')] : []),
+    ];
   }
 }

@@ -2,7 +2,7 @@
 // often one. Files ask the server of their folder; views show that of the file one works on.
 import * as vscode from 'vscode';
 import {
-  type CommandLine, commands, methods, type CallersParams, type CallersResult, type CfgResult, type CompareParams, type DiffParams, type DiffResult, type EpochsResult, type FileChangesResult,
+  type CommandLine, commands, methods, type CallCount, type CallersParams, type CallersResult, type CallPathsResult, type CfgResult, type CompareParams, type CountCallsParams, type DiffParams, type DiffResult, type EpochsResult, type FileChangesResult,
   type FileCostsResult, type FlameParams, type FlameResult, type HotProceduresParams, type HotProceduresResult, type ImportPerfParams, type LegendResult, type ListingResult, type NewEpochParams, type ProcessesResult,
   type RecordParams, type RecordResult, type RenameEpochParams, type ReportParams, type SqlParams, type SqlResult,
 } from '@dwell/lsp-server/protocol';
@@ -15,6 +15,9 @@ export class Client implements vscode.Disposable {
   private readonly changed = new vscode.EventEmitter<void>();
   /** What is shown may have changed: a server came up or went down, another epoch was selected, samples arrived. */
   readonly onDidChange = this.changed.event;
+  private readonly callsChanged = new vscode.EventEmitter<void>();
+  /** There are other numbers of counted calls. */
+  readonly onCallsDidChange = this.callsChanged.event;
   private readonly subscription: vscode.Disposable;
   private connections: Connection[] = [];
   private heard: vscode.Disposable[] = [];
@@ -160,6 +163,20 @@ export class Client implements vscode.Disposable {
     return this.ask<SqlResult>(methods.sql, params, token);
   }
 
+  /** Counts the calls of a function of running programs, until they are stopped. */
+  countCalls(params: CountCallsParams): Promise<CallCount> {
+    return this.current.execute<CallCount>(commands.countCalls, params);
+  }
+
+  /** Stops a count that goes on; forgets one that has ended. */
+  stopCounting(id: number): Promise<void> {
+    return this.current.execute(commands.stopCounting, id);
+  }
+
+  callPaths(): Promise<CallPathsResult> {
+    return this.ask<CallPathsResult>(methods.callPaths, {});
+  }
+
   processes(): Promise<ProcessesResult> {
     return this.ask<ProcessesResult>(methods.processes, {});
   }
@@ -182,6 +199,7 @@ export class Client implements vscode.Disposable {
     this.subscription.dispose();
     this.disconnect();
     this.changed.dispose();
+    this.callsChanged.dispose();
   }
 
   private ask<Result>(method: string, params: unknown, token?: vscode.CancellationToken): Promise<Result> {
@@ -214,7 +232,10 @@ export class Client implements vscode.Disposable {
     this.groups = keyOf(groups);
     const shared = groups.length > 1;
     this.connections = groups.map((folders, at) => new Connection(this.context, this.log, { folders, shared, first: at === 0 }));
-    this.heard = this.connections.map((connection) => connection.onDidChange(() => { this.changed.fire(); }));
+    this.heard = this.connections.flatMap((connection) => [
+      connection.onDidChange(() => { this.changed.fire(); }),
+      connection.onCallsDidChange(() => { this.callsChanged.fire(); }),
+    ]);
     const [first] = this.connections;
     if (!first) throw new Error('no group of folders');
     return first;

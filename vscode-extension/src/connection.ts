@@ -34,6 +34,9 @@ export class Connection implements vscode.Disposable {
   private readonly changed = new vscode.EventEmitter<void>();
   /** What is shown may have changed: the server came up or went down, samples arrived. */
   readonly onDidChange = this.changed.event;
+  private readonly callsChanged = new vscode.EventEmitter<void>();
+  /** There are other numbers of counted calls. */
+  readonly onCallsDidChange = this.callsChanged.event;
   readonly language: LanguageClient;
   private readonly registered: { dispose(): unknown }[] = [];
   /** The library's policy of restarts. */
@@ -56,6 +59,7 @@ export class Connection implements vscode.Disposable {
         void this.sendSettings();
       }),
       this.language.onNotification(methods.profileDidChange, () => { this.changed.fire(); }),
+      this.language.onNotification(methods.callsDidChange, () => { this.callsChanged.fire(); }),
     );
   }
 
@@ -114,6 +118,7 @@ export class Connection implements vscode.Disposable {
   dispose(): void {
     for (const disposable of this.registered) disposable.dispose();
     this.changed.dispose();
+    this.callsChanged.dispose();
     // VS Code gives a disposal no time to wait; the server ends with its input in any case.
     this.language.dispose().catch((error: unknown) => { this.log.warn(`stopping the server: ${reason(error)}`); });
   }
@@ -195,7 +200,7 @@ export class Connection implements vscode.Disposable {
 const announcement: StaticFeature = {
   fillClientCapabilities: (capabilities) => {
     const experimental = (capabilities.experimental ?? {}) as Record<string, unknown>;
-    capabilities.experimental = { ...experimental, dwell: { profileDidChange: true, commandLinks: true, drawsLineEnds: true } };
+    capabilities.experimental = { ...experimental, dwell: { profileDidChange: true, commandLinks: true, drawsLineEnds: true, callsDidChange: true } };
   },
   initialize: () => { /* nothing to set up */ },
   getState: () => ({ kind: 'static' }),

@@ -6,6 +6,7 @@ import type { Dwell } from './dwell';
 import { Failures } from './failures';
 import { Profile } from './profile';
 import * as callers from './callers';
+import * as callPaths from './callPaths';
 import * as cfg from './cfg';
 import * as compare from './compare';
 import * as compareListings from './compareListings';
@@ -31,7 +32,7 @@ export async function activate(context: vscode.ExtensionContext): Promise<Api> {
   const dwell: Dwell = { client, profile, failures, log, memory: context.workspaceState };
   const lines = new LineMarks(dwell);
   context.subscriptions.push(log, failures, client, profile, lines);
-  for (const feature of [callers, cfg, compare, compareListings, epochs, epochView, flame, hints, hotProcedures, legend, listing, record, recordTask, report, sql, status]) {
+  for (const feature of [callers, callPaths, cfg, compare, compareListings, epochs, epochView, flame, hints, hotProcedures, legend, listing, record, recordTask, report, sql, status]) {
     context.subscriptions.push(feature.activate(dwell));
   }
   await client.start();

@@ -6,6 +6,7 @@ import type { RecordParams, RecordResult } from '@dwell/lsp-server/protocol';
 import { splitCommandLine } from './commandLine';
 import type { Dwell } from './dwell';
 import { launchTarget, type LaunchTarget } from './launchTarget';
+import { pickProcess } from './pickProcess';
 import { recordInTerminal, runFirst } from './recordTask';
 
 /** The command line that is offered next time. */
@@ -84,14 +85,8 @@ async function launchTargets(): Promise<Target[]> {
 async function recordProcess(dwell: Dwell, given: unknown): Promise<void> {
   demandTrust();
   if (typeof given === 'number') return recorded(dwell, `process ${given}`, { pids: [given] });
-  const { processes } = await dwell.client.processes();
-  const items = processes.map((each) => ({
-    label: each.name, description: `${each.pid} · ${each.user} · ${each.cpuSeconds.toFixed(1)} s of CPU time`, detail: each.command, pid: each.pid,
-  }));
-  const chosen = await vscode.window.showQuickPick(items, {
-    title: 'Dwell: Record a Process', placeHolder: 'Sampled until it ends, or until Cancel: what there is by then is kept', matchOnDescription: true, matchOnDetail: true,
-  });
-  if (chosen) await recorded(dwell, `${chosen.label} (${chosen.pid})`, { pids: [chosen.pid] });
+  const chosen = await pickProcess(dwell, 'Dwell: Record a Process', 'Sampled until it ends, or until Cancel: what there is by then is kept');
+  if (chosen) await recorded(dwell, `${chosen.name} (${chosen.pid})`, { pids: [chosen.pid] });
 }
 
 async function ask(memory: vscode.Memento): Promise<string | undefined> {

@@ -191,6 +191,31 @@ test('in the workbench, over the fake server', { skip, timeout: 600_000 }, async
       await page.locator('.notification-list-item', { hasText: 'no function with call stacks is here' }).waitFor();
       await workbench.command('Notifications: Clear All Notifications');
     });
+    await step('calls of the function at the cursor are counted, and shown by call path', async () => {
+      await workbench.goTo(hotLine);
+      await workbench.command('Dwell: Instrument This Function Now…');
+      await page.getByPlaceholder('The program whose calls of it are counted').waitFor();
+      await workbench.choose('busy');
+      const rows = () => namesOf(workbench, 'Call Paths');
+      const all = await workbench.until('the paths', rows, (names) => names.length === 3);
+      assert.deepEqual(all, ['chase, 1.0 k calls/s · mean 3.2 µs', `walk, 75.0% · 3,000 calls · mean 3.2 µs · chase.c:${hotLine - 2} · chase`, 'scan, 25.0% · 1,000 calls · mean 3.2 µs · chase']);
+      const isLabel = ({ text }) => text === '← 75 % of the calls of chase';
+      await workbench.until('the label of the call', async () => (await workbench.lineEnds()).filter(isLabel), (ends) => ends[0]?.line === hotLine - 2);
+      if (process.env.DWELL_TEST_SHOT_CALLS) await workbench.shot(process.env.DWELL_TEST_SHOT_CALLS);
+      await page.keyboard.press('Home');
+      await page.keyboard.press('ArrowDown');
+      await page.keyboard.press('ArrowRight');
+      await workbench.until('the caller of walk', rows, (names) => names[2]?.startsWith('main, 75.0%'));
+      await page.keyboard.press('Enter');
+      await workbench.command('Dwell: Stop Counting Calls');
+      await workbench.command('Dwell: Stop Counting Calls');
+      await workbench.until('no label', async () => (await workbench.lineEnds()).filter(isLabel), (ends) => ends.length === 0);
+      await workbench.goTo(hotLine);
+      await workbench.command('Dwell: Instrument This Function Now…');
+      await workbench.choose('service');
+      await page.locator('.notification-list-item', { hasText: 'chase.c:9 has no code in the process' }).waitFor();
+      await workbench.command('Notifications: Clear All Notifications');
+    });
     await step('the view lists the hot procedures', async () => {
       await workbench.command('View: Show Dwell');
       await workbench.until('rows', () => rowsOf(workbench), (rows) => rows.join() === procedureRows.join());

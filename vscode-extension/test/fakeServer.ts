@@ -10,7 +10,7 @@ import {
 } from 'vscode-languageserver/node';
 import { TextDocument } from 'vscode-languageserver-textdocument';
 import {
-  commands, goToCallerCommand, methods, protocolVersion, showListingCommand, type CallerRow, type CallersLens, type CallersParams, type CallersResult, type EpochsResult, type EpochSummary, type FileCostsResult,
+  commands, goToCallerCommand, methods, type CallCount, type CallPathsResult, type CountCallsParams, type CountedFrame, type CountedPath, protocolVersion, showListingCommand, type CallerRow, type CallersLens, type CallersParams, type CallersResult, type EpochsResult, type EpochSummary, type FileCostsResult,
   type CfgResult, type CompareParams, type FlameFunction, type FlameParams, type FlameResult, type DiffChange, type DiffParams, type DiffResult, type FileChangesResult, type HotProceduresParams,
   type HotProceduresResult, type LegendResult,
   type ImportPerfParams, type ProcessesResult, type RenameEpochParams, type ReportParams, type HotRow, type ListingLine, type ListingParams,
@@ -190,6 +190,8 @@ connection.onExecuteCommand(async (params, token): Promise<unknown> => {
     case commands.renameEpoch: return rename(argument as RenameEpochParams);
     case commands.removeEpochs: return remove(argument as string[]);
     case commands.compare: return compare(argument as CompareParams | null);
+    case commands.countCalls: return startCounting(argument as CountCallsParams);
+    case commands.stopCounting: return stopCounting();
     case commands.newEpoch: throw new ResponseError(LSPErrorCodes.RequestFailed, 'no daemon runs on this machine');
     default: return null;
   }
@@ -312,6 +314,44 @@ connection.onRequest(methods.cfg, (): CfgResult => ({
   blocks: [],
   omittedBlocks: 0,
 }));
+
+/** What is counted: of `chase` in process 4711, once that was asked for. */
+let counting: CallCount | undefined;
+
+function count(pids: number[]): CallCount {
+  const hot = anyHotPlace();
+  const at = (line: number): { uri: string; line: number } | null => hot === undefined ? null : { uri: hot.uri, line: hot.line - line };
+  const frame = (name: string | null, place: ReturnType<typeof at>): CountedFrame => ({ function: name, image: name === null ? null : 'chase', inlined: false, place });
+  const path = (share: number, ...frames: CountedFrame[]): CountedPath => {
+    const calls = 4000 * share;
+    return { frames: [...frames, frame('main', null)], complete: true, calls, returns: calls, share, wall: { sum: 3200 * calls, mean: 3200, p50: 3000, p99: 12_000, max: 40_000 } };
+  };
+  return {
+    id: 1, pids, seconds: 4, state: 'counting', problem: null,
+    functions: [{
+      function: 'chase', image: 'chase', place: at(1), label: '1.0 k calls/s · mean 3.2 µs', calls: 4000, perSecond: 1000, missed: 0, wall: null, blockedShare: 0,
+      paths: [path(0.75, frame('walk', at(2))), path(0.25, frame('scan', null))], omittedPaths: 0,
+    }],
+  };
+}
+
+function startCounting({ pids }: CountCallsParams): CallCount {
+  if (pids.includes(4712)) throw new ResponseError(LSPErrorCodes.RequestFailed, 'chase.c:9 has no code in the process');
+  counting = count(pids);
+  void connection.sendNotification(methods.callsDidChange, {});
+  return counting;
+}
+
+function stopCounting(): null {
+  counting = counting?.state === 'counting' ? { ...counting, state: 'ended' } : undefined;
+  void connection.sendNotification(methods.callsDidChange, {});
+  return null;
+}
+
+connection.onRequest(methods.callPaths, (): CallPathsResult => {
+  const hot = anyHotPlace();
+  return counting === undefined ? { counts: [], sites: [] } : { counts: [counting], sites: hot === undefined ? [] : [{ place: { uri: hot.uri, line: hot.line - 2 }, label: '← 75 % of the calls of chase' }] };
+});
 
 connection.onRequest(methods.processes, (): ProcessesResult => ({
   processes: [{ pid: 4711, name: 'busy', command: '/usr/bin/busy --loop', user: 'me', own: true, cpuSeconds: 12.5 }, { pid: 4712, name: 'service', command: '/usr/bin/service', user: 'me', own: true, cpuSeconds: 1 }],

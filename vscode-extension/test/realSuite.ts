@@ -118,11 +118,47 @@ export function run(): Promise<void> {
       await until('a profile of the new build', titles, (all) => all.length > 0 && !all.some((title) => title.includes('rebuilt')), patience);
     },
 
+    'counts the calls of the function at the cursor, until it is stopped': async () => {
+      const folder = workspaceFile('.', 1).fsPath;
+      await vscode.workspace.fs.writeFile(workspaceFile('calls.c', 1), Buffer.from(callsSource));
+      execFileSync('gcc', ['-O1', '-g', '-o', 'calls', 'calls.c'], { cwd: folder });
+      const program = spawn(workspaceFile('calls', 1).fsPath, { stdio: 'ignore' });
+      try {
+        const document = await vscode.workspace.openTextDocument(workspaceFile('calls.c', 1));
+        const editor = await vscode.window.showTextDocument(document);
+        const line = lineWith(document, 'usleep(100)');
+        editor.selection = new vscode.Selection(line, 4, line, 4);
+        await vscode.commands.executeCommand('dwell.instrumentFunction', program.pid);
+        const titles = async () => (await codeLenses(document)).filter(({ range }) => range.start.line === line - 1).map((lens) => lens.command?.title ?? '');
+        const counting = await until('the numbers', titles, (all) => all.length > 1, patience);
+        assert.match(counting[0] ?? '', /^[\d.]+ k? ?calls\/s · mean [\d.]+ [µm]s/);
+        assert.equal(counting[1], 'Stop counting');
+        await vscode.commands.executeCommand('dwell.stopCounting');
+        await until('the end', titles, (all) => /^[\d,]+ calls in/.test(all[0] ?? ''), patience);
+        await vscode.commands.executeCommand('dwell.stopCounting');
+        await until('nothing', titles, (all) => all.length === 0, patience);
+        assert.equal(program.exitCode, null);
+      } finally {
+        program.kill('SIGKILL');
+      }
+    },
+
     'stands a command that does not exist': async () => {
       await vscode.commands.executeCommand('dwell.record', './build/no-such-program');
     },
   });
 }
+
+const callsSource = `#include <unistd.h>
+__attribute__((noinline)) int work(int n) {
+  usleep(100);
+  return n + 1;
+}
+int main(void) {
+  for (int n = 0;; n++)
+    n = work(n);
+}
+`;
 
 function lineMatching(document: vscode.TextDocument, wanted: RegExp): number {
   const line = document.getText().split('\n').findIndex((text) => wanted.test(text));
