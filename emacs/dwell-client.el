@@ -264,7 +264,7 @@ Its log pretty-prints what it is given, which is slow for whole files."
          :textDocument ( :synchronization (:didSave t)
                          :publishDiagnostics (:relatedInformation t)
                          :hover (:contentFormat ["plaintext"]))
-         :experimental (:dwell (:profileDidChange t :commandLinks t :drawsLineEnds t))))))
+         :experimental (:dwell (:profileDidChange t :commandLinks t :drawsLineEnds t :callsDidChange t))))))
 
 (defun dwell--server-options ()
   "Return the user's options as the server knows them."

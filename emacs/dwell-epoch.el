@@ -158,7 +158,7 @@ brings the command of the latest recording."
   "Record the running processes PIDS, a list, for SECONDS as a new recording.
 What was recorded by then is kept when `dwell-record-cancel' ends it
 before.  With a prefix argument ask for the recording's NAME."
-  (interactive (list (list (dwell--read-process))
+  (interactive (list (list (dwell--read-process "Record the process: "))
                      (read-number "For how many seconds: " 10)
                      (dwell--read-name)))
   (dwell--make-epoch "dwell.server.record"
@@ -199,8 +199,8 @@ The page needs no network and no other file."
   "Return NAME as a parameter unless it is empty."
   (and name (not (string-empty-p name)) (list :name name)))
 
-(defun dwell--read-process ()
-  "Let the user choose a process; return its id."
+(defun dwell--read-process (prompt)
+  "Let the user choose a process, asked by PROMPT; return its id."
   (let* ((result (dwell--await (dwell--ensure) :dwell/processes (make-hash-table)))
          (choices (mapcar (lambda (process)
                             (cons (format "%d %s" (plist-get process :pid) (plist-get process :name))
@@ -212,7 +212,7 @@ The page needs no network and no other file."
                                (plist-get process :cpuSeconds)
                                (truncate-string-to-width (plist-get process :command) 60 nil nil "…")))))
          (chosen (completing-read
-                  "Record the process: "
+                  prompt
                   (lambda (string predicate action)
                     (if (eq action 'metadata)
                         `(metadata (category . dwell-process) (display-sort-function . identity)

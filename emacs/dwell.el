@@ -131,6 +131,12 @@
 ;; `M-x dwell-sql' runs a query in SQL over all recordings, that of the region or one to type, and lists
 ;; its rows.  `e' changes the query, `g' runs it again, `k' cancels it.  `SHOW TABLES' lists the tables.
 ;;
+;; Counted calls
+;;
+;; `M-x dwell-count-calls' counts the calls of the function at point in a running program and lists its
+;; call paths, with exact numbers, once a second.  RET visits the call, `i' counts the caller, too, `s'
+;; stops; what has ended is forgotten by another `s'.
+;;
 ;; Trouble
 ;;
 ;; `M-x dwell-restart' starts the server again, `M-x dwell-server-log' shows what it wrote on
@@ -152,6 +158,7 @@
 (require 'dwell-callers)
 (require 'dwell-graph)
 (require 'dwell-sql)
+(require 'dwell-calls)
 (require 'dwell-flymake)
 (require 'easymenu)
 
@@ -160,7 +167,7 @@
     (pcase-dolist (`(,key . ,command)
                    '(("h" . dwell-hot-procedures) ("l" . dwell-listing) ("e" . dwell-select-epoch)
                      ("r" . dwell-record) ("k" . dwell-record-cancel) ("N" . dwell-new-epoch)
-                     ("E" . dwell-epochs) ("=" . dwell-diff) ("s" . dwell-summary) ("u" . dwell-callers) ("U" . dwell-callees) ("G" . dwell-graph) ("q" . dwell-sql) ("c" . dwell-compare)
+                     ("E" . dwell-epochs) ("=" . dwell-diff) ("s" . dwell-summary) ("u" . dwell-callers) ("U" . dwell-callees) ("G" . dwell-graph) ("q" . dwell-sql) ("I" . dwell-count-calls) ("c" . dwell-compare)
                      ("C" . dwell-compare-end) ("P" . dwell-record-process) ("i" . dwell-set-hints) ("d" . dwell-describe-line) ("?" . dwell-legend) ("." . dwell-goto-culprit)
                      ("n" . dwell-next-line) ("p" . dwell-previous-line) ("t" . dwell-hottest-line)
                      ("g" . dwell-refresh)))
@@ -181,6 +188,8 @@
     ["Callees" dwell-callees]
     ["Control-flow graph…" dwell-graph]
     ["Query in SQL…" dwell-sql]
+    ["Count calls now…" dwell-count-calls]
+    ["Stop counting calls" dwell-stop-counting]
     "--"
     ["Recordings" dwell-epochs]
     ["Select recordings…" dwell-select-epoch]

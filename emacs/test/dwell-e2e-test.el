@@ -206,7 +206,7 @@
                (lambda (_prompt table &rest _)
                  (seq-find (lambda (choice) (string-prefix-p (format "%d " (emacs-pid)) choice))
                            (all-completions "" table)))))
-      (should (equal (emacs-pid) (dwell--read-process))))))
+      (should (equal (emacs-pid) (dwell--read-process "Process: "))))))
 
 (ert-deftest dwell-e2e-removing-an-epoch ()
   (skip-unless (dwell-e2e-given "DWELL_TEST_DWELL"))

@@ -105,7 +105,7 @@
     (dwell-test-with-costs
       (let* ((params (plist-get (aref (dwell-test-ask :fake/messages) 0) :params))
              (experimental (plist-get (plist-get params :capabilities) :experimental)))
-        (should (equal experimental '(:dwell (:profileDidChange t :commandLinks t :drawsLineEnds t))))
+        (should (equal experimental '(:dwell (:profileDidChange t :commandLinks t :drawsLineEnds t :callsDidChange t))))
         (should (equal (plist-get params :initializationOptions)
                        '(:database "/tmp/db" :epochs ["latest~1" "latest"] :hints "hot" :hotShare 0.01 :diagnostics t
                                    :sourceMap (:/build/one "/src/one") :debugDirs ["/dbg"])))

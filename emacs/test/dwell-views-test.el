@@ -322,6 +322,44 @@
       (should (equal (dwell-test-messages (dwell-test-settle)) '("Dwell: a.c:7: no function with call stacks is here")))
       (should-not (get-buffer "*Dwell callers*")))))
 
+;;;; Counted calls
+
+(ert-deftest dwell-calls-are-counted-until-they-are-stopped ()
+  (dwell-test-with-costs
+    (let ((file buffer-file-name)
+          (uri dwell--document))
+      (goto-char (point-min))
+      (forward-line 1)
+      (dwell-count-calls 42)
+      (dwell-test-settle)
+      (should (equal (dwell-test-sent "dwell.server.countCalls")
+                     (list :textDocument (list :uri uri) :position '(:line 1 :character 0) :pids [42])))
+      (dwell-test-in "*Dwell calls"
+        (dwell-test-until "the paths" (save-excursion (goto-char (point-min)) (search-forward "often" nil t)))
+        (should (equal (dwell-test-lines)
+                       '("work 1.0 k calls/s prog"
+                         "75.0% 3000 calls, mean 3.2 µs often a.c:7 ← main a.c:10"
+                         "25.0% 1000 calls, mean 3.2 µs [unknown]"
+                         "2 more paths")))
+        (goto-char (point-min))
+        (should-error (dwell-calls-visit) :type 'user-error)
+        (forward-line 1)
+        (dwell-calls-count-caller)
+        (dwell-test-until "the caller" (save-excursion (goto-char (point-min)) (search-forward "prog:often" nil t)))
+        (forward-line 1)
+        (should-error (dwell-calls-count-caller) :type 'user-error)
+        (forward-line -1)
+        (dwell-stop-counting)
+        (dwell-test-until "the end" (save-excursion (goto-char (point-min)) (search-forward "4,000 calls in 4 s" nil t)))
+        (goto-char (point-min))
+        (forward-line 1)
+        (dwell-calls-visit))
+      (should (equal (buffer-file-name (window-buffer)) file))
+      (with-current-buffer (window-buffer) (should (= 7 (line-number-at-pos))))
+      (dwell-test-in "*Dwell calls"
+        (dwell-stop-counting)
+        (dwell-test-until "nothing" (save-excursion (goto-char (point-min)) (search-forward "Nothing is counted" nil t)))))))
+
 ;;;; Summary
 
 (ert-deftest dwell-summary-shows-ranges ()

@@ -184,6 +184,16 @@ function cfg({ procedure }) {
   return { title: procedure, svg: `<svg xmlns="http://www.w3.org/2000/svg" class="cfg" width="700" height="340" viewBox="0 0 700 340">\n${drawn.join('\n')}\n</svg>`, blocks, omittedBlocks: 2 };
 }
 
+/** Two functions of the program that are counted, one of them with two paths. */
+function counted() {
+  const { counting } = state;
+  if (counting === undefined) return [];
+  const frame = (name, line) => ({ function: name, image: 'prog', inlined: false, place: line === null ? null : { uri: [...documents.keys()][0], line } });
+  const path = (share, ...frames) => ({ frames, complete: true, calls: 4000 * share, returns: 4000 * share, share, wall: { sum: 1, mean: 3200, p50: 1, p99: 1, max: 1 } });
+  const work = { function: 'work', image: 'prog', place: null, label: counting.ended ? '4,000 calls in 4 s' : '1.0 k calls/s', paths: [path(0.75, frame('often', 6), frame('main', 9)), path(0.25, frame(null, null))], omittedPaths: 2 };
+  return [{ id: 1, pids: counting.pids, seconds: 4, state: counting.ended ? 'ended' : 'counting', problem: null, functions: [work, ...(counting.function ? [{ ...work, function: counting.function, paths: [], omittedPaths: 0 }] : [])] }];
+}
+
 function executeCommand({ command, arguments: [argument], workDoneToken }, id) {
   switch (command) {
     case 'dwell.server.selectEpochs':
@@ -203,6 +213,14 @@ function executeCommand({ command, arguments: [argument], workDoneToken }, id) {
       notify('dwell/profileDidChange', { epochs: state.selected });
       return null;
     case 'dwell.server.report':
+      return null;
+    case 'dwell.server.countCalls':
+      state.counting = argument;
+      notify('dwell/callsDidChange', {});
+      return counted()[0];
+    case 'dwell.server.stopCounting':
+      state.counting = state.counting?.ended ? undefined : { ...state.counting, ended: true };
+      notify('dwell/callsDidChange', {});
       return null;
     case 'dwell.server.importPerf':
       state.round += 1;
@@ -245,6 +263,7 @@ const requests = {
   'dwell/callers': callers,
   'dwell/diff': diff,
   'dwell/fileChanges': fileChanges,
+  'dwell/callPaths': () => ({ counts: counted(), sites: [] }),
   'dwell/processes': () => ({ processes: [{ pid: 42, name: 'lua', command: 'lua a.lua', user: 'me', own: true, cpuSeconds: 3.25 }] }),
   'dwell/hotProcedures': hotProcedures,
   'dwell/listing': listing,

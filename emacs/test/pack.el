@@ -41,7 +41,7 @@
     (dolist (command '(dwell-mode global-dwell-mode dwell-hot-procedures dwell-listing dwell-record
                                   dwell-record-cancel dwell-record-process dwell-import-perf
                                   dwell-epochs dwell-select-epoch dwell-new-epoch dwell-compare dwell-diff
-                                  dwell-summary dwell-callers dwell-callees dwell-graph dwell-sql dwell-set-hints dwell-legend
+                                  dwell-summary dwell-callers dwell-callees dwell-graph dwell-sql dwell-count-calls dwell-set-hints dwell-legend
                                   dwell-restart))
       (goto-char (point-min))
       (unless (and (commandp command) (search-forward (format "(autoload '%s \"" command) nil t))
