@@ -575,9 +575,9 @@ impl<H: Host> Collector<H> {
         self.attribution.has_many_executions()
     }
 
-    /// Returns the number of counts in memory; some may be for the same key.
+    /// Returns the number of counts in memory, those of evidence included; some may be for the same key.
     pub fn entries(&self) -> usize {
-        self.counts.len() + self.attribution.generated.len() + self.call_stacks.len()
+        self.counts.len() + self.attribution.generated.len() + self.call_stacks.len() + self.bursts.len()
     }
 
     /// Returns the numbers of processes and images in memory.

@@ -26,6 +26,7 @@ export const ways = {
   'windows-10': { how: 'own', seconds: 10, options: ['--count'] },
   'attach-10': { how: 'attach', seconds: 10 },
   'daemon-30': { how: 'daemon', seconds: 30 },
+  'daemon-paths-60': { how: 'daemon', seconds: 60, options: ['--paths', '5'], isLong: true },
   'daemon-paths-300': { how: 'daemon', seconds: 300, options: ['--paths', '1'], isLong: true },
 };
 

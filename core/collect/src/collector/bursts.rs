@@ -100,6 +100,11 @@ impl Bursts {
         }
     }
 
+    /// Returns the number of transfers and places in memory.
+    pub(super) fn len(&self) -> usize {
+        self.evidence.iter().map(|evidence| evidence.transfers().len()).sum()
+    }
+
     /// Returns the evidence since the last call, and its images.
     pub(super) fn take(&mut self) -> (Vec<ExecutionEvidence>, FxHashSet<ImageIndex>) {
         (std::mem::take(&mut self.evidence), std::mem::take(&mut self.images))

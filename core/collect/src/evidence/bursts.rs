@@ -33,6 +33,8 @@ const STEPS: [f64; 2] = [32_768.0, 262_144.0];
 /// moment is likely to be in slow code, so the first branches are not typical: in walks through lists, for example, they are in the
 /// long ones. In a burst that is cut short at most half of the steps are dropped.
 const STEPS_BEFORE: [usize; 2] = [4096, 16_384];
+/// Part of its budget that a daemon uses for bursts that are not timed. They make recordings large, and the others have paths too.
+const DAEMON_OTHERS_PART: f64 = 0.125;
 /// Steps of a burst if the thread is single-stepped, at a hundred times the cost.
 const STEPS_MADE: usize = 1024;
 /// Assumed cost of a followed burst in ns, before the first was measured.
@@ -105,6 +107,15 @@ struct PendingRequest {
     is_to_time: bool,
 }
 
+/// A burst that was not requested yet.
+struct Next {
+    is_to_time: bool,
+    /// What it will probably cost in ns.
+    cost_ns: f64,
+    /// The part of the budget for bursts of its kind.
+    part: f64,
+}
+
 impl PendingRequest {
     /// Returns whether samples still wait for the answer.
     fn is_waited_for(&self) -> bool {
@@ -175,12 +186,11 @@ impl BurstRecorder {
     pub fn offer(&mut self, pid: Pid, tid: Tid, cpu_ns: f64, most_ns: f64) {
         let allowed_ns = most_ns.min(self.budget * cpu_ns);
         self.share = (allowed_ns / cpu_ns.max(1.0)).clamp(SHARE_MIN * self.budget, self.budget);
-        let cost_ns = self.next_cost_ns(cpu_ns);
-        if self.pending.is_some() || self.record.stepping_ns as f64 + cost_ns > allowed_ns {
+        let Next { is_to_time, cost_ns, part } = self.next(cpu_ns);
+        if self.pending.is_some() || self.record.stepping_ns as f64 + cost_ns > part * allowed_ns {
             return;
         }
-        let gap_ns = cost_ns / self.share;
-        let is_to_time = self.is_followed && self.timing.is_due(cpu_ns);
+        let gap_ns = cost_ns / (part * self.share);
         let (bursts, delay_ns) = if gap_ns < BATCH_NS {
             ((BATCH_NS / gap_ns) as usize, gap_ns as u64)
         } else {
@@ -335,14 +345,18 @@ impl BurstRecorder {
         count(&mut self.record.refused, HELPER_ENDED);
     }
 
-    /// Returns what the next burst will probably cost in ns.
-    fn next_cost_ns(&self, cpu_ns: f64) -> f64 {
-        if self.is_followed && self.timing.is_due(cpu_ns) { self.timing.stop_ns() } else { self.cost_ns }
+    /// Returns what the next burst is, if it begins now.
+    fn next(&self, cpu_ns: f64) -> Next {
+        let is_to_time = self.is_followed && self.timing.is_due(cpu_ns);
+        let cost_ns = if is_to_time { self.timing.stop_ns() } else { self.cost_ns };
+        let part = if self.is_of_daemon && !is_to_time { DAEMON_OTHERS_PART } else { 1.0 };
+        Next { is_to_time, cost_ns, part }
     }
 
     /// Draws the CPU time of the next burst.
     fn draw(&mut self, cpu_ns: f64) -> f64 {
-        let next = cpu_ns + self.random.delay(self.next_cost_ns(cpu_ns) / self.share);
+        let Next { cost_ns, part, .. } = self.next(cpu_ns);
+        let next = cpu_ns + self.random.delay(cost_ns / (part * self.share));
         self.next_cpu_ns = Some(next);
         next
     }
