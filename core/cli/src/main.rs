@@ -189,9 +189,10 @@ fn run_top(query: Query, database: Option<&Path>, args: &TopArgs, json: bool) ->
     if by == By::Caller {
         let function = args.of.clone().context("top: --by caller needs the function: --of FUNCTION")?;
         let (direction, filter) = (Direction::Callers, args.filter());
-        let through = Vec::new();
+        let (through, event) = (Vec::new(), None);
+        let (depth, share_min) = (1, 0.0);
         let request =
-            CallersRequest { epochs, function, direction, through, depth: 1, share_min: 0.0, filter };
+            CallersRequest { epochs, function, direction, event, through, depth, share_min, filter };
         return print_callers(&query, &request, json);
     }
     let request = TopRequest {
@@ -221,6 +222,7 @@ fn run_callers(query: &Query, args: &CallersArgs, direction: Direction, json: bo
         epochs: args.epoch.clone(),
         function: args.function.clone(),
         direction,
+        event: args.event.clone(),
         through: Vec::new(),
         depth: args.depth.into(),
         share_min: args.min_share / 100.0,

@@ -208,6 +208,7 @@ pub fn callers(request: CallersRequest) -> dwell_query::CallersRequest {
         epochs: request.epochs,
         function: request.function,
         direction: if is_inwards { Direction::Callees } else { Direction::Callers },
+        event: None,
         through: request.through.unwrap_or_default().into_iter().map(step).collect(),
         depth: request.depth.unwrap_or(6) as usize,
         share_min: request.share_min.unwrap_or(0.01),

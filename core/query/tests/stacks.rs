@@ -134,6 +134,7 @@ impl Scene {
             epochs: Vec::new(),
             function: function.to_owned(),
             direction,
+            event: None,
             through,
             depth: 1,
             share_min: 0.0,

@@ -13,6 +13,9 @@ pub struct CallersArgs {
     /// Recordings (epochs) to merge: ids, names, `latest`, `latest~N`, a day (`2026-11-20`, UTC) or `all`.
     #[arg(long, value_name = "EPOCH", value_delimiter = ',', default_value = "latest")]
     pub epoch: Vec<String>,
+    /// The event whose call stacks count [default: the event of time], such as `off-cpu` or, of counted calls, `calls`.
+    #[arg(short, long, value_name = "EVENT")]
+    pub event: Option<String>,
     /// Only samples of this application (the name of its executable).
     #[arg(long, value_name = "NAME", value_parser = super::spelled())]
     pub app: Option<String>,

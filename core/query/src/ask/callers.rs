@@ -47,6 +47,8 @@ pub struct CallersRequest {
     pub function: String,
     /// Callers or callees.
     pub direction: Direction,
+    /// The event whose call stacks count; `None`: the primary one.
+    pub event: Option<String>,
     /// The way to the rows, from the function on: the rows are those that follow it. If empty, the rows are direct callers or
     /// callees.
     pub through: Vec<CallStep>,
@@ -65,7 +67,10 @@ impl Query {
     /// function by itself are skipped on the way to its caller.
     pub fn callers(&self, request: &CallersRequest, cancel: &Cancel) -> Result<Callers, QueryError> {
         let view = self.view_of(&request.epochs, &request.filter)?;
-        let named = self.named_stacks(&view, &request.filter, cancel)?;
+        let named = match &request.event {
+            Some(event) => self.named_stacks_of(&view, event, &request.filter, cancel)?.into(),
+            None => self.named_stacks(&view, &request.filter, cancel)?,
+        };
         let stacks = &named.stacks;
         let functions = one_function(stacks, &request.function)?;
         let within = Within::new(stacks, &functions);

@@ -89,8 +89,19 @@ impl Query {
     ) -> Result<Stacks, QueryError> {
         let filter = SampleFilter::default();
         let view = self.view_of(epochs, &filter)?;
+        Ok(self.named_stacks_of(&view, event, &filter, cancel)?.stacks)
+    }
+
+    /// Returns the call stacks of the event with this name, of the samples that `filter` takes; `view` is of the same filter.
+    pub(crate) fn named_stacks_of(
+        &self,
+        view: &View,
+        event: &str,
+        filter: &SampleFilter,
+        cancel: &Cancel,
+    ) -> Result<NamedStacks, QueryError> {
         let events = named_events(&view.selection, &[event.to_owned()])?;
-        self.stacks_of(&view, events[0], &filter, cancel)
+        self.name_stacks(view, events[0], filter, cancel)
     }
 
     /// Returns the call stacks of an event, of the samples that `filter` takes; `view` is of the same filter.
