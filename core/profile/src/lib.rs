@@ -28,7 +28,7 @@ mod sample_accumulator;
 mod segment;
 mod source;
 
-pub use address::{ImageAddress, ImageOffset};
+pub use address::{ImageAddress, ImageOffset, VirtualAddress};
 pub use branches::{BranchEntry, BranchSums, stacks_note};
 pub use call_stacks::{
     CallNode, CallParent, CallStacksRecord, CallTree, StackEnd, StackRoot, StoredCallTree,
