@@ -91,7 +91,7 @@ const LINE_BYTES_KEPT: usize = 24 << 20;
 /// Bytes of functions and inlined calls that are cached for one file.
 const SCOPE_BYTES_KEPT: usize = 16 << 20;
 
-type IsCode<'c> = &'c dyn Fn(u64) -> bool;
+type IsCode<'c> = &'c dyn Fn(ImageAddress) -> bool;
 
 impl Dwarf {
     pub(crate) fn new(elf: Elf, data: Arc<Data>) -> Self {
@@ -152,7 +152,7 @@ impl Dwarf {
     pub(crate) fn frames(&self, address: ImageAddress, is_code: IsCode<'_>) -> Vec<Frame> {
         self.first_known(address, is_code, |reader, unit| {
             let tables = (&*reader.lines(unit), &*reader.scopes(unit));
-            Some(frames(tables, address.0)).filter(|frames| !frames.is_empty())
+            Some(frames(tables, address)).filter(|frames| !frames.is_empty())
         })
         .unwrap_or_default()
     }
@@ -161,7 +161,7 @@ impl Dwarf {
     pub(crate) fn compiled_frames(&self, address: ImageAddress, is_code: IsCode<'_>) -> Vec<CompiledFrame> {
         self.first_known(address, is_code, |reader, unit| {
             let tables = (&*reader.lines(unit), &*reader.scopes(unit));
-            Some(compiled_frames(tables, address.0)).filter(|frames| !frames.is_empty())
+            Some(compiled_frames(tables, address)).filter(|frames| !frames.is_empty())
         })
         .unwrap_or_default()
     }
@@ -173,19 +173,24 @@ impl Dwarf {
         is_code: IsCode<'_>,
     ) -> Vec<Option<(Arc<str>, u32)>> {
         let Some(reader) = self.reader(is_code) else { return addresses.map(|_| None).collect() };
-        addresses.map(|address| reader.line(address.0)).collect()
+        addresses.map(|address| reader.line(address)).collect()
     }
 
     /// Returns file and line of the first row of `address` in the line table.
     pub(crate) fn first_line(&self, address: ImageAddress, is_code: IsCode<'_>) -> Option<(Arc<str>, u32)> {
         self.first_known(address, is_code, |reader, unit| {
             let lines = reader.lines(unit);
-            lines.place(lines.first_at(address.0)?)
+            lines.place(lines.first_at(address)?)
         })
     }
 
     /// Returns the source files of the code from `begin` to `end`, each once.
-    pub(crate) fn files_within(&self, begin: u64, end: u64, is_code: IsCode<'_>) -> Vec<Arc<str>> {
+    pub(crate) fn files_within(
+        &self,
+        begin: ImageAddress,
+        end: ImageAddress,
+        is_code: IsCode<'_>,
+    ) -> Vec<Arc<str>> {
         let Some(reader) = self.reader(is_code) else { return Vec::new() };
         let units = reader.index.units_within(begin, end).take(UNITS_PER_ADDRESS_MAX);
         let mut files: Vec<Arc<str>> =
@@ -197,7 +202,13 @@ impl Dwarf {
 
     /// Returns whether code from `begin` to `end` may come from a source file of that name; `false` only if the units of
     /// that code list no such file. Reads only the lists of files, which are much smaller than the lines.
-    pub(crate) fn may_be_of(&self, begin: u64, end: u64, file_name: &str, is_code: IsCode<'_>) -> bool {
+    pub(crate) fn may_be_of(
+        &self,
+        begin: ImageAddress,
+        end: ImageAddress,
+        file_name: &str,
+        is_code: IsCode<'_>,
+    ) -> bool {
         let Some(reader) = self.reader(is_code) else { return false };
         let mut units = reader.index.units_within(begin, end);
         units.any(|unit| reader.index.lists_file(&reader.dwarf, unit, file_name))
@@ -211,7 +222,7 @@ impl Dwarf {
         look: impl Fn(&TableReader<'_>, usize) -> Option<T>,
     ) -> Option<T> {
         let reader = self.reader(is_code)?;
-        let mut units = reader.index.units_at(address.0).take(UNITS_PER_ADDRESS_MAX);
+        let mut units = reader.index.units_at(address).take(UNITS_PER_ADDRESS_MAX);
         units.find_map(|unit| look(&reader, unit))
     }
 
@@ -277,7 +288,7 @@ struct TableReader<'d> {
 }
 
 impl TableReader<'_> {
-    fn line(&self, address: u64) -> Option<(Arc<str>, u32)> {
+    fn line(&self, address: ImageAddress) -> Option<(Arc<str>, u32)> {
         let mut units = self.index.units_at(address).take(UNITS_PER_ADDRESS_MAX);
         units.find_map(|unit| {
             let lines = self.lines(unit);
@@ -317,7 +328,7 @@ impl TableReader<'_> {
 /// Lines and scopes of one unit.
 type UnitTables<'t> = (&'t LineTable, &'t ScopeTable);
 
-fn frames((lines, scopes): UnitTables<'_>, address: u64) -> Vec<Frame> {
+fn frames((lines, scopes): UnitTables<'_>, address: ImageAddress) -> Vec<Frame> {
     let place = lines.at(address);
     let mut frames = Vec::new();
     let mut at = place.map(|row| (row.file, row.line, row.column)).unwrap_or_default();
@@ -342,7 +353,7 @@ fn frame(lines: &LineTable, function: Option<&str>, (file, line, column): (u32, 
     }
 }
 
-fn compiled_frames((lines, scopes): UnitTables<'_>, address: u64) -> Vec<CompiledFrame> {
+fn compiled_frames((lines, scopes): UnitTables<'_>, address: ImageAddress) -> Vec<CompiledFrame> {
     let row = lines.at(address);
     let (mut line, mut discriminator) = row.map(|row| (row.line, row.discriminator)).unwrap_or_default();
     let mut frames = Vec::new();

@@ -121,8 +121,8 @@ impl Elf {
     }
 
     /// Returns whether `address` is in an executable segment.
-    pub(crate) fn is_code(&self, address: u64) -> bool {
-        self.segments.iter().any(|s| s.executable && address.wrapping_sub(s.address) < s.memory_size)
+    pub(crate) fn is_code(&self, address: ImageAddress) -> bool {
+        self.segments.iter().any(|s| s.executable && address.0.wrapping_sub(s.address) < s.memory_size)
     }
 
     pub(crate) fn address_of(&self, offset: ImageOffset) -> Option<ImageAddress> {
@@ -133,7 +133,7 @@ impl Elf {
 
     /// Returns the address of the code at an offset; `None` if no executable segment contains it.
     pub(crate) fn address_of_code(&self, offset: ImageOffset) -> Option<ImageAddress> {
-        self.address_of(offset).filter(|address| self.is_code(address.0))
+        self.address_of(offset).filter(|address| self.is_code(*address))
     }
 
     /// Returns the address of the page at `offset`, which an executable segment is mapped from: the first page of a segment may also

@@ -160,7 +160,7 @@ impl Image {
     pub fn address_of(&self, offset: ImageOffset) -> Option<ImageAddress> {
         let Some(text) = self.text else { return self.elf().address_of(offset) };
         let address = ImageAddress(text.0.checked_add(offset.0)?);
-        self.elf().is_code(address.0).then_some(address)
+        self.elf().is_code(address).then_some(address)
     }
 
     /// Returns the address that the page at `offset` in the file has in an executable mapping, before relocation; `None` if no code
@@ -181,7 +181,7 @@ impl Image {
     /// from `_stext` if there is no such symbol. Returns `None` if the image has neither symbol.
     pub fn as_kernel(mut self) -> Option<Image> {
         let address = |name| symbols::address_of(self.elf(), self.own.bytes(), name);
-        self.text = Some(ImageAddress(address("_text").or_else(|| address("_stext"))?));
+        self.text = Some(address("_text").or_else(|| address("_stext"))?);
         Some(self)
     }
 
@@ -255,7 +255,7 @@ impl Image {
     /// that cannot be read. The first call reads the unwind entries of the whole image.
     pub fn landing_pads(&self, start: ImageAddress) -> Option<Vec<ImageAddress>> {
         let all = self.landing_pads.get_or_init(|| LandingPads::read(&self.own.file()));
-        all.of(self.elf(), self.own.bytes(), start.0)
+        all.of(self.elf(), self.own.bytes(), start)
     }
 
     /// Returns the source place of `address` and the calls that were inlined around it, innermost first. Without debug
@@ -301,15 +301,15 @@ impl Image {
 
     /// Returns the source files of the code in `size_bytes` from `start`, each once.
     pub fn files_within(&self, start: ImageAddress, size_bytes: u64) -> Vec<Arc<str>> {
-        let end = start.0.saturating_add(size_bytes);
-        self.dwarf().files_within(start.0, end, &|a| self.elf().is_code(a))
+        let end = ImageAddress(start.0.saturating_add(size_bytes));
+        self.dwarf().files_within(start, end, &|a| self.elf().is_code(a))
     }
 
     /// Returns whether code in `size_bytes` from `start` may come from a source file called `file_name` (without its
     /// folders); `false` only if its units list no such file. Reads no lines.
     pub fn may_be_of(&self, start: ImageAddress, size_bytes: u64, file_name: &str) -> bool {
-        let end = start.0.saturating_add(size_bytes);
-        self.dwarf().may_be_of(start.0, end, file_name, &|a| self.elf().is_code(a))
+        let end = ImageAddress(start.0.saturating_add(size_bytes));
+        self.dwarf().may_be_of(start, end, file_name, &|a| self.elf().is_code(a))
     }
 
     /// Returns the approximate number of bytes of memory that the image occupies. Mapped files do not count.

@@ -15,7 +15,7 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 /// Language-specific data of functions, by their start.
 pub(crate) struct LandingPads {
     /// (start, address of the data), ascending.
-    data: Vec<(u64, u64)>,
+    data: Vec<(ImageAddress, ImageAddress)>,
 }
 
 impl LandingPads {
@@ -36,13 +36,13 @@ impl LandingPads {
     }
 
     /// Returns the landing pads of the function that starts at `start`. If the data cannot be read, the result is `None`.
-    pub(crate) fn of(&self, elf: &Elf, bytes: &[u8], start: u64) -> Option<Vec<ImageAddress>> {
+    pub(crate) fn of(&self, elf: &Elf, bytes: &[u8], start: ImageAddress) -> Option<Vec<ImageAddress>> {
         let Ok(at) = self.data.binary_search_by_key(&start, |(start, _)| *start) else {
             return Some(Vec::new());
         };
         let address = self.data[at].1;
-        let data = elf.loaded(bytes, ImageAddress(address));
-        landing_pads(EndianSlice::new(data, LittleEndian), address, start).ok()
+        let data = elf.loaded(bytes, address);
+        landing_pads(EndianSlice::new(data, LittleEndian), address.0, start.0).ok()
     }
 }
 
@@ -50,11 +50,11 @@ fn data_of<'a>(
     entry: CieOrFde<'_, EhFrame<Slice<'a>>, Slice<'a>>,
     frames: &EhFrame<Slice<'a>>,
     bases: &BaseAddresses,
-) -> Option<(u64, u64)> {
+) -> Option<(ImageAddress, ImageAddress)> {
     let CieOrFde::Fde(partial) = entry else { return None };
     let entry = partial.parse(|_, _, offset| frames.cie_from_offset(bases, offset)).ok()?;
     match entry.lsda()? {
-        Pointer::Direct(address) => Some((entry.initial_address(), address)),
+        Pointer::Direct(address) => Some((ImageAddress(entry.initial_address()), ImageAddress(address))),
         Pointer::Indirect(_) => None,
     }
 }

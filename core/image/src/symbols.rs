@@ -2,8 +2,8 @@
 
 use object::elf as raw;
 
-use crate::Arch;
 use crate::elf::Elf;
+use crate::{Arch, ImageAddress};
 
 /// Largest length of a name. The search for the end of a name stops there, so that many symbols that share one long string
 /// cost little.
@@ -28,7 +28,7 @@ impl NameBudget {
 }
 
 /// Returns the address of the first symbol of that name in `.symtab`.
-pub(crate) fn address_of(elf: &Elf, bytes: &[u8], wanted: &str) -> Option<u64> {
+pub(crate) fn address_of(elf: &Elf, bytes: &[u8], wanted: &str) -> Option<ImageAddress> {
     elf.sections.iter().filter(|s| s.kind == raw::SHT_SYMTAB).find_map(|table| {
         let strings = elf.sections.get(table.link)?.bytes(bytes);
         let is_it = |symbol: &&[u8]| {
@@ -36,7 +36,7 @@ pub(crate) fn address_of(elf: &Elf, bytes: &[u8], wanted: &str) -> Option<u64> {
                 name.strip_prefix(wanted.as_bytes()).is_some_and(|rest| rest.first() == Some(&0))
             })
         };
-        le64(table.bytes(bytes).chunks_exact(SYMBOL_BYTES).find(is_it)?, 8)
+        le64(table.bytes(bytes).chunks_exact(SYMBOL_BYTES).find(is_it)?, 8).map(ImageAddress)
     })
 }
 

@@ -10,7 +10,7 @@ use super::Reader;
 use super::lines::{self, LineTable};
 use super::split::Skeleton;
 use super::units::{AbbreviationsCache, Units};
-use crate::paths;
+use crate::{ImageAddress, paths};
 
 /// Largest number of ranges that a look-up examines backwards if ranges overlap; only hostile files have more.
 const OVERLAPS_MAX: usize = 4096;
@@ -27,10 +27,10 @@ pub(crate) struct Index {
 }
 
 struct UnitRange {
-    begin: u64,
-    end: u64,
+    begin: ImageAddress,
+    end: ImageAddress,
     /// The largest end of all ranges up to this one.
-    furthest_end: u64,
+    furthest_end: ImageAddress,
     unit: usize,
 }
 
@@ -39,7 +39,7 @@ type Dwarf<'a> = gimli::Dwarf<Reader<'a>>;
 impl Index {
     /// Reads the headers and root entries. A unit that cannot be read is left out. After a broken header, all further units
     /// are left out too.
-    pub(crate) fn read(dwarf: &Dwarf<'_>, is_code: &dyn Fn(u64) -> bool) -> Index {
+    pub(crate) fn read(dwarf: &Dwarf<'_>, is_code: &dyn Fn(ImageAddress) -> bool) -> Index {
         let units = Units::read(dwarf);
         let file_names = (0..units.count()).map(|_| OnceLock::new()).collect();
         let mut index = Index { units, file_names, ranges: Vec::new(), skeletons: Vec::new() };
@@ -48,7 +48,7 @@ impl Index {
         for number in 0..index.units.count() {
             let Some(unit) = index.units.open(dwarf, number, &mut cache) else { continue };
             let mut add = |begin, end| {
-                index.ranges.push(UnitRange { begin, end, furthest_end: 0, unit: number });
+                index.ranges.push(UnitRange { begin, end, furthest_end: end, unit: number });
             };
             unit_ranges(unit.unit_ref(dwarf), is_code, &mut budget, &mut add);
             if Skeleton::of(unit.unit_ref(dwarf)).is_some() {
@@ -61,7 +61,7 @@ impl Index {
 
     fn sort_ranges(&mut self) {
         self.ranges.sort_unstable_by_key(|r| (r.begin, r.unit));
-        let mut furthest = 0;
+        let mut furthest = ImageAddress(0);
         for range in &mut self.ranges {
             furthest = range.end.max(furthest);
             range.furthest_end = furthest;
@@ -69,7 +69,7 @@ impl Index {
     }
 
     /// Returns the units around `address`; the one with the nearest begin comes first.
-    pub(crate) fn units_at(&self, address: u64) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn units_at(&self, address: ImageAddress) -> impl Iterator<Item = usize> + '_ {
         let after = self.ranges.partition_point(|r| r.begin <= address);
         let before = self.ranges[..after].iter().rev().take(OVERLAPS_MAX);
         let around = before.take_while(move |r| r.furthest_end > address).filter(move |r| r.end > address);
@@ -77,7 +77,11 @@ impl Index {
     }
 
     /// Returns the units with code from `begin` to `end`, each once.
-    pub(crate) fn units_within(&self, begin: u64, end: u64) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn units_within(
+        &self,
+        begin: ImageAddress,
+        end: ImageAddress,
+    ) -> impl Iterator<Item = usize> + '_ {
         let after = self.ranges.partition_point(|r| r.begin < end);
         let before = self.ranges[..after].iter().rev().take(OVERLAPS_MAX);
         let around = before.take_while(move |r| r.furthest_end > begin).filter(move |r| r.end > begin);
@@ -86,7 +90,12 @@ impl Index {
     }
 
     /// Reads the line table of a unit. The result is empty if it cannot be read.
-    pub(crate) fn lines(&self, dwarf: &Dwarf<'_>, unit: usize, is_code: &dyn Fn(u64) -> bool) -> LineTable {
+    pub(crate) fn lines(
+        &self,
+        dwarf: &Dwarf<'_>,
+        unit: usize,
+        is_code: &dyn Fn(ImageAddress) -> bool,
+    ) -> LineTable {
         let owned = self.units.open(dwarf, unit, &mut AbbreviationsCache::default());
         owned.map(|owned| LineTable::read(owned.unit_ref(dwarf), is_code)).unwrap_or_default()
     }
@@ -139,9 +148,9 @@ pub(crate) fn range_budget(dwarf: &Dwarf<'_>) -> usize {
 /// Calls `add` for each range of the unit that is in code. Linkers leave the ranges of code that they removed at address 0.
 fn unit_ranges(
     unit: UnitRef<'_, Reader<'_>>,
-    is_code: &dyn Fn(u64) -> bool,
+    is_code: &dyn Fn(ImageAddress) -> bool,
     budget: &mut usize,
-    add: &mut dyn FnMut(u64, u64),
+    add: &mut dyn FnMut(ImageAddress, ImageAddress),
 ) {
     let mut found = false;
     if let Ok(mut ranges) = unit.unit_ranges() {
@@ -150,8 +159,9 @@ fn unit_ranges(
                 return;
             }
             *budget -= 1;
-            if range.begin < range.end && is_code(range.begin) {
-                add(range.begin, range.end);
+            let (begin, end) = (ImageAddress(range.begin), ImageAddress(range.end));
+            if begin < end && is_code(begin) {
+                add(begin, end);
                 found = true;
             }
         }

@@ -7,7 +7,7 @@ use gimli::{AttributeValue, ColumnType, FileEntry, LineProgramHeader, UnitRef};
 use rustc_hash::FxHashMap;
 
 use super::Reader;
-use crate::paths;
+use crate::{ImageAddress, paths};
 
 /// Largest number of bytes of file names that are kept for one unit. All entries of a hostile table may share one long
 /// string.
@@ -21,14 +21,14 @@ pub(crate) struct LineTable {
     rows: Vec<Row>,
     /// The first row of each address that has several rows. At the entry of a procedure, the first row has the line that the
     /// procedure begins at, while the last row may belong to a line that was scheduled there.
-    firsts: FxHashMap<u64, Row>,
+    firsts: FxHashMap<ImageAddress, Row>,
     /// Files by their number in the table.
     files: Vec<Option<Arc<str>>>,
 }
 
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
-    address: u64,
+    address: ImageAddress,
     pub(crate) file: u32,
     pub(crate) line: u32,
     pub(crate) column: u32,
@@ -39,8 +39,8 @@ pub(crate) struct Row {
 const _: () = assert!(size_of::<Row>() == 24, "a program has millions of rows");
 
 struct Sequence {
-    begin: u64,
-    end: u64,
+    begin: ImageAddress,
+    end: ImageAddress,
     rows: std::ops::Range<usize>,
 }
 
@@ -48,7 +48,7 @@ type Header<'a> = LineProgramHeader<Reader<'a>>;
 
 impl LineTable {
     /// Reads as much as possible: a broken line program ends the table.
-    pub(crate) fn read(unit: UnitRef<'_, Reader<'_>>, is_code: &dyn Fn(u64) -> bool) -> LineTable {
+    pub(crate) fn read(unit: UnitRef<'_, Reader<'_>>, is_code: &dyn Fn(ImageAddress) -> bool) -> LineTable {
         let mut table = LineTable::default();
         let Some(program) = unit.line_program.clone() else { return table };
         table.files = files(unit, program.header(), &mut FileNames::new(FILE_NAME_BYTES_MAX));
@@ -56,7 +56,7 @@ impl LineTable {
         let mut start = 0;
         while let Ok(Some((_, row))) = rows.next_row() {
             if row.end_sequence() {
-                table.close_sequence(start, row.address(), is_code);
+                table.close_sequence(start, ImageAddress(row.address()), is_code);
                 start = table.rows.len();
             } else {
                 table.add(start, Row::from_line_row(row));
@@ -69,7 +69,7 @@ impl LineTable {
     }
 
     /// Returns the row that covers `address`.
-    pub(crate) fn at(&self, address: u64) -> Option<&Row> {
+    pub(crate) fn at(&self, address: ImageAddress) -> Option<&Row> {
         let after = self.sequences.partition_point(|s| s.begin <= address);
         let sequence = self.sequences[..after].last().filter(|s| address < s.end)?;
         let rows = &self.rows[sequence.rows.clone()];
@@ -77,7 +77,7 @@ impl LineTable {
     }
 
     /// Returns the first row of `address`, if a row begins there.
-    pub(crate) fn first_at(&self, address: u64) -> Option<&Row> {
+    pub(crate) fn first_at(&self, address: ImageAddress) -> Option<&Row> {
         self.firsts.get(&address).or_else(|| self.at(address).filter(|r| r.address == address))
     }
 
@@ -91,7 +91,7 @@ impl LineTable {
     }
 
     /// Returns the files of the rows from `begin` to `end`, unsorted and with duplicates.
-    pub(crate) fn files_within(&self, begin: u64, end: u64) -> Vec<Arc<str>> {
+    pub(crate) fn files_within(&self, begin: ImageAddress, end: ImageAddress) -> Vec<Arc<str>> {
         let mut numbers: Vec<u32> = Vec::new();
         // Sequences overlap only in hostile files. As in `at`, the one with the nearest begin counts.
         let after = self.sequences.partition_point(|s| s.begin < end);
@@ -112,11 +112,11 @@ impl LineTable {
         names
             + self.rows.capacity() * size_of::<Row>()
             + self.sequences.capacity() * size_of::<Sequence>()
-            + self.firsts.capacity() * size_of::<(u64, Row)>()
+            + self.firsts.capacity() * size_of::<(ImageAddress, Row)>()
     }
 
     /// Iterates over the contiguous pieces of code as (begin, end).
-    pub(crate) fn sequences(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = (ImageAddress, ImageAddress)> + '_ {
         self.sequences.iter().map(|s| (s.begin, s.end))
     }
 
@@ -133,7 +133,7 @@ impl LineTable {
         }
     }
 
-    fn close_sequence(&mut self, start: usize, end: u64, is_code: &dyn Fn(u64) -> bool) {
+    fn close_sequence(&mut self, start: usize, end: ImageAddress, is_code: &dyn Fn(ImageAddress) -> bool) {
         match self.rows.get(start).map(|row| row.address) {
             Some(begin) if begin < end && is_code(begin) => {
                 self.sequences.push(Sequence { begin, end, rows: start..self.rows.len() });
@@ -147,7 +147,7 @@ impl Row {
     fn from_line_row(row: &gimli::LineRow) -> Row {
         let small = |number: u64| u32::try_from(number).unwrap_or(0);
         Row {
-            address: row.address(),
+            address: ImageAddress(row.address()),
             file: u32::try_from(row.file_index()).unwrap_or(u32::MAX),
             line: row.line().map_or(0, |l| small(l.get())),
             column: match row.column() {

@@ -8,6 +8,7 @@ use super::index::range_budget;
 use super::name_table::NameTable;
 use super::names::{Names, References};
 use super::sections::Reader;
+use crate::ImageAddress;
 
 /// Largest length of a chain of inlined calls; a longer one is cut off.
 const CHAIN_MAX: usize = 256;
@@ -16,7 +17,7 @@ const CHAIN_MAX: usize = 256;
 pub(crate) struct ScopeTable {
     scopes: Vec<Scope>,
     /// Addresses where the innermost scope changes: (address, number of the scope from there on).
-    changes: Vec<(u64, Option<u32>)>,
+    changes: Vec<(ImageAddress, Option<u32>)>,
     pub(crate) names: NameTable,
 }
 
@@ -60,8 +61,8 @@ impl Scope {
 /// The attributes of an entry that are used here.
 #[derive(Default)]
 struct Attributes<'a> {
-    low: Option<u64>,
-    high: Option<u64>,
+    low: Option<ImageAddress>,
+    high: Option<ImageAddress>,
     size: Option<u64>,
     ranges: Option<RangeListsOffset>,
     linkage_name: Option<AttributeValue<Reader<'a>>>,
@@ -76,7 +77,7 @@ impl ScopeTable {
     pub(crate) fn read(
         unit: UnitRef<'_, Reader<'_>>,
         references: References<'_>,
-        is_code: &dyn Fn(u64) -> bool,
+        is_code: &dyn Fn(ImageAddress) -> bool,
     ) -> ScopeTable {
         let mut builder = Builder {
             unit,
@@ -95,11 +96,11 @@ impl ScopeTable {
     pub(crate) fn memory_bytes(&self) -> usize {
         self.names.memory_bytes()
             + self.scopes.capacity() * size_of::<Scope>()
-            + self.changes.capacity() * size_of::<(u64, Option<u32>)>()
+            + self.changes.capacity() * size_of::<(ImageAddress, Option<u32>)>()
     }
 
     /// Iterates over the innermost scope around `address`, the scope that it was inlined into, and so on up to the function.
-    pub(crate) fn chain(&self, address: u64) -> impl Iterator<Item = &Scope> {
+    pub(crate) fn chain(&self, address: ImageAddress) -> impl Iterator<Item = &Scope> {
         let after = self.changes.partition_point(|(at, _)| *at <= address);
         let innermost = self.changes[..after].last().and_then(|(_, scope)| *scope);
         let scope = |number: u32| &self.scopes[number as usize];
@@ -110,7 +111,7 @@ impl ScopeTable {
 
 struct Builder<'u, 'a, 'i> {
     unit: UnitRef<'u, Reader<'a>>,
-    is_code: &'i dyn Fn(u64) -> bool,
+    is_code: &'i dyn Fn(ImageAddress) -> bool,
     names: Names<'u, 'a, 'i>,
     /// Number of ranges that may still be read. All entries of a hostile unit may refer to one long list.
     budget: usize,
@@ -190,11 +191,13 @@ impl<'a> Builder<'_, 'a, '_> {
                     && let Ok(Some(range)) = ranges.next()
                 {
                     self.budget -= 1;
-                    add(&mut self.paint, range.begin, range.end);
+                    add(&mut self.paint, ImageAddress(range.begin), ImageAddress(range.end));
                 }
             }
             (None, Some(low), Some(high), _) => add(&mut self.paint, low, high),
-            (None, Some(low), None, Some(size)) => add(&mut self.paint, low, low.saturating_add(size)),
+            (None, Some(low), None, Some(size)) => {
+                add(&mut self.paint, low, ImageAddress(low.0.saturating_add(size)));
+            }
             _ => {}
         }
         any
@@ -202,7 +205,7 @@ impl<'a> Builder<'_, 'a, '_> {
 
     fn attribute(&self, attribute: gimli::Attribute<Reader<'a>>, to: &mut Attributes<'a>) {
         let value = attribute.value();
-        let address = |value| self.unit.attr_address(value).ok().flatten();
+        let address = |value| self.unit.attr_address(value).ok().flatten().map(ImageAddress);
         let number = || attribute.udata_value().and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
         match attribute.name() {
             gimli::DW_AT_low_pc => to.low = address(value),
@@ -233,11 +236,11 @@ impl<'a> Builder<'_, 'a, '_> {
 /// Scopes are painted in the order of their entries, callers before the calls inlined into them, so that the innermost scope
 /// is on top.
 #[derive(Default)]
-struct Paint(BTreeMap<u64, Option<u32>>);
+struct Paint(BTreeMap<ImageAddress, Option<u32>>);
 
 impl Paint {
     /// Paints an interval. Takes amortized O(log n), since each key is removed at most once.
-    fn over(&mut self, begin: u64, end: u64, colour: u32) {
+    fn over(&mut self, begin: ImageAddress, end: ImageAddress, colour: u32) {
         let below = self.0.range(..=end).next_back().and_then(|(_, colour)| *colour);
         while let Some((&key, _)) = self.0.range(begin..end).next() {
             self.0.remove(&key);
@@ -249,16 +252,15 @@ impl Paint {
 
 #[cfg(test)]
 mod tests {
-    use super::Paint;
+    use super::{ImageAddress, Paint};
 
     #[test]
     fn inner_scopes_cover_outer_ones_until_they_end() {
         let mut paint = Paint::default();
-        paint.over(0, 100, 0);
-        paint.over(10, 50, 1);
-        paint.over(20, 30, 2);
-        paint.over(40, 60, 3);
-        let colours: Vec<_> = paint.0.into_iter().collect();
+        for (begin, end, colour) in [(0, 100, 0), (10, 50, 1), (20, 30, 2), (40, 60, 3)] {
+            paint.over(ImageAddress(begin), ImageAddress(end), colour);
+        }
+        let colours: Vec<_> = paint.0.into_iter().map(|(address, colour)| (address.0, colour)).collect();
         let expected = [
             (0, Some(0)),
             (10, Some(1)),
