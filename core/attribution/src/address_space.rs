@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use dwell_profile::Pid;
+use dwell_profile::{Pid, VirtualAddress};
 
 /// Index of a mapped target in [`crate::Images`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,9 +18,9 @@ pub struct MappedRange {
     /// A process that maps the target.
     pub pid: Pid,
     /// First virtual address.
-    pub start: u64,
+    pub start: VirtualAddress,
     /// First virtual address after it.
-    pub end: u64,
+    pub end: VirtualAddress,
 }
 
 /// Age in ns below which anonymous memory counts as a mere reservation when a file is mapped over it: no code ran there yet.
@@ -31,9 +31,9 @@ const FRESH_NS: u64 = 20_000_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// First virtual address.
-    pub start: u64,
+    pub start: VirtualAddress,
     /// First virtual address after it.
-    pub end: u64,
+    pub end: VirtualAddress,
     /// Offset in the target of the mapping's first byte.
     pub file_offset: u64,
     /// The target that is mapped.
@@ -86,8 +86,7 @@ impl AddressSpace {
     pub fn would_hide(&self, new: &Mapping, time_ns: u64) -> bool {
         let first = self.0.partition_point(|m| m.end <= new.start);
         let overlapped = self.0[first..].iter().take_while(|m| m.start < new.end && new.start < new.end);
-        let same_delta =
-            |m: &Mapping| m.file_offset.wrapping_sub(m.start) == new.file_offset.wrapping_sub(new.start);
+        let same_delta = |m: &Mapping| m.offset_of(new.start) == new.file_offset;
         let was_room = |m: &Mapping| {
             new.since_ns().is_none()
                 && m.since_ns().is_some_and(|since| time_ns.saturating_sub(since) < FRESH_NS)
@@ -96,7 +95,7 @@ impl AddressSpace {
     }
 
     /// Returns the mapping that contains an address. O(log mappings).
-    pub fn find(&self, address: u64) -> Option<&Mapping> {
+    pub fn find(&self, address: VirtualAddress) -> Option<&Mapping> {
         let at = self.0.partition_point(|m| m.end <= address);
         self.0.get(at).filter(|m| m.start <= address)
     }
@@ -141,11 +140,12 @@ impl AddressSpace {
 
 impl Mapping {
     /// Returns the part of this mapping at or after `address`.
-    fn from(&self, address: u64) -> Option<Mapping> {
-        let cut = address.saturating_sub(self.start);
+    fn from(&self, address: VirtualAddress) -> Option<Mapping> {
+        let start = self.start.max(address);
+        let cut = start.bytes_since(self.start);
         (address < self.end).then(|| {
             let mut left = self.clone();
-            left.start += cut;
+            left.start = start;
             left.file_offset = left.file_offset.wrapping_add(cut);
             if let Some((_, offset)) = left.anonymous.as_mut().and_then(|a| a.over.as_mut()) {
                 *offset = offset.wrapping_add(cut);
@@ -169,8 +169,8 @@ impl Mapping {
     }
 
     /// Returns the offset in the target for an address inside the mapping.
-    pub fn offset_of(&self, address: u64) -> u64 {
-        self.file_offset.wrapping_add(address.wrapping_sub(self.start))
+    pub fn offset_of(&self, address: VirtualAddress) -> u64 {
+        self.file_offset.wrapping_add(address.bytes_since(self.start))
     }
 }
 
@@ -182,8 +182,13 @@ mod tests {
 
     use super::*;
 
-    const NONE: Mapping =
-        Mapping { start: 0, end: 0, file_offset: 0, target: TargetIndex(0), anonymous: None };
+    const NONE: Mapping = Mapping {
+        start: VirtualAddress(0),
+        end: VirtualAddress(0),
+        file_offset: 0,
+        target: TargetIndex(0),
+        anonymous: None,
+    };
 
     fn anonymous(since_ns: u64) -> Option<Box<Anonymous>> {
         Some(Box::new(Anonymous { over: None, since_ns: Some(since_ns) }))
@@ -195,16 +200,18 @@ mod tests {
         let since_ns = 1_000_000_000;
         let mut space = AddressSpace::default();
         space.map(Mapping {
-            start: 0x1000,
-            end: 0x9000,
+            start: VirtualAddress(0x1000),
+            end: VirtualAddress(0x9000),
             file_offset: 0x1000,
             target: room,
             anonymous: anonymous(since_ns),
         });
-        let laid = Mapping { start: 0x3000, end: 0x5000, file_offset: 0x7000, target: file, ..NONE };
+        let (start, end) = (VirtualAddress(0x3000), VirtualAddress(0x5000));
+        let laid = Mapping { start, end, file_offset: 0x7000, target: file, ..NONE };
         assert!(!space.would_hide(&laid, 1_000_000_500) && space.would_hide(&laid, 1_100_000_000));
         space.map(laid.clone());
-        let code = Mapping { target: room, file_offset: laid.start, anonymous: anonymous(since_ns), ..laid };
+        let code =
+            Mapping { target: room, file_offset: start.as_offset(), anonymous: anonymous(since_ns), ..laid };
         assert!(space.would_hide(&code, 1_000_000_600), "a file's code ran");
     }
 
@@ -215,12 +222,14 @@ mod tests {
             let (mut space, mut pages) = (AddressSpace::default(), BTreeMap::new());
             for (start, length, target) in ops {
                 let file_offset = u64::from(target) * 1000;
-                space.map(Mapping { start, end: start + length, file_offset, target: TargetIndex(target), ..NONE });
+                let (first, target_index) = (VirtualAddress(start), TargetIndex(target));
+                space.map(Mapping { start: first, end: first.offset(length), file_offset, target: target_index, ..NONE });
                 (0..length).for_each(|i| { pages.insert(start + i, (target, file_offset + i)); });
                 space.verify();
             }
             for address in 0..90 {
-                let found = space.find(address).map(|m| (m.target.0, m.offset_of(address)));
+                let in_space = VirtualAddress(address);
+                let found = space.find(in_space).map(|m| (m.target.0, m.offset_of(in_space)));
                 prop_assert_eq!(found, pages.get(&address).copied());
             }
         }
@@ -229,7 +238,7 @@ mod tests {
     #[test]
     fn wrapped_lengths_map_nothing() {
         let mut space = AddressSpace::default();
-        space.map(Mapping { start: 9, end: 3, file_offset: 0, target: TargetIndex(0), ..NONE });
+        space.map(Mapping { start: VirtualAddress(9), end: VirtualAddress(3), ..NONE });
         assert_eq!(space.iter().count(), 0);
     }
 }

@@ -5,7 +5,7 @@
 
 use std::io::BufRead;
 
-use dwell_profile::{ImageOffset, ImageSymbol};
+use dwell_profile::{ImageOffset, ImageSymbol, VirtualAddress};
 
 use crate::{Interval, Modules};
 
@@ -14,9 +14,9 @@ use crate::{Interval, Modules};
 pub struct KernelLayout {
     /// Address of `_text`, or of `_stext` if `_text` is not listed; `None` if it is not known, because the kernel hides its
     /// addresses from us or a profile does not report it.
-    pub text: Option<u64>,
+    pub text: Option<VirtualAddress>,
     /// Address of `_end`, or of `_etext` if `_end` is not listed.
-    pub end: u64,
+    pub end: VirtualAddress,
     /// The loaded and recently unloaded modules.
     pub modules: Modules,
     /// Code that the kernel generated at run time, under the name of its generator: `bpf`, `__builtin__ftrace`, …
@@ -37,8 +37,8 @@ const MADE_BYTES_MAX: u64 = 1 << 12;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Made {
-    start: u64,
-    end: u64,
+    start: VirtualAddress,
+    end: VirtualAddress,
     name: String,
 }
 
@@ -46,12 +46,12 @@ impl KernelLayout {
     /// Notes a symbol if it marks where the kernel begins or ends.
     fn note(&mut self, symbol: &Symbol<'_>) {
         match symbol.name {
-            _ if symbol.address == 0 => {} // The kernel hides its addresses.
+            _ if symbol.is_hidden() => {}
             "_text" => self.text = Some(symbol.address),
             // On AArch64 a header precedes `_stext`. Kernels without CONFIG_KALLSYMS_ALL do not list `_text`, which marks
             // it.
             "_stext" if self.text.is_none() => self.text = Some(symbol.address),
-            "_etext" if self.end == 0 => self.end = symbol.address,
+            "_etext" if self.end == VirtualAddress(0) => self.end = symbol.address,
             "_end" => self.end = symbol.address,
             _ => {}
         }
@@ -59,13 +59,14 @@ impl KernelLayout {
 
     /// Adds a mapping of the kernel as perf records it: `[kernel.kallsyms]_text`, `[module]`, `/lib/modules/…/module.ko.xz`.
     /// The first mapping of the kernel itself, and the first one at a module's address, counts.
-    pub fn map(&mut self, path: &str, start: u64, length: u64, page_offset: u64) {
-        let end = start.saturating_add(length);
+    pub fn map(&mut self, path: &str, start: VirtualAddress, length: u64, page_offset: u64) {
+        let end = start.saturating_offset(length);
         let starts = ["[kernel.kallsyms]", "/proc/kcore"];
         if starts.iter().any(|known| path.starts_with(known)) || path.ends_with("vmlinux") {
             if self.text.is_none() {
                 // perf writes the address of the reference symbol, `_text` or `_stext`, as the offset.
-                self.text = Some(if (start..end).contains(&page_offset) { page_offset } else { start });
+                let reference = VirtualAddress(page_offset);
+                self.text = Some(if (start..end).contains(&reference) { reference } else { start });
                 self.end = end;
             }
             return;
@@ -81,13 +82,14 @@ impl KernelLayout {
 
     /// Adds the symbols of generated code, each with the generator's name from /proc/kallsyms. Each piece extends to the
     /// next symbol.
-    fn set_made(&mut self, mut symbols: Vec<(u64, String)>) {
+    fn set_made(&mut self, mut symbols: Vec<(VirtualAddress, String)>) {
         symbols.sort();
-        let ends: Vec<u64> = symbols.iter().skip(1).map(|s| s.0).chain([u64::MAX]).collect();
+        let next = symbols.iter().skip(1).map(|s| s.0);
+        let ends: Vec<VirtualAddress> = next.chain([VirtualAddress(u64::MAX)]).collect();
         let made = symbols.into_iter().zip(ends);
         let made = made.map(|((start, name), end)| Made {
             start,
-            end: end.min(start.saturating_add(MADE_BYTES_MAX)),
+            end: end.min(start.saturating_offset(MADE_BYTES_MAX)),
             name,
         });
         self.made = made.collect();
@@ -96,30 +98,30 @@ impl KernelLayout {
     /// Returns the place of an address during an interval. Returns `None` if the address was in no known image: the kernel
     /// may have generated code there, a module may have been loaded later, or two modules may have been there one after the
     /// other.
-    pub fn place(&self, address: u64, interval: Interval) -> Option<KernelPlace> {
+    pub fn place(&self, address: VirtualAddress, interval: Interval) -> Option<KernelPlace> {
         if let Some(text) = self.text.filter(|_| self.is_own_text(address)) {
-            return Some(KernelPlace { module: None, offset: address - text });
+            return Some(KernelPlace { module: None, offset: address.bytes_since(text) });
         }
         if let Some((name, offset)) = self.modules.find(address, interval) {
             return Some(KernelPlace { module: Some(name.to_owned()), offset });
         }
         // Pieces of generated code are scattered, so their offsets are addresses.
         let made = under(&self.made, address)?;
-        Some(KernelPlace { module: Some(made.name.clone()), offset: address })
+        Some(KernelPlace { module: Some(made.name.clone()), offset: address.as_offset() })
     }
 
     /// Returns whether an address is in the kernel's own text, which never moves.
-    pub fn is_own_text(&self, address: u64) -> bool {
+    pub fn is_own_text(&self, address: VirtualAddress) -> bool {
         self.text.is_some_and(|text| (text..self.end.max(text)).contains(&address))
     }
 
     /// Returns the first address of the kernel (`None`) or of a module by name.
-    pub fn base(&self, module: Option<&str>) -> Option<u64> {
+    pub fn base(&self, module: Option<&str>) -> Option<VirtualAddress> {
         match module {
             None => self.text,
             Some(name) => {
                 let module = self.modules.start(name);
-                module.or(self.made.iter().any(|m| m.name == name).then_some(0))
+                module.or(self.made.iter().any(|m| m.name == name).then_some(VirtualAddress(0)))
             }
         }
     }
@@ -131,14 +133,14 @@ pub fn module_name(path: &str) -> String {
     file.split(".ko").next().unwrap_or(file).trim_matches(['[', ']']).replace('-', "_")
 }
 
-fn under(made: &[Made], address: u64) -> Option<&Made> {
+fn under(made: &[Made], address: VirtualAddress) -> Option<&Made> {
     let at = made.partition_point(|m| m.end <= address);
     made.get(at).filter(|m| m.start <= address)
 }
 
 /// A line of /proc/kallsyms: `address type name [module]`.
 struct Symbol<'a> {
-    address: u64,
+    address: VirtualAddress,
     kind: u8,
     name: &'a str,
     module: Option<&'a str>,
@@ -147,10 +149,15 @@ struct Symbol<'a> {
 impl<'a> Symbol<'a> {
     fn parse(line: &'a str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
-        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        let address = VirtualAddress(u64::from_str_radix(words.next()?, 16).ok()?);
         let (kind, name) = (*words.next()?.as_bytes().first()?, words.next()?);
         let module = words.next().and_then(|m| m.strip_prefix('[')?.strip_suffix(']'));
         Some(Symbol { address, kind, name, module })
+    }
+
+    /// Returns whether the kernel hides its addresses from us.
+    fn is_hidden(&self) -> bool {
+        self.address == VirtualAddress(0)
     }
 }
 
@@ -163,7 +170,7 @@ pub fn read_kernel(kallsyms: impl BufRead, modules: Modules) -> (KernelLayout, K
         if let Some(symbol) = std::str::from_utf8(&line).ok().and_then(Symbol::parse) {
             layout.note(&symbol);
             symbols.note(&symbol);
-            let of = symbol.module.filter(|m| symbol.address != 0 && modules.start(m).is_none());
+            let of = symbol.module.filter(|m| !symbol.is_hidden() && modules.start(m).is_none());
             made.extend(of.map(|module| (symbol.address, module.to_owned())));
         }
         line.clear();
@@ -181,14 +188,14 @@ const NAMES_BYTES_MAX: usize = 256 << 20;
 #[derive(Debug, Default)]
 pub struct KernelSymbols {
     /// Address of each symbol, and the position of its name in `names`.
-    starts: Vec<(u64, u32)>,
+    starts: Vec<(VirtualAddress, u32)>,
     names: String,
 }
 
 impl KernelSymbols {
     fn note(&mut self, symbol: &Symbol<'_>) {
         let has_room = self.names.len() + symbol.name.len() < NAMES_BYTES_MAX;
-        if matches!(symbol.kind, b't' | b'T' | b'w' | b'W') && symbol.address != 0 && has_room {
+        if matches!(symbol.kind, b't' | b'T' | b'w' | b'W') && !symbol.is_hidden() && has_room {
             self.starts.push((symbol.address, self.names.len() as u32));
             self.names.push_str(symbol.name);
             self.names.push('\n');
@@ -196,7 +203,7 @@ impl KernelSymbols {
     }
 
     /// Returns the addresses in ascending order, each with the position of its name in [`KernelSymbols::names`].
-    pub fn starts(&self) -> &[(u64, u32)] {
+    pub fn starts(&self) -> &[(VirtualAddress, u32)] {
         &self.starts
     }
 
@@ -212,13 +219,13 @@ impl KernelSymbols {
     }
 
     /// Returns the symbol that contains an address, relative to the image that starts at `base`.
-    pub fn find(&self, address: u64, base: u64) -> Option<ImageSymbol> {
+    pub fn find(&self, address: VirtualAddress, base: VirtualAddress) -> Option<ImageSymbol> {
         let after = self.starts.partition_point(|(start, _)| *start <= address);
         let (start, name) = *self.starts.get(after.checked_sub(1)?)?;
         let end = self.starts.get(after).map_or(start, |(next, _)| *next);
         let name = self.names.get(name as usize..)?.lines().next()?.to_owned();
-        let offset = ImageOffset(start.checked_sub(base)?);
-        Some(ImageSymbol { offset, size_bytes: end - start, name })
+        let offset = ImageOffset(start.checked_bytes_since(base)?);
+        Some(ImageSymbol { offset, size_bytes: end.bytes_since(start), name })
     }
 }
 
@@ -248,9 +255,9 @@ ffffffffc0100000 t bpf_trampoline_7\t[bpf]
         assert!(modules.look(MODULES, NOW));
         let (layout, symbols) = read_kernel(KALLSYMS.as_bytes(), modules);
         let tell = |address: u64| {
-            let place = layout.place(address, NOW)?;
+            let place = layout.place(VirtualAddress(address), NOW)?;
             let base = layout.base(place.module.as_deref())?;
-            let symbol = symbols.find(address, base)?;
+            let symbol = symbols.find(VirtualAddress(address), base)?;
             Some(format!("{:?}+{:x} {}+{:x}", place.module, place.offset, symbol.name, symbol.offset.0))
         };
         assert_eq!(tell(0xffffffff81000104).as_deref(), Some("None+104 do_work+100"));
@@ -264,7 +271,7 @@ ffffffffc0100000 t bpf_trampoline_7\t[bpf]
 
     #[test]
     fn the_kernel_begins_at_its_first_listed_symbol() {
-        let text = |kallsyms: &str| read_kernel(kallsyms.as_bytes(), Modules::default()).0.text.unwrap();
+        let text = |kallsyms: &str| read_kernel(kallsyms.as_bytes(), Modules::default()).0.text.unwrap().0;
         let (stext, etext) = ("ffffb3deeca10000 T _stext\n", "ffffb3deed5e0000 D _etext\n");
         assert_eq!(text(&format!("{stext}{etext}")), 0xffff_b3de_eca1_0000);
         let head = "ffffb3deeca00000 T _text\n";
@@ -275,22 +282,24 @@ ffffffffc0100000 t bpf_trampoline_7\t[bpf]
     #[test]
     fn hidden_addresses_are_not_known() {
         let (layout, _) = read_kernel(&b"0000000000000000 T _text\n"[..], Modules::default());
-        assert_eq!((layout.text, layout.place(0xffffffff81000104, NOW)), (None, None));
+        assert_eq!((layout.text, layout.place(VirtualAddress(0xffffffff81000104), NOW)), (None, None));
     }
 
     #[test]
     fn mappings_of_a_profile_place_addresses_in_the_kernel_or_a_module() {
         let mut kernel = KernelLayout::default();
-        kernel.map("[kernel.kallsyms]_text", 0xffff_8000, 0x1000, 0xffff_8000);
-        kernel.map("/lib/modules/6.1/kernel/snd-seq.ko.xz", 0xffff_a000, 0x100, 0);
-        let place = |address| kernel.place(address, NOW).map(|place| (place.module, place.offset));
+        kernel.map("[kernel.kallsyms]_text", VirtualAddress(0xffff_8000), 0x1000, 0xffff_8000);
+        kernel.map("/lib/modules/6.1/kernel/snd-seq.ko.xz", VirtualAddress(0xffff_a000), 0x100, 0);
+        let place =
+            |address| kernel.place(VirtualAddress(address), NOW).map(|place| (place.module, place.offset));
         assert_eq!(place(0xffff_8010), Some((None, 0x10)));
         assert_eq!(place(0xffff_a004), Some((Some("snd_seq".to_owned()), 4)));
         assert_eq!(place(0x10), None);
         let mut kernel = KernelLayout::default();
-        kernel.map("[kernel.kallsyms]_text", 0x8000, u64::MAX, 0x8000);
-        kernel.map("[kvm]", 0xa000, 0x100, 0);
-        let place = |address| kernel.place(address, NOW).map(|place| (place.module, place.offset));
+        kernel.map("[kernel.kallsyms]_text", VirtualAddress(0x8000), u64::MAX, 0x8000);
+        kernel.map("[kvm]", VirtualAddress(0xa000), 0x100, 0);
+        let place =
+            |address| kernel.place(VirtualAddress(address), NOW).map(|place| (place.module, place.offset));
         assert_eq!(place(0xa004), Some((Some("kvm".to_owned()), 4)), "the kernel's end was too high");
         assert_eq!((place(0x9000), place(0xb000)), (Some((None, 0x1000)), None));
     }

@@ -9,6 +9,8 @@
 
 use std::collections::VecDeque;
 
+use dwell_profile::VirtualAddress;
+
 use crate::Interval;
 
 /// Most unloaded modules that are remembered; the latest are kept.
@@ -29,10 +31,10 @@ pub struct Modules {
 struct Module {
     name: String,
     /// First address of its code.
-    start: u64,
+    start: VirtualAddress,
     /// `start` plus the total size. Since Linux 6.4 code, data and initialization sections are placed separately, so code of
     /// other modules may begin before this address.
-    end: u64,
+    end: VirtualAddress,
     /// Start of the last reading that did not contain the module yet (ns).
     since_ns: u64,
     /// End of the first reading that contained the module (ns).
@@ -64,7 +66,7 @@ impl Modules {
     }
 
     /// Adds a module that is always loaded, unless one begins at its address.
-    pub fn add(&mut self, name: String, start: u64, end: u64) {
+    pub fn add(&mut self, name: String, start: VirtualAddress, end: VirtualAddress) {
         if self.listed.iter().all(|known| known.start != start) {
             self.listed.push(Module { name, start, end, since_ns: 0, seen_ns: 0, until_ns: u64::MAX });
         }
@@ -72,12 +74,12 @@ impl Modules {
 
     /// Returns the name of the module that contained an address during an interval, and the offset in it. Returns `None` if
     /// several modules may have contained it at different times. O(modules).
-    pub fn find(&self, address: u64, interval: Interval) -> Option<(&str, u64)> {
+    pub fn find(&self, address: VirtualAddress, interval: Interval) -> Option<(&str, u64)> {
         let may_be = |m: &&Module| m.has(address) && m.was_there(interval);
         let candidates: Vec<&Module> = self.listed.iter().chain(&self.gone).filter(may_be).collect();
         let found = candidates.iter().copied().max_by_key(|m| m.start)?;
         let is_certain = candidates.iter().all(|other| found.is_at(other) || found.is_beside(other));
-        is_certain.then(|| (&*found.name, address - found.start))
+        is_certain.then(|| (&*found.name, address.bytes_since(found.start)))
     }
 
     /// Returns whether a module of this name was unloaded, so that samples of the name may be of another build than the one that is loaded.
@@ -86,7 +88,7 @@ impl Modules {
     }
 
     /// Returns the first address of a loaded module.
-    pub fn start(&self, name: &str) -> Option<u64> {
+    pub fn start(&self, name: &str) -> Option<VirtualAddress> {
         self.listed.iter().find(|m| m.name == name).map(|m| m.start)
     }
 
@@ -106,13 +108,20 @@ impl Module {
     fn parse(line: &str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let (name, size) = (words.next()?, words.next()?.parse::<u64>().ok()?);
-        let start = u64::from_str_radix(words.nth(3)?.strip_prefix("0x")?, 16).ok()?;
-        let end = start.saturating_add(size);
+        let start = VirtualAddress(u64::from_str_radix(words.nth(3)?.strip_prefix("0x")?, 16).ok()?);
+        let end = start.saturating_offset(size);
         let (since_ns, seen_ns, until_ns) = (0, 0, u64::MAX);
-        (start != 0).then(|| Module { name: name.to_owned(), start, end, since_ns, seen_ns, until_ns })
+        (start != VirtualAddress(0)).then(|| Module {
+            name: name.to_owned(),
+            start,
+            end,
+            since_ns,
+            seen_ns,
+            until_ns,
+        })
     }
 
-    fn has(&self, address: u64) -> bool {
+    fn has(&self, address: VirtualAddress) -> bool {
         (self.start..self.end).contains(&address)
     }
 
@@ -149,7 +158,7 @@ mod tests {
     }
 
     fn tell(modules: &Modules, address: u64, since_ns: u64, until_ns: u64) -> Option<String> {
-        let found = modules.find(address, Interval { since_ns, until_ns });
+        let found = modules.find(VirtualAddress(address), Interval { since_ns, until_ns });
         found.map(|(name, offset)| format!("{name}+{offset:x}"))
     }
 

@@ -367,6 +367,8 @@ impl Processes {
 
 #[cfg(test)]
 mod tests {
+    use dwell_profile::VirtualAddress;
+
     use super::*;
     use crate::{Applications, InstanceLimits};
 
@@ -387,8 +389,9 @@ mod tests {
         assert!(!processes.is_past_long() && processes.count() == 1000);
     }
 
-    fn mapping(start: u64) -> Mapping {
-        Mapping { start, end: start + 1, file_offset: 0, target: TargetIndex(start as u32), anonymous: None }
+    fn mapping(at: u32) -> Mapping {
+        let start = VirtualAddress(at.into());
+        Mapping { start, end: start.offset(1), file_offset: 0, target: TargetIndex(at), anonymous: None }
     }
 
     /// Returns ten processes with ten mappings each, and a child of the first one.
@@ -444,6 +447,6 @@ mod tests {
         let space = |pid| processes.get(pid).unwrap().space.clone();
         assert_eq!(space(Pid(0)).identity(), space(Pid(10)).identity());
         assert_ne!(space(Pid(0)).identity(), space(Pid(1)).identity());
-        assert_eq!(space(Pid(1)).find(3).unwrap().target, TargetIndex(103));
+        assert_eq!(space(Pid(1)).find(VirtualAddress(3)).unwrap().target, TargetIndex(103));
     }
 }

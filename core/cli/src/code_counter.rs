@@ -10,7 +10,7 @@ use dwell_probe::{
     },
     engine::Engine,
 };
-use dwell_profile::Pid;
+use dwell_profile::{Pid, VirtualAddress};
 
 /// Counts by an engine, a process of its own that removes the counters if this one is killed.
 pub struct EngineCounter(Engine);
@@ -31,7 +31,7 @@ impl CodeCounter for EngineCounter {
         self.0.attach_to_count(pid)
     }
 
-    fn count(&mut self, samples: Vec<(u64, u64)>) -> io::Result<NewCounters> {
+    fn count(&mut self, samples: Vec<(VirtualAddress, u64)>) -> io::Result<NewCounters> {
         self.0.count(samples).map(converted)
     }
 

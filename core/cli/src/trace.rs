@@ -90,14 +90,14 @@ fn print_trace(args: &TracePrintArgs, json: bool) -> anyhow::Result<()> {
 
 fn write_item(out: &mut dyn Write, item: Item) -> io::Result<()> {
     match item {
-        Item::Instruction { pc, length } => writeln!(out, "I  {pc:08x},{length}"),
+        Item::Instruction { pc, length } => writeln!(out, "I  {:08x},{length}", pc.0),
         Item::Reference { access, address, bytes } => {
             let letter = match access {
                 Access::Load => 'L',
                 Access::Store => 'S',
                 Access::Modify => 'M',
             };
-            writeln!(out, " {letter} {address:08x},{bytes}")
+            writeln!(out, " {letter} {:08x},{bytes}", address.0)
         }
         Item::Signal(number) => writeln!(out, "# signal {number}"),
     }

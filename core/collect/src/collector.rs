@@ -50,9 +50,7 @@ use data::DataReferences;
 use discovery::kernel_thread_name;
 use disturbances::Disturbances;
 use dwell_attribution::{AppInstance, ImageIndex, InstanceLimits, Interval};
-use dwell_profile::{
-    AccumulatedSamples, CountedEvent, CountsRecord, Event, EventIndex, ImageId, ImageKind, Pid,
-};
+use dwell_profile::{AccumulatedSamples, CountsRecord, Event, EventIndex, ImageId, ImageKind, Pid};
 use feed::SampleFeed;
 use loops::LoopCounters;
 use odometers::OdometerCounts;
@@ -237,7 +235,7 @@ impl<H: Host> Collector<H> {
                     attribution.discover_one(pid);
                 }
                 let Some(process) = attribution.processes.get(pid) else { return };
-                let (space, end) = (process.space.clone(), start.saturating_add(length));
+                let (space, end) = (process.space.clone(), start.saturating_offset(length));
                 let line = (start, end, file_offset, target);
                 let mapping = attribution.mapping(pid, line, &space, Some(time_ns));
                 attribution.map(pid, mapping, time_ns);
@@ -311,9 +309,9 @@ impl<H: Host> Collector<H> {
             Mode::Kernel => self.attribution.kernel_place(pc, interval),
             other => self.attribution.other_place(other, pc),
         };
-        self.attribution.count(&mut self.counts, &context, event.into(), (place, pc), 1);
+        self.attribution.count(&mut self.counts, &context, event.into(), (place, pc.as_offset()), 1);
         if let Some(stack) = stack {
-            let place = place.unwrap_or_else(|_| Spot::Image(self.attribution.unknown_image(), pc));
+            let place = place.unwrap_or_else(|_| self.attribution.unknown_spot(pc));
             self.call_stacks.add(&mut self.attribution, event, (sample, place), stack, &context);
         }
         self.feed_odometers(event, sample, &context);
@@ -321,7 +319,7 @@ impl<H: Host> Collector<H> {
         if is_user {
             self.observe(event, sample, place.ok(), &context);
         } else if let (Some(registers), Mode::Kernel, true) = (&sample.registers, sample.mode, is_time) {
-            self.charge_user(pid, registers.entered_from(), &context);
+            self.attribution.charge_user(&mut self.counts, &context, (pid, registers.entered_from()));
         }
         self.observe_loops(event, sample, place.ok().filter(|_| is_user), &context);
     }
@@ -395,14 +393,6 @@ impl<H: Host> Collector<H> {
             is_user: sample.mode == Mode::User,
             registers: sample.registers.clone().filter(|_| has_registers),
         });
-    }
-
-    /// Counts time in the kernel also at the place where user code entered the kernel. If no mapping contains that pc (a
-    /// task that is being created has none), nothing is lost: the sample itself is counted in the kernel.
-    fn charge_user(&mut self, pid: Pid, pc: u64, context: &SampleContext) {
-        let place =
-            self.attribution.mapped_place(pid, pc, context.execution).ok_or(unknown::Cause::NoMapping);
-        self.attribution.count(&mut self.counts, context, CountedEvent::KERNEL_TIME, (place, pc), 1);
     }
 
     /// Counts entries that were sampled in an interval. The side band up to its end, and nothing later, must have been

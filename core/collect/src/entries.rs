@@ -4,7 +4,7 @@
 //! of a place (see [`crate::collector`]), the layout of the table (see `kmod/sample_table.h`).
 
 use dwell_attribution::Interval;
-use dwell_profile::{CountedEvent, CpuId, EventIndex, Pid};
+use dwell_profile::{CountedEvent, CpuId, EventIndex, Pid, VirtualAddress};
 
 /// The number of samples of one event at one place. All of them lie within the [`Interval`] of the batch that contains the
 /// entry.
@@ -36,7 +36,7 @@ pub enum Place {
     /// Any other place in a process.
     Process {
         /// The virtual address.
-        pc: u64,
+        pc: VirtualAddress,
         /// The low 32 bits of the `id` of its executable; 0 where there is none. They distinguish the programs that one
         /// process executed one after the other.
         executable: u32,
@@ -44,7 +44,7 @@ pub enum Place {
     /// The kernel.
     Kernel {
         /// The virtual address.
-        pc: u64,
+        pc: VirtualAddress,
         /// The executable of the process that ran. `None` for the kernel's own threads.
         executable: Option<u64>,
     },
@@ -138,13 +138,15 @@ impl Entry {
         let tag = key >> PID_BITS & ((1 << TAG_BITS) - 1);
         let place = match key >> (PID_BITS + TAG_BITS) {
             KIND_PROCESS => {
-                Place::Process { pc: address | (tag & 0xff) << ADDRESS_BITS, executable: (tag >> 8) as u32 }
+                let pc = VirtualAddress(address | (tag & 0xff) << ADDRESS_BITS);
+                Place::Process { pc, executable: (tag >> 8) as u32 }
             }
             KIND_EXECUTABLE => Place::Executable { id: tag, offset: address },
-            KIND_KERNEL => Place::Kernel {
-                pc: ((address << (64 - ADDRESS_BITS)) as i64 >> (64 - ADDRESS_BITS)) as u64,
-                executable: (tag & TAG_EXECUTABLE != 0).then_some(tag),
-            },
+            KIND_KERNEL => {
+                let pc = (address << (64 - ADDRESS_BITS)) as i64 >> (64 - ADDRESS_BITS);
+                let executable = (tag & TAG_EXECUTABLE != 0).then_some(tag);
+                Place::Kernel { pc: VirtualAddress(pc as u64), executable }
+            }
             _ => return None,
         };
         (count > 0).then_some(Entry { place, pid: Pid(pid), event, cpu: None, count })
@@ -167,15 +169,16 @@ mod tests {
             |place| Some(Entry { place, pid: Pid(77), event: EventIndex(5).into(), cpu: None, count: 4095 });
         let (address, tag) = (0x7fff_1234_5678, TAG_EXECUTABLE | 9);
         assert_eq!(read(2, tag), of(Place::Executable { id: tag, offset: address }));
-        let process = Place::Process { pc: 0x00a0_7fff_1234_5678, executable: 0xdead_beef };
+        let process = Place::Process { pc: VirtualAddress(0x00a0_7fff_1234_5678), executable: 0xdead_beef };
         assert_eq!(read(1, 0xdead_beef << 8 | 0xa0), of(process));
-        assert_eq!(read(3, tag), of(Place::Kernel { pc: address, executable: Some(tag) }));
+        assert_eq!(read(3, tag), of(Place::Kernel { pc: VirtualAddress(address), executable: Some(tag) }));
         assert_eq!(read(0, tag), None);
         assert_eq!(Entry::from_words([key(2, tag, 77), place & !0xfff]), None);
         let entered = Entry::from_words([key(2, tag, 77), address << 16 | 15 << 12 | 3]).unwrap();
         assert_eq!((entered.event, entered.count), (CountedEvent::KERNEL_TIME, 3));
         let kernel = Entry::from_words([key(3, 77, 77), 0xffff_8123_4567 << 16 | 1]).unwrap();
-        assert_eq!(kernel.place, Place::Kernel { pc: 0xffff_ffff_8123_4567, executable: None });
+        let pc = VirtualAddress(0xffff_ffff_8123_4567);
+        assert_eq!(kernel.place, Place::Kernel { pc, executable: None });
     }
 
     #[test]

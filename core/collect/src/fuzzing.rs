@@ -9,7 +9,7 @@ use dwell_attribution::{
     FileVersion, Identity, ImageFiles, InstanceLimits, Interval, KernelPlace, MappedRange, Modules, Target,
     program_headers,
 };
-use dwell_profile::{CpuId, Event, EventIndex, ExecutionEvidence, ImageId, ImageSymbol, Pid};
+use dwell_profile::{CpuId, Event, EventIndex, ExecutionEvidence, ImageId, ImageSymbol, Pid, VirtualAddress};
 
 use crate::{
     collector::Collector,
@@ -66,7 +66,7 @@ impl Host for NoHost {
         None
     }
 
-    fn has_in_memory(&mut self, _pid: Pid, _address: u64, _image: &ImageId, _offset: u64) -> Option<bool> {
+    fn has_in_memory(&mut self, _: Pid, _: VirtualAddress, _: &ImageId, _: u64) -> Option<bool> {
         None
     }
 
@@ -75,8 +75,9 @@ impl Host for NoHost {
         bytes.len()
     }
 
-    fn kernel_place(&mut self, address: u64, _interval: Interval) -> Option<KernelPlace> {
-        (address > 1 << 63).then_some(KernelPlace { module: None, offset: address })
+    fn kernel_place(&mut self, address: VirtualAddress, _interval: Interval) -> Option<KernelPlace> {
+        let offset = address.as_offset();
+        (offset > 1 << 63).then_some(KernelPlace { module: None, offset })
     }
 
     fn kernel_symbols(&mut self, _image: &ImageId, _offsets: &[u64]) -> Vec<ImageSymbol> {
@@ -134,8 +135,8 @@ pub fn entries(bytes: &[u8]) {
         let count = u64::from(chunk[18]) + 1;
         let place = match chunk[0] % 8 {
             0 => Place::Executable { id, offset: pc },
-            1 => Place::Process { pc, executable: id as u32 },
-            2 => Place::Kernel { pc, executable: (id > 0).then_some(id) },
+            1 => Place::Process { pc: VirtualAddress(pc), executable: id as u32 },
+            2 => Place::Kernel { pc: VirtualAddress(pc), executable: (id > 0).then_some(id) },
             _ => {
                 collector.apply(time_ns, side(chunk[0], Pid(pid), pc, id));
                 continue;
@@ -206,7 +207,10 @@ fn side(kind: u8, pid: Pid, start: u64, id: u64) -> OwnedRecord {
         4 => SideBandRecord::Exec { pid, comm: "x".to_owned() },
         5 => SideBandRecord::Exit { pid },
         6 => SideBandRecord::Comm { pid, tid: pid.first_thread(), comm: "y".to_owned() },
-        _ => SideBandRecord::Map { pid, start, length: id << 12, file_offset: start >> 3, target },
+        _ => {
+            let (length, file_offset) = (id << 12, start >> 3);
+            SideBandRecord::Map { pid, start: VirtualAddress(start), length, file_offset, target }
+        }
     }))
 }
 
@@ -241,15 +245,16 @@ pub fn proc_texts(bytes: &[u8]) {
     let now = Interval { since_ns: 1, until_ns: 1 };
     modules.look(&text, now);
     let (layout, symbols) = dwell_attribution::read_kernel(bytes, modules);
-    for address in [0, 1, layout.text.unwrap_or(2), layout.end, u64::MAX] {
+    let [zero, one, two, last] = [0, 1, 2, u64::MAX].map(VirtualAddress);
+    for address in [zero, one, layout.text.unwrap_or(two), layout.end, last] {
         layout.place(address, now);
-        symbols.find(address, layout.text.unwrap_or(0));
+        symbols.find(address, layout.text.unwrap_or(zero));
     }
 }
 
 /// Parses bytes as a perf map and as a jitdump.
 pub fn code_names_in(bytes: &[u8]) {
-    let addresses = [0, 0x1000, 0x7f00_0000_0000, u64::MAX];
+    let addresses = [0, 0x1000, 0x7f00_0000_0000, u64::MAX].map(VirtualAddress);
     for window in [NamesWindow::default(), NamesWindow { since: 9, until: Some(90) }] {
         let mut finder = Finder::new(&addresses, window);
         find_in_perf_map(bytes, &mut finder, true);

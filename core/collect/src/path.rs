@@ -2,21 +2,25 @@
 //!
 //! Enters: the blocks of code that a thread passed, by number. Leaves: how often each step from the end of one block to the
 //! beginning of the next was made. Never here: what an address means. The cost is constant for each block, and linear in the
-//! number of different steps in the end.
+//! number of different steps in the end. While blocks are passed, addresses are numbers, as the emulator has them in registers.
 
+use dwell_profile::VirtualAddress;
 use rustc_hash::FxHashMap;
 
 /// How often a thread went from one address to another. Steps within a block, always to the next instruction, are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Path {
     /// Where it began and ended.
-    pub first: u64,
-    pub last: u64,
+    pub first: VirtualAddress,
+    pub last: VirtualAddress,
     /// Number of all its steps.
     pub steps: u64,
     /// From, to, and how often, in order.
-    pub transfers: Vec<(u64, u64, u64)>,
+    pub transfers: Vec<Transfer>,
 }
+
+/// Where a step leads from, where it leads to, and how often it was made.
+pub type Transfer = (VirtualAddress, VirtualAddress, u64);
 
 impl Path {
     /// Adds up the path through these addresses.
@@ -40,12 +44,18 @@ impl Path {
         self
     }
 
+    /// Returns the transfers with plain numbers for addresses.
+    #[cfg(test)]
+    pub fn numbers(&self) -> Vec<(u64, u64, u64)> {
+        self.transfers.iter().map(|(from, to, count)| (from.0, to.0, *count)).collect()
+    }
+
     /// Returns the part of this path since `earlier`, which is its beginning.
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub fn since(&self, earlier: &Path) -> Path {
-        let before: FxHashMap<(u64, u64), u64> =
+        let before: FxHashMap<(VirtualAddress, VirtualAddress), u64> =
             earlier.transfers.iter().map(|t| ((t.0, t.1), t.2)).collect();
-        let left = |&(from, to, count): &(u64, u64, u64)| {
+        let left = |&(from, to, count): &Transfer| {
             (from, to, count - before.get(&(from, to)).copied().unwrap_or(0).min(count))
         };
         let transfers = self.transfers.iter().map(left).filter(|t| t.2 > 0).collect();
@@ -126,9 +136,13 @@ impl Counted {
         let other = self.other.iter().map(|((from, to), count)| (*from, *to, *count));
         let counted = usual.chain(other).filter(|(.., count)| *count > 0);
         // Blocks that begin at different addresses may end at the same one.
-        let transfers = counted.map(|(from, to, count)| (end(from).1, end(to).0, count.into())).collect();
+        let transfer = |(from, to, count): (u32, u32, u32)| {
+            (VirtualAddress(end(from).1), VirtualAddress(end(to).0), count.into())
+        };
+        let transfers = counted.map(transfer).collect();
         let steps = self.steps.saturating_sub(1) as u64;
-        Path { first: end(first).0, last: end(self.last).1, steps, transfers }.in_order()
+        let (first, last) = (VirtualAddress(end(first).0), VirtualAddress(end(self.last).1));
+        Path { first, last, steps, transfers }.in_order()
     }
 }
 
@@ -223,8 +237,9 @@ mod tests {
         {
             pass(&mut counter, number, first, steps);
         }
-        let transfers = vec![(3, 7, 2), (3, 9, 1), (7, 1, 1), (7, 9, 1), (9, 1, 1)];
-        assert_eq!(counter.path(), Path { first: 1, last: 9, steps: 12, transfers });
+        let path = counter.path();
+        assert_eq!(path.numbers(), [(3, 7, 2), (3, 9, 1), (7, 1, 1), (7, 9, 1), (9, 1, 1)]);
+        assert_eq!((path.first.0, path.last.0, path.steps), (1, 9, 12));
     }
 
     #[test]
@@ -236,9 +251,9 @@ mod tests {
         }
         pass(&mut counter, 1, 12, 3);
         let path = counter.path_to(600);
-        let to = |to| path.transfers.iter().find(|t| (t.0, t.1) == (14, to)).map(|t| t.2);
+        let to = |to| path.numbers().into_iter().find(|t| (t.0, t.1) == (14, to)).map(|t| t.2);
         assert_eq!([to(400), to(500), to(600)], [Some(2), Some(2), Some(4)]);
-        assert_eq!((path.steps, path.last), (7 * 6 + 3, 600));
+        assert_eq!((path.steps, path.last), (7 * 6 + 3, VirtualAddress(600)));
     }
 
     #[test]
@@ -247,7 +262,7 @@ mod tests {
             let mut counter = PathCounter::new(10);
             (0..blocks).for_each(|n| pass(&mut counter, n, 10 * u64::from(n), 2));
             let path = counter.path();
-            (path.first, path.last, path.steps)
+            (path.first.0, path.last.0, path.steps)
         };
         assert_eq!(counted(20), (50, 191, 29));
         assert_eq!(counted(4), (20, 31, 3), "half of a short path");

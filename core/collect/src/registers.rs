@@ -3,6 +3,9 @@
 //! Enters: register values as the kernel, the module or the BPF program report them. Leaves: the same by name or number. Never
 //! here: what code does with them.
 
+use dwell_profile::VirtualAddress;
+use dwell_unwind::Frame;
+
 /// Number of registers in a sample: on x86-64 the general ones, pc and flags; on AArch64 x0 to x30, sp and pc.
 pub const REGISTER_COUNT: usize = if cfg!(target_arch = "aarch64") { 33 } else { 18 };
 /// Number of registers that our programs in the kernel report beside the pc.
@@ -19,10 +22,10 @@ pub struct Registers(pub [u64; REGISTER_COUNT]);
 impl Registers {
     /// Builds the registers of a sample in user mode at `pc` from the others in their order, as the module and the BPF program
     /// report them.
-    pub fn of_user(pc: u64, others: &[u64]) -> Self {
+    pub fn of_user(pc: VirtualAddress, others: &[u64]) -> Self {
         let mut values = [0; REGISTER_COUNT];
         let (before, after) = others.split_at(PC.min(others.len()));
-        let all = before.iter().chain(std::iter::once(&pc)).chain(after);
+        let all = before.iter().chain(std::iter::once(&pc.0)).chain(after);
         values.iter_mut().zip(all).for_each(|(to, from)| *to = *from);
         Registers(values)
     }
@@ -33,9 +36,8 @@ impl Registers {
     }
 
     /// Returns the program counter.
-    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
-    pub fn pc(&self) -> u64 {
-        self.0[PC]
+    pub fn pc(&self) -> VirtualAddress {
+        VirtualAddress(self.0[PC])
     }
 
     /// Sets a general register of x86-64.
@@ -45,22 +47,23 @@ impl Registers {
     }
 
     /// Returns the registers by which a stack is unwound on x86-64: pc, stack pointer and rbp.
-    pub fn frame(&self) -> Option<(u64, u64, u64)> {
+    pub fn frame(&self) -> Option<Frame> {
         const RBP: usize = 6;
         const RSP: usize = 7;
-        cfg!(target_arch = "x86_64").then(|| (self.0[PC], self.0[RSP], self.0[RBP]))
+        let sp = VirtualAddress(self.0[RSP]);
+        cfg!(target_arch = "x86_64").then(|| Frame { pc: self.pc(), sp, rbp: self.0[RBP] })
     }
 
     /// Returns the address of the user's instruction that entered the kernel, for a sample there: it faulted, made a system call
     /// or was interrupted. On x86-64 `syscall` leaves the address of its successor in rcx and the flags in r11, by which it is
     /// recognized; on AArch64 the result for a system call is the address of its successor.
-    pub fn entered_from(&self) -> u64 {
+    pub fn entered_from(&self) -> VirtualAddress {
         const RCX: usize = 2;
         const R11: usize = 13;
         const SYSCALL_BYTES: u64 = 2;
-        let (pc, values) = (self.0[PC], &self.0);
-        let is_call = cfg!(target_arch = "x86_64") && values[RCX] == pc && values[R11] == values[FLAGS];
-        if is_call { pc.wrapping_sub(SYSCALL_BYTES) } else { pc }
+        let (pc, values) = (self.pc(), &self.0);
+        let is_call = cfg!(target_arch = "x86_64") && values[RCX] == pc.0 && values[R11] == values[FLAGS];
+        if is_call { pc.back(SYSCALL_BYTES) } else { pc }
     }
 }
 

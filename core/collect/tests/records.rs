@@ -5,7 +5,7 @@ use dwell_collect::{
     REGISTER_COUNT,
     records::{Body, Mode, Record, RecordError, SampleFields, parse_record, parse_record_of, split_record},
 };
-use dwell_profile::{Pid, Tid};
+use dwell_profile::{Pid, Tid, VirtualAddress};
 
 const TRAILER: [u64; 3] = [0x22_0000_0011, 77, 5]; // pid 17 and tid 34, time, identifier
 
@@ -66,14 +66,15 @@ fn each_type_of_record_is_parsed() {
     let Body::Sample(sample) = body(&corpus[0]) else { panic!() };
     assert_eq!(
         (sample.mode, sample.pc, sample.pid, sample.tid, sample.registers),
-        (Mode::User, 0x4000, Pid(17), Tid(34), None)
+        (Mode::User, VirtualAddress(0x4000), Pid(17), Tid(34), None)
     );
     let Body::Sample(sample) = body(&corpus[1]) else { panic!() };
     let registers = sample.registers.unwrap().0;
     assert_eq!((sample.mode, registers[0], registers[8], registers[16]), (Mode::Kernel, 100, 108, 116));
     assert!(matches!(body(&corpus[2]), Body::Sample(s) if s.registers.is_none()));
     let Body::Mmap(mmap) = body(&corpus[3]) else { panic!() };
-    assert_eq!((mmap.pid, mmap.start, mmap.length, mmap.file_offset), (Pid(17), 0x40_0000, 0x1000, 0x2000));
+    assert_eq!((mmap.pid, mmap.start), (Pid(17), VirtualAddress(0x40_0000)));
+    assert_eq!((mmap.length, mmap.file_offset), (0x1000, 0x2000));
     assert_eq!((mmap.path, mmap.executable), (&b"/usr/bin/cat"[..], true));
     assert_eq!(mmap.file, FileTag::Inode { major: 254, minor: 1, inode: 99 });
     let Body::Mmap(mmap) = body(&corpus[4]) else { panic!() };
@@ -103,7 +104,7 @@ fn registers_of_32_bit_code_are_left_out() {
     let all: Vec<u64> = sample.into_iter().chain((100..).take(REGISTER_COUNT)).collect();
     let bytes = record(9, 2, &all, &[]);
     let Body::Sample(sample) = body(&bytes) else { panic!() };
-    assert_eq!((sample.pc, sample.registers), (0x4000, None));
+    assert_eq!((sample.pc, sample.registers), (VirtualAddress(0x4000), None));
 }
 
 #[test]
@@ -147,7 +148,7 @@ fn branches_are_those_that_were_executed() {
         assert_eq!((record.time_ns, record.event_id), (77, 5));
         let Body::Branches(stack) = record.body else { panic!("{record:?}") };
         assert_eq!(stack.pid, Pid(17));
-        Ok(stack.taken().collect())
+        Ok(stack.taken().map(|(from, to)| (from.0, to.0)).collect())
     };
     let wrong_path = 1 << 24;
     let entries = [[0x20, 0x10, 3], [0x30, 0x40, wrong_path], [0x18, 0x1c, 2 << 24]];
@@ -179,8 +180,8 @@ fn call_stacks_are_parsed() {
     let parse = |bytes: &[u8]| match parse_record_of(bytes, |_| SampleFields::CallStack)?.body {
         Body::SampleWithStack(sample, stack) => Ok((
             sample.registers.is_some(),
-            stack.kernel().collect::<Vec<_>>(),
-            stack.frame_pointers().collect::<Vec<_>>(),
+            stack.kernel().map(|address| address.0).collect::<Vec<_>>(),
+            stack.frame_pointers().map(|address| address.0).collect::<Vec<_>>(),
             stack.user.len(),
             stack.is_cut,
         )),

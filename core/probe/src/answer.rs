@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use dwell_image::ImageAddress;
-use dwell_profile::{CodePlace, ImageId, ImageOffset, ImageRecord};
+use dwell_profile::{CodePlace, ImageId, ImageOffset, ImageRecord, VirtualAddress};
 use serde::Serialize;
 
 use crate::{
@@ -148,7 +148,7 @@ pub struct MergedFunction {
     function: String,
     image: String,
     build_id: Option<String>,
-    address: u64,
+    address: ImageAddress,
     begins: (Option<String>, Option<u32>),
     /// The place of its first instruction.
     pub entry: CodePlace,
@@ -243,8 +243,8 @@ impl CallSum {
                 image: image.path().to_owned(),
                 build_id: build_id.clone(),
                 address: function.image_address,
-                begins: begins(image, ImageAddress(function.image_address)),
-                entry: image.place_of(ImageAddress(function.image_address)),
+                begins: begins(image, function.image_address),
+                entry: image.place_of(function.image_address),
                 missed: 0,
                 paths: BTreeMap::new(),
             });
@@ -310,7 +310,7 @@ impl Context {
             function,
             image,
             build_id,
-            address,
+            address: address.0,
             file,
             line,
             method: "patch",
@@ -383,41 +383,40 @@ impl ProcessCalls<'_> {
     }
 
     /// Returns the image that a byte of code is in: what was mapped last, if there was another image before.
-    fn image_at(&self, address: u64) -> Option<&MappedImage> {
-        let is_in = |image: &&MappedImage| (image.mapping.start..image.mapping.end).contains(&address);
-        self.images.iter().rev().find(is_in)
+    fn image_at(&self, address: VirtualAddress) -> Option<&MappedImage> {
+        self.images.iter().rev().find(|image| image.mapping.contains(address))
     }
 
     /// Returns the call before a return address.
-    fn call_site(&self, address: u64) -> CallSite {
-        let call = address.wrapping_sub(1);
+    fn call_site(&self, address: VirtualAddress) -> CallSite {
+        let call = address.back(1);
         let Some(image) = self.image_at(call) else {
-            let place = CodePlace { image: ImageId::unknown(), offset: ImageOffset(call) };
+            let place = CodePlace { image: ImageId::unknown(), offset: ImageOffset(call.as_offset()) };
             return CallSite { place, entry: None };
         };
         let procedure = image.procedure_at(call);
         CallSite {
-            place: image.place_of(ImageAddress(call.wrapping_sub(image.bias))),
+            place: image.place_of(image.in_image(call)),
             entry: procedure.map(|procedure| image.place_of(procedure.address)),
         }
     }
 
     /// Returns the frames of a return address, an inlined one after the one that it was inlined into.
-    fn frames(&self, address: u64) -> Vec<CallFrame> {
-        let call = address.wrapping_sub(1); // The call is before the return address.
+    fn frames(&self, address: VirtualAddress) -> Vec<CallFrame> {
+        let call = address.back(1); // The call is before the return address.
         let Some(image) = self.image_at(call) else {
             let unknown = CallFrame {
                 function: None,
                 image: None,
-                offset: address,
+                offset: address.as_offset(),
                 file: None,
                 line: None,
                 inlined: false,
             };
             return vec![unknown];
         };
-        let offset = address.wrapping_sub(image.bias);
-        let frames = image.image.frames(ImageAddress(call.wrapping_sub(image.bias)));
+        let offset = image.in_image(address).0;
+        let frames = image.image.frames(image.in_image(call));
         let mut shown: Vec<CallFrame> = frames
             .into_iter()
             .rev()

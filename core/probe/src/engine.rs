@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dwell_profile::Pid;
+use dwell_profile::{Pid, VirtualAddress};
 use serde::{Deserialize, Serialize};
 
 use self::state::State;
@@ -43,11 +43,11 @@ enum Request {
     /// Attach to a process, to record paths of calls if `with_paths`.
     Attach { pid: Pid, with_paths: bool },
     /// Probe the functions that start at these addresses of the process.
-    Add { addresses: Vec<u64>, metrics: Metrics },
+    Add { addresses: Vec<VirtualAddress>, metrics: Metrics },
     /// Look for images that the process has mapped meanwhile.
     Refresh,
     /// Count the blocks of the procedures that have most of these samples.
-    Count { samples: Vec<(u64, u64)> },
+    Count { samples: Vec<(VirtualAddress, u64)> },
     /// Count anchors alone.
     Rest,
     /// Read the counters.
@@ -207,7 +207,11 @@ impl Engine {
 
     /// Probes the functions that start at these addresses of the process. Returns for each its number, or why it cannot be
     /// probed.
-    pub fn add(&mut self, addresses: Vec<u64>, metrics: Metrics) -> io::Result<Vec<Result<u32, String>>> {
+    pub fn add(
+        &mut self,
+        addresses: Vec<VirtualAddress>,
+        metrics: Metrics,
+    ) -> io::Result<Vec<Result<u32, String>>> {
         match self.ask(&Request::Add { addresses, metrics })? {
             Answer::Added { functions, stopped_ns } => {
                 self.note(stopped_ns);
@@ -233,7 +237,7 @@ impl Engine {
     /// Counts the blocks of the procedures that have most of the samples, which are addresses of the process with their numbers. In those
     /// that are counted already, chooses again which blocks have counters, by what was counted so far. What is counted meanwhile
     /// is lost.
-    pub fn count(&mut self, samples: Vec<(u64, u64)>) -> io::Result<Added> {
+    pub fn count(&mut self, samples: Vec<(VirtualAddress, u64)>) -> io::Result<Added> {
         self.ask_for_counters(&Request::Count { samples })
     }
 

@@ -4,7 +4,8 @@
 //! have this name, since several may (static functions, templates, copies in libraries). Never here: parts and copies that a
 //! compiler made, unless the text names them.
 
-use dwell_image::{Procedure, without_parameters};
+use dwell_image::{ImageAddress, Procedure, without_parameters};
+use dwell_profile::VirtualAddress;
 use rustc_hash::FxHashSet;
 
 use crate::{
@@ -25,9 +26,9 @@ pub struct Found {
     /// Number of its image.
     pub image: usize,
     /// Its address in the image.
-    pub image_address: u64,
+    pub image_address: ImageAddress,
     /// Its address in the process.
-    pub address: u64,
+    pub address: VirtualAddress,
 }
 
 /// Why no function was found, or too many.
@@ -98,11 +99,10 @@ pub fn find(images: &[MappedImage], text: &str) -> Result<Vec<Found>, FindError>
             named = procedures().filter(is_alias).collect();
         }
         for procedure in named {
-            let address = procedure.address.0.wrapping_add(image.bias);
-            let is_mapped = (image.mapping.start..image.mapping.end).contains(&address);
-            if is_mapped && seen.insert(address) {
+            let address = image.in_process(procedure.address);
+            if image.mapping.contains(address) && seen.insert(address) {
                 let name = procedure.demangled();
-                found.push(Found { name, image: number, image_address: procedure.address.0, address });
+                found.push(Found { name, image: number, image_address: procedure.address, address });
             }
         }
     }

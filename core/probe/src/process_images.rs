@@ -12,7 +12,7 @@ use std::{
 };
 
 use dwell_image::{Image, ImageAddress, ImageError, ImageOffset, Procedure};
-use dwell_profile::{CodePlace, ImageId, ImageKind, ImageRecord, Pid};
+use dwell_profile::{CodePlace, ImageId, ImageKind, ImageRecord, Pid, VirtualAddress};
 
 use crate::{
     ProbeError,
@@ -93,7 +93,7 @@ pub fn file_identity(pid: Pid, mapping: &Mapping) -> Option<FileIdentity> {
 
 /// Returns where the file of a mapping can be opened: the file itself, which not everybody may, and what has its name now.
 fn paths(pid: Pid, mapping: &Mapping) -> [String; 2] {
-    let linked = format!("/proc/{pid}/map_files/{:x}-{:x}", mapping.start, mapping.end);
+    let linked = format!("/proc/{pid}/map_files/{}-{}", mapping.start, mapping.end);
     [linked, format!("/proc/{pid}/root{}", mapping.path)]
 }
 
@@ -106,7 +106,7 @@ impl MappedImage {
 
     fn new(pid: Pid, mapping: Mapping, image: Arc<Image>) -> Option<Self> {
         let first = image.address_of_code_page(ImageOffset(mapping.offset))?;
-        let bias = mapping.start.wrapping_sub(first.0);
+        let bias = mapping.start.0.wrapping_sub(first.0);
         let restartable = restartable_sequences(pid, &image, bias);
         Some(MappedImage { mapping, image, bias, table: OnceLock::new(), restartable })
     }
@@ -121,8 +121,9 @@ impl MappedImage {
     /// Returns the unwind table and where it is mapped. The first call makes it.
     pub fn table(&self) -> MappedTable<'_> {
         let Mapping { start, end, .. } = self.mapping;
-        let make = || UnwindTable::new(&self.image.unwind_rows(), start.wrapping_sub(self.bias), end - start);
-        let end = end.min(start + u64::from(u32::MAX - 1)); // The table's addresses have 32 bits.
+        let make =
+            || UnwindTable::new(&self.image.unwind_rows(), self.in_image(start).0, self.mapping.bytes());
+        let end = end.min(start.saturating_offset(u64::from(u32::MAX - 1))); // The table's addresses have 32 bits.
         MappedTable { start, end, table: self.table.get_or_init(make) }
     }
 
@@ -150,9 +151,19 @@ impl MappedImage {
         }
     }
 
+    /// Returns where an address of the image is in the process.
+    pub fn in_process(&self, address: ImageAddress) -> VirtualAddress {
+        VirtualAddress(address.0.wrapping_add(self.bias))
+    }
+
+    /// Returns which address of the image an address of the process is.
+    pub fn in_image(&self, address: VirtualAddress) -> ImageAddress {
+        ImageAddress(address.0.wrapping_sub(self.bias))
+    }
+
     /// Returns the procedure around an address of the process.
-    pub fn procedure_at(&self, address: u64) -> Option<Procedure<'_>> {
-        self.image.procedure_at(ImageAddress(address.wrapping_sub(self.bias)))
+    pub fn procedure_at(&self, address: VirtualAddress) -> Option<Procedure<'_>> {
+        self.image.procedure_at(self.in_image(address))
     }
 
     /// Reads the code of procedures.

@@ -16,6 +16,7 @@ use std::{
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
 
+use dwell_profile::VirtualAddress;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -42,9 +43,9 @@ pub struct Metrics {
 /// The unwind table of an image and where it is mapped.
 pub struct MappedTable<'t> {
     /// First address in the program.
-    pub start: u64,
+    pub start: VirtualAddress,
     /// Address behind the last.
-    pub end: u64,
+    pub end: VirtualAddress,
     /// The table, from `start` on.
     pub table: &'t UnwindTable,
 }
@@ -81,7 +82,7 @@ pub struct PathCounts {
     /// Number of the function.
     pub function: u32,
     /// The return addresses, the call site first.
-    pub return_addresses: Vec<u64>,
+    pub return_addresses: Vec<VirtualAddress>,
     /// Why there are no more.
     pub end: PathEnd,
     /// Number of calls.
@@ -248,10 +249,11 @@ impl SharedMemory {
         let mut entries = self.images.clone();
         for image in images {
             let table = image.table;
-            entries.retain(|other| other.end <= image.start || image.end <= other.start);
+            let (start, end) = (image.start.0, image.end.0);
+            entries.retain(|other| other.end <= start || end <= other.start);
             entries.push(layout::Image {
-                start: image.start,
-                end: image.end,
+                start,
+                end,
                 starts: self.store(&table.starts)?,
                 rules: self.store(&table.rows)?,
                 buckets: self.store(&table.buckets)?,
@@ -307,7 +309,7 @@ impl SharedMemory {
 
     /// Reads all numbers. The paths of threads are added up.
     pub fn snapshot(&self) -> Snapshot {
-        let mut paths: BTreeMap<(u32, Vec<u64>, PathEnd), PathCounts> = BTreeMap::new();
+        let mut paths: BTreeMap<(u32, Vec<VirtualAddress>, PathEnd), PathCounts> = BTreeMap::new();
         let threads = self.atomic_u32(offset_of!(Shared, threads)).load(Ordering::Acquire) as usize;
         let threads_at = size_of::<Shared>().next_multiple_of(64);
         let mut unmatched = 0;
@@ -358,7 +360,7 @@ impl SharedMemory {
         PathCounts {
             function: half(offset_of!(Path, function)),
             return_addresses: (0..frames)
-                .map(|frame| self.u64(addresses_at + frame * size_of::<u64>()))
+                .map(|frame| VirtualAddress(self.u64(addresses_at + frame * size_of::<u64>())))
                 .collect(),
             end: match half(offset_of!(Path, end)) {
                 0 => PathEnd::Complete,

@@ -55,9 +55,8 @@ pub fn find_at_line(images: &[MappedImage], wanted: SourceLine) -> Result<Vec<Fo
     let file_name = wanted.file.rsplit('/').next().unwrap_or(wanted.file);
     for (number, image) in images.iter().enumerate() {
         for procedure in image.image.procedures().iter() {
-            let address = procedure.address.0.wrapping_add(image.bias);
-            let is_mapped = (image.mapping.start..image.mapping.end).contains(&address);
-            if !is_mapped
+            let address = image.in_process(procedure.address);
+            if !image.mapping.contains(address)
                 || !image.image.may_be_of(procedure.address, procedure.size_bytes, file_name)
                 || procedure.name().contains(".cold")
             {
@@ -65,7 +64,7 @@ pub fn find_at_line(images: &[MappedImage], wanted: SourceLine) -> Result<Vec<Fo
             }
             match code_of(&image.image, &procedure, wanted) {
                 Some(Code::Own) => {
-                    let (name, image_address) = (procedure.demangled(), procedure.address.0);
+                    let (name, image_address) = (procedure.demangled(), procedure.address);
                     found.push(Found { name, image: number, image_address, address });
                 }
                 Some(Code::Inlined(function)) => {

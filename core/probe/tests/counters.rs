@@ -5,6 +5,7 @@ mod program;
 use std::collections::BTreeSet;
 
 use dwell_probe::{counters::attached::Executions, engine::Engine};
+use dwell_profile::VirtualAddress;
 use program::Target;
 
 /// Returns what the program has counted so far.
@@ -19,7 +20,7 @@ fn difference(now: [u64; 4], before: [u64; 4]) -> [u64; 4] {
 }
 
 /// Starts a program, lets it do a round, and counts its function `collatz`.
-fn counted(arguments: &[&str]) -> (Target, Engine, u64, [u64; 4]) {
+fn counted(arguments: &[&str]) -> (Target, Engine, VirtualAddress, [u64; 4]) {
     let mut target = Target::start_program("counters.c", arguments);
     let [start] = target.addresses(&["collatz"])[..] else { panic!() };
     target.go();
@@ -27,20 +28,20 @@ fn counted(arguments: &[&str]) -> (Target, Engine, u64, [u64; 4]) {
     let mut engine = Engine::start().unwrap();
     engine.attach_to_count(target.pid()).unwrap();
     // Samples only say which blocks are executed often.
-    let added = engine.count(vec![(start, 1), (start + 16, 100)]).unwrap();
+    let added = engine.count(vec![(start, 1), (start.offset(16), 100)]).unwrap();
     assert_eq!((added.procedures, added.refused.len()), (1, 0), "{added:?}");
     assert!((2..=5).contains(&added.counters), "{added:?}");
     (target, engine, start, before)
 }
 
 /// Returns the executions of the blocks of the only procedure.
-fn blocks(mut executions: Executions) -> Vec<(u64, u64)> {
+fn blocks(mut executions: Executions) -> Vec<(VirtualAddress, u64)> {
     assert_eq!(executions.procedures.len(), 1);
     executions.procedures.pop().unwrap().blocks
 }
 
 /// Checks what was counted since the last time against what the program has counted.
-fn check(executions: &[(u64, u64)], start: u64, [calls, steps, even, odd]: [u64; 4]) {
+fn check(executions: &[(VirtualAddress, u64)], start: VirtualAddress, [calls, steps, even, odd]: [u64; 4]) {
     let counts: BTreeSet<u64> = executions.iter().map(|(_, count)| *count).collect();
     assert!(
         [calls, even, odd].iter().all(|count| counts.contains(count)),
@@ -106,7 +107,7 @@ fn come_and_go(arguments: &[&str], cycles_default: u64) {
         target.go();
         for hot in 0..3 {
             engine.attach_to_count(target.pid()).unwrap();
-            engine.count(vec![(start, 1), (start + 16 + hot, 100), (work + 24, 50)]).unwrap();
+            engine.count(vec![(start, 1), (start.offset(16 + hot), 100), (work.offset(24), 50)]).unwrap();
             std::thread::sleep(std::time::Duration::from_millis(cycle % 7));
             engine.executions().unwrap();
             engine.count(vec![(start, 1)]).unwrap();

@@ -18,7 +18,7 @@ use dwell_probe::{
     process_images::process_images,
     shared_memory::{Metrics, PathEnd},
 };
-use dwell_profile::Pid;
+use dwell_profile::{Pid, VirtualAddress};
 use program::{ALL, Target, totals};
 
 #[test]
@@ -205,13 +205,15 @@ fn system_calls_notice_nothing_of_probes() {
 fn an_engine_counts_and_refuses() {
     let mut target = Target::start(&["2", "10000", "4"]);
     let mut engine = Engine::start().unwrap();
-    assert!(engine.add(vec![1], ALL).unwrap_err().to_string().contains("no process is attached"));
+    assert!(
+        engine.add(vec![VirtualAddress(1)], ALL).unwrap_err().to_string().contains("no process is attached")
+    );
     engine.attach(target.pid()).unwrap();
     let mut other = Engine::start().unwrap();
     let refusal = other.attach(target.pid()).unwrap_err().to_string();
     assert!(refusal.contains("has probes already"), "{refusal}");
     let mut addresses = target.addresses(&["hot", "library"]);
-    addresses.push(1);
+    addresses.push(VirtualAddress(1));
     let added = engine.add(addresses, ALL).unwrap();
     assert_eq!(added, [Ok(0), Ok(1), Err("there is no function at 0x1".to_owned())]);
     target.go();

@@ -10,7 +10,7 @@ use dwell_probe::{
     process_images::process_images,
     shared_memory::{PathEnd, Snapshot},
 };
-use dwell_profile::Pid;
+use dwell_profile::{Pid, VirtualAddress};
 use program::{ALL, Target, totals};
 
 /// Lets `stacks MODE` run a round with these functions probed and two without. Returns what was recorded of each, and the calls
@@ -95,8 +95,7 @@ fn restartable_sequences_stay_as_they_are() {
     let images = process_images(target.pid()).unwrap();
     let [restartable, hot] = ["restartable", "hot"].map(|name| {
         let address = target.addresses(&[name])[0];
-        let image = images.iter().find(|image| (image.mapping.start..image.mapping.end).contains(&address));
-        let image = image.unwrap();
+        let image = images.iter().find(|image| image.mapping.contains(address)).unwrap();
         image.codes(&[image.procedure_at(address).unwrap()]).pop().unwrap()
     });
     assert_eq!(restartable.err(), Some(Refusal::Restartable));
@@ -106,10 +105,9 @@ fn restartable_sequences_stay_as_they_are() {
 /// lld, which links Rust programs such as this one, lets the first page of the code be the last page of the constants in the file.
 #[test]
 fn code_in_a_shared_page_of_the_file_is_found() {
-    let address = code_in_a_shared_page_of_the_file_is_found as *const () as u64;
+    let address = VirtualAddress(code_in_a_shared_page_of_the_file_is_found as *const () as u64);
     let images = process_images(Pid(std::process::id())).unwrap();
-    let image =
-        images.iter().find(|image| (image.mapping.start..image.mapping.end).contains(&address)).unwrap();
+    let image = images.iter().find(|image| image.mapping.contains(address)).unwrap();
     let procedure = image.procedure_at(address).unwrap();
-    assert_eq!(procedure.address.0.wrapping_add(image.bias), address, "{}", procedure.name());
+    assert_eq!(image.in_process(procedure.address), address, "{}", procedure.name());
 }

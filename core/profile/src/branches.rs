@@ -14,7 +14,7 @@ use std::hash::Hash;
 
 use rustc_hash::FxHashMap;
 
-use crate::{CodePlace, ControlTransfer, ExecutionEvidence, ImageId, ImageOffset};
+use crate::{CodePlace, ControlTransfer, ExecutionEvidence, ImageId, ImageOffset, VirtualAddress};
 
 /// Number of distinct branches and of distinct runs that are counted. Only hostile input has more; the others are left
 /// out.
@@ -26,9 +26,9 @@ const RUN_BYTES_MAX: u64 = 16 << 10;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BranchEntry {
     /// The address of the branch instruction.
-    pub from: u64,
+    pub from: VirtualAddress,
     /// The address of the branch target.
-    pub to: u64,
+    pub to: VirtualAddress,
     /// The other attributes of the branch, as bit fields from the lowest bit on.
     pub flags: u64,
 }
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn wrong_paths_are_recognized_by_their_flags() {
-        let entry = |flags| BranchEntry { from: 1, to: 2, flags };
+        let entry = |flags| BranchEntry { from: VirtualAddress(1), to: VirtualAddress(2), flags };
         // mispred, 0xffff cycles, type 15: all bits around `spec` are set.
         assert!(!entry(0x00ff_ffff).is_wrong_path());
         assert_eq!([0, 1, 2, 3].map(|spec| entry(spec << 24).is_wrong_path()), [false, true, false, false]);

@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, io, path::Path};
 
 use dwell_image::Image;
-use dwell_profile::ImageOffset;
+use dwell_profile::{ImageOffset, VirtualAddress};
 use rustc_hash::FxHashMap;
 
 use crate::{Item, Mapping, Totals, Trace};
@@ -43,7 +43,7 @@ impl Trace {
         let mut by_offset: BTreeMap<&str, FxHashMap<u64, u64>> = BTreeMap::new();
         for number in 0..self.manifest.threads.len() as u32 {
             let mut stream = self.stream(number)?;
-            let mut by_pc: FxHashMap<u64, u64> = FxHashMap::default();
+            let mut by_pc: FxHashMap<VirtualAddress, u64> = FxHashMap::default();
             let done = stream.each(&mut |item| {
                 if let Item::Instruction { pc, .. } = item {
                     *by_pc.entry(pc).or_default() += 1;
@@ -57,7 +57,7 @@ impl Trace {
             for (pc, executions) in by_pc {
                 match mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&pc)) {
                     Some(mapping) => {
-                        let offset = pc - mapping.start + mapping.offset;
+                        let offset = pc.bytes_since(mapping.start) + mapping.offset;
                         *by_offset.entry(&mapping.path).or_default().entry(offset).or_default() += executions;
                     }
                     None => counted.elsewhere += executions,

@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use dwell_profile::VirtualAddress;
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -27,7 +28,7 @@ pub enum Item {
     /// It executed an instruction.
     Instruction {
         /// Its address in the process.
-        pc: u64,
+        pc: VirtualAddress,
         /// Its size in bytes.
         length: u8,
     },
@@ -36,7 +37,7 @@ pub enum Item {
         /// Whether it read or wrote.
         access: Access,
         /// The address in the process.
-        address: u64,
+        address: VirtualAddress,
         /// Number of bytes.
         bytes: u32,
     },
@@ -243,7 +244,7 @@ impl<'c> Stream<'c> {
                 EventKind::Alone { pc, length } => {
                     self.totals.alone += 1;
                     self.totals.instructions += 1;
-                    sink(Item::Instruction { pc, length });
+                    sink(Item::Instruction { pc: VirtualAddress(pc), length });
                 }
                 EventKind::Signal { number } => sink(Item::Signal(number)),
                 EventKind::Cut { .. } | EventKind::Exit { .. } => {}
@@ -282,7 +283,8 @@ impl<'c> Stream<'c> {
                         return Ok(());
                     }
                     let instruction = &superblock.path.steps[usize::from(at)].instruction;
-                    let item = Item::Instruction { pc: instruction.ip(), length: instruction.len() as u8 };
+                    let pc = VirtualAddress(instruction.ip());
+                    let item = Item::Instruction { pc, length: instruction.len() as u8 };
                     last = Some(item);
                     self.totals.instructions += 1;
                     sink(item);
@@ -294,7 +296,7 @@ impl<'c> Stream<'c> {
                         if stored.is_32 { value & 0xffff_ffff } else { value };
                 }
                 Action::Reference(reference) => {
-                    let address = reference.address(&self.registers, self.fs_base);
+                    let address = VirtualAddress(reference.address(&self.registers, self.fs_base));
                     self.totals.references += 1;
                     sink(Item::Reference { access: reference.access, address, bytes: reference.bytes });
                     last =
@@ -302,7 +304,7 @@ impl<'c> Stream<'c> {
                     if reference.is_fs {
                         last = Some(Item::Reference {
                             access: reference.access,
-                            address: address.wrapping_sub(self.fs_base),
+                            address: address.back(self.fs_base),
                             bytes: 0,
                         });
                     }
@@ -311,7 +313,7 @@ impl<'c> Stream<'c> {
                     let recorded = self.take(8)?;
                     self.totals.checked += 1;
                     if let Some(Item::Reference { address, .. }) = last
-                        && address != recorded
+                        && address != VirtualAddress(recorded)
                     {
                         self.totals.wrong += 1;
                     }
@@ -365,7 +367,7 @@ impl<'c> Stream<'c> {
             let ends = [(string.loads_rsi.then_some(Access::Load), General::RSI), (string.rdi, General::RDI)];
             for (access, register) in ends {
                 let Some(access) = access else { continue };
-                let address = get(&self.registers, register).wrapping_add(moved);
+                let address = VirtualAddress(get(&self.registers, register)).offset(moved);
                 self.totals.references += 1;
                 sink(Item::Reference { access, address, bytes: string.bytes });
             }

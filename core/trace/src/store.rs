@@ -11,6 +11,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
+use dwell_profile::VirtualAddress;
 use serde::{Deserialize, Serialize};
 
 use crate::superblock::plan::Detail;
@@ -151,9 +152,9 @@ pub fn read_manifest(folder: &Path) -> io::Result<Manifest> {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Mapping {
     /// First address.
-    pub start: u64,
+    pub start: VirtualAddress,
     /// Address behind the last byte.
-    pub end: u64,
+    pub end: VirtualAddress,
     /// Offset in the file of the first byte.
     pub offset: u64,
     /// Path of the file, or a name such as `[vdso]`.
@@ -192,7 +193,8 @@ impl CodeRecord {
             CodeRecord::Mapped { space, mapping } => {
                 out.push(4);
                 out.extend(space.to_le_bytes());
-                [mapping.start, mapping.end, mapping.offset].iter().for_each(|n| out.extend(n.to_le_bytes()));
+                let numbers = [mapping.start.0, mapping.end.0, mapping.offset];
+                numbers.iter().for_each(|n| out.extend(n.to_le_bytes()));
                 out.extend((mapping.path.len() as u16).to_le_bytes());
                 out.extend(mapping.path.as_bytes());
             }
@@ -230,6 +232,7 @@ impl CodeRecord {
                 4 => {
                     let space = cursor.number::<4>()? as u32;
                     let (start, end) = (cursor.number::<8>()?, cursor.number::<8>()?);
+                    let (start, end) = (VirtualAddress(start), VirtualAddress(end));
                     let (offset, length) = (cursor.number::<8>()?, cursor.number::<2>()? as usize);
                     let path = String::from_utf8_lossy(cursor.take(length)?).into_owned();
                     CodeRecord::Mapped { space, mapping: Mapping { start, end, offset, path } }
@@ -362,7 +365,12 @@ mod tests {
             CodeRecord::Fork { space: 1, of: 0 },
             CodeRecord::Mapped {
                 space: 1,
-                mapping: Mapping { start: 1, end: 2, offset: 3, path: "/a".into() },
+                mapping: Mapping {
+                    start: VirtualAddress(1),
+                    end: VirtualAddress(2),
+                    offset: 3,
+                    path: "/a".into(),
+                },
             },
         ];
         let mut bytes = Vec::new();

@@ -109,7 +109,7 @@ fn instructions_and_references_are_counted_exactly() {
     let number = trace.manifest.threads.len() as u32 - 1;
     let keep = &mut |item| {
         if let Item::Reference { access, address, bytes: 8 } = item
-            && address == table
+            && address.0 == table
         {
             *of_table.entry(access).or_default() += 1;
         }

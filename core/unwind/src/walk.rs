@@ -9,7 +9,7 @@
 //! the sample itself, the address is the instruction's own.
 
 use dwell_image::{Caller, CallerRbp};
-use dwell_profile::StackEnd;
+use dwell_profile::{StackEnd, VirtualAddress};
 
 /// Largest number of frames of a stack.
 pub const FRAMES_MAX: usize = 1024;
@@ -18,10 +18,10 @@ pub const FRAMES_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// The instruction, or the return address.
-    pub pc: u64,
+    pub pc: VirtualAddress,
     /// The stack pointer.
-    pub sp: u64,
-    /// The register rbp.
+    pub sp: VirtualAddress,
+    /// The register rbp, which may hold any number.
     pub rbp: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct Frame {
 #[derive(Clone, Copy, Debug)]
 pub struct StackCopy<'a> {
     /// The address of the first byte: the stack pointer.
-    pub start: u64,
+    pub start: VirtualAddress,
     /// The bytes.
     pub bytes: &'a [u8],
     /// Whether the stack may go on behind the bytes, because no more were asked for.
@@ -55,30 +55,34 @@ const SIGNAL_RIP: u64 = 168;
 /// The code of a process.
 pub trait CodeOfProcess {
     /// Returns what is known of the code at an address.
-    fn code(&mut self, address: u64) -> Code;
+    fn code(&mut self, address: VirtualAddress) -> Code;
 
     /// Returns whether the code before a return address may be a call.
-    fn is_call_before(&mut self, address: u64) -> bool;
+    fn is_call_before(&mut self, address: VirtualAddress) -> bool;
 }
 
 /// Continues a stack that a walk left incomplete by the chain of frame pointers that the kernel followed at the sample: return
 /// addresses, innermost first, behind the sampled address. Go keeps frame pointers everywhere, also where its runtime
 /// changes from one stack to another, but says so in no rule. Returns whether the stack is complete now.
-pub fn continue_by_chain(chain: &[u64], image: &mut dyn CodeOfProcess, frames: &mut Vec<u64>) -> bool {
+pub fn continue_by_chain(
+    chain: &[VirtualAddress],
+    image: &mut dyn CodeOfProcess,
+    frames: &mut Vec<VirtualAddress>,
+) -> bool {
     /// The kernel follows no more frames (kernel.perf_event_max_stack); a shorter chain ended by itself.
     const CHAIN_MAX: usize = 127;
     let Some(outermost) = frames.last().filter(|_| frames.len() > 1) else { return false };
-    let returns_to = outermost.wrapping_add(1);
+    let returns_to = outermost.offset(1);
     let is_whole = chain.len() < CHAIN_MAX;
     let Some(at) = chain.iter().position(|address| *address == returns_to) else {
         // Where a thread of the runtime starts, rbp is 0: the chain ends there, and the walk went on into nothing.
         let is_known =
-            |address: &u64| frames.iter().rev().take(2).any(|name| *name == address.wrapping_sub(1));
+            |address: &VirtualAddress| frames.iter().rev().take(2).any(|name| *name == address.back(1));
         return is_whole && chain.last().is_some_and(is_known);
     };
     let outer = &chain[at + 1..];
     for (number, address) in (1..).zip(outer) {
-        let name = address.wrapping_sub(1);
+        let name = address.back(1);
         // The outermost frame of a goroutine returns into `goexit` without having been called from there.
         let is_call = number == outer.len() || image.is_call_before(*address);
         if !is_call || image.code(name) == Code::None || frames.len() >= FRAMES_MAX {
@@ -91,11 +95,11 @@ pub fn continue_by_chain(chain: &[u64], image: &mut dyn CodeOfProcess, frames: &
 
 /// Appends the addresses of all frames, innermost first. `first` is the address that names the innermost frame.
 pub fn walk(
-    first: u64,
+    first: VirtualAddress,
     registers: Frame,
     stack: StackCopy<'_>,
     image: &mut dyn CodeOfProcess,
-    frames: &mut Vec<u64>,
+    frames: &mut Vec<VirtualAddress>,
 ) -> StackEnd {
     let (mut at, mut name) = (registers, first);
     let mut known = image.code(name);
@@ -108,7 +112,7 @@ pub fn walk(
             Code::Rule(Caller::Outermost, _) => return StackEnd::Root,
             Code::Rule(Caller::Signal, _) => match stack.interrupted(at) {
                 Some(next) => (next, true),
-                None => return stack.end_at(at.sp.wrapping_add(SIGNAL_RIP)),
+                None => return stack.end_at(at.sp.offset(SIGNAL_RIP)),
             },
             Code::Rule(caller, rbp) => match stack.caller(at, name, caller, rbp) {
                 Ok(next) => (next, false),
@@ -118,14 +122,14 @@ pub fn walk(
             Code::WithoutRule(_) if at.rbp == 0 && frames.len() > 1 => return StackEnd::Root,
             Code::WithoutRule(end) => match stack.caller_by_frame_pointer(at) {
                 Some(next) => (next, false),
-                None => return if stack.has_after(at.rbp) { StackEnd::Cut } else { end },
+                None => return if stack.has_after(VirtualAddress(at.rbp)) { StackEnd::Cut } else { end },
             },
             Code::None => return StackEnd::Broken,
         };
-        if next.pc == 0 {
+        if next.pc == VirtualAddress(0) {
             return StackEnd::Root;
         }
-        name = if is_interrupted { next.pc } else { next.pc.wrapping_sub(1) };
+        name = if is_interrupted { next.pc } else { next.pc.back(1) };
         let before = std::mem::replace(&mut known, image.code(name));
         match (before, known) {
             // What rbp pointed to was no frame.
@@ -142,24 +146,25 @@ pub fn walk(
 }
 
 impl StackCopy<'_> {
-    fn word(&self, address: u64) -> Option<u64> {
-        let at = usize::try_from(address.checked_sub(self.start)?).ok()?;
+    fn word(&self, address: VirtualAddress) -> Option<u64> {
+        let at = usize::try_from(address.checked_bytes_since(self.start)?).ok()?;
         self.bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
     }
 
     /// Returns whether an address may be on the stack behind what was copied.
-    fn has_after(&self, address: u64) -> bool {
+    fn has_after(&self, address: VirtualAddress) -> bool {
         /// The largest stack that Linux gives by default, times four.
         const STACK_BYTES_MAX: u64 = 32 << 20;
-        let behind = address.wrapping_sub(self.start.wrapping_add(self.bytes.len() as u64).wrapping_sub(8));
+        let last_word = self.start.offset(self.bytes.len() as u64).back(8);
+        let behind = address.bytes_since(last_word);
         self.is_cut && behind < STACK_BYTES_MAX
     }
 
     /// Returns why the word at an address could not be read.
-    fn end_at(&self, address: u64) -> StackEnd {
+    fn end_at(&self, address: VirtualAddress) -> StackEnd {
         if self.has_after(address) {
             StackEnd::Cut
-        } else if address < self.start || address >= self.start.saturating_add(self.bytes.len() as u64) {
+        } else if address < self.start || address >= self.start.saturating_offset(self.bytes.len() as u64) {
             StackEnd::OtherStack
         } else {
             StackEnd::Broken
@@ -168,23 +173,34 @@ impl StackCopy<'_> {
 
     /// Returns the registers of the code that a signal interrupted, at the return from its handler.
     fn interrupted(&self, at: Frame) -> Option<Frame> {
-        let word = |offset| self.word(at.sp.wrapping_add(offset));
-        Some(Frame { pc: word(SIGNAL_RIP)?, sp: word(SIGNAL_RSP)?, rbp: word(SIGNAL_RBP)? })
+        let word = |offset| self.word(at.sp.offset(offset));
+        let (pc, sp) = (VirtualAddress(word(SIGNAL_RIP)?), VirtualAddress(word(SIGNAL_RSP)?));
+        Some(Frame { pc, sp, rbp: word(SIGNAL_RBP)? })
     }
 
-    fn caller(&self, at: Frame, name: u64, caller: Caller, rbp: CallerRbp) -> Result<Frame, StackEnd> {
-        let read = |address: u64| self.word(address).ok_or_else(|| self.end_at(address));
-        let plus = |address: u64, offset: i32| address.wrapping_add_signed(offset.into());
+    fn caller(
+        &self,
+        at: Frame,
+        name: VirtualAddress,
+        caller: Caller,
+        rbp: CallerRbp,
+    ) -> Result<Frame, StackEnd> {
+        let read = |address: VirtualAddress| self.word(address).ok_or_else(|| self.end_at(address));
+        let read_address = |address: VirtualAddress| read(address).map(VirtualAddress);
+        let plus = |address: VirtualAddress, offset: i32| address.offset(i64::from(offset) as u64);
+        let frame_pointer = VirtualAddress(at.rbp);
         let cfa = match caller {
             Caller::StackPointer(offset) => plus(at.sp, offset),
-            Caller::FramePointer(offset) => plus(at.rbp, offset),
-            Caller::StoredAtFramePointer(offset) => read(plus(at.rbp, offset))?,
-            Caller::StoredAtStackPointer { at: offset, plus: more } => plus(read(plus(at.sp, offset))?, more),
-            Caller::LinkageStub(from) => at.sp.wrapping_add(if name % 16 >= from.into() { 16 } else { 8 }),
+            Caller::FramePointer(offset) => plus(frame_pointer, offset),
+            Caller::StoredAtFramePointer(offset) => read_address(plus(frame_pointer, offset))?,
+            Caller::StoredAtStackPointer { at: offset, plus: more } => {
+                plus(read_address(plus(at.sp, offset))?, more)
+            }
+            Caller::LinkageStub(from) => at.sp.offset(if name.0 % 16 >= from.into() { 16 } else { 8 }),
             Caller::Signal | Caller::Outermost | Caller::Unknown => return Err(StackEnd::Broken),
         };
         // Each frame holds at least its return address, so a walk that goes on always ends.
-        if cfa < at.sp.saturating_add(8) {
+        if cfa < at.sp.saturating_offset(8) {
             return Err(StackEnd::Broken);
         }
         let rbp = match rbp {
@@ -192,19 +208,20 @@ impl StackCopy<'_> {
             // Epilogues do not say when they have restored rbp; a slot below the stack pointer was popped.
             CallerRbp::Saved(offset) if plus(cfa, offset) < at.sp => at.rbp,
             CallerRbp::Saved(offset) => read(plus(cfa, offset))?,
-            CallerRbp::SavedAtFramePointer => read(at.rbp)?,
+            CallerRbp::SavedAtFramePointer => read(frame_pointer)?,
         };
-        Ok(Frame { pc: read(cfa.wrapping_sub(8))?, sp: cfa, rbp })
+        Ok(Frame { pc: read_address(cfa.back(8))?, sp: cfa, rbp })
     }
 
     /// Returns the caller of code that keeps a frame pointer: rbp points to the caller's rbp, behind which is the return
     /// address.
     fn caller_by_frame_pointer(&self, at: Frame) -> Option<Frame> {
-        if at.rbp < at.sp || !at.rbp.is_multiple_of(8) {
+        let frame_pointer = VirtualAddress(at.rbp);
+        if frame_pointer < at.sp || !at.rbp.is_multiple_of(8) {
             return None;
         }
-        let (rbp, pc) = (self.word(at.rbp)?, self.word(at.rbp.wrapping_add(8))?);
-        Some(Frame { pc, sp: at.rbp.wrapping_add(16), rbp })
+        let (rbp, pc) = (self.word(frame_pointer)?, self.word(frame_pointer.offset(8))?);
+        Some(Frame { pc: VirtualAddress(pc), sp: frame_pointer.offset(16), rbp })
     }
 }
 
@@ -222,8 +239,8 @@ mod tests {
     struct Program;
 
     impl CodeOfProcess for Program {
-        fn code(&mut self, address: u64) -> Code {
-            match address >> 8 {
+        fn code(&mut self, address: VirtualAddress) -> Code {
+            match address.0 >> 8 {
                 1 => Code::Rule(Caller::StackPointer(8), CallerRbp::Unchanged),
                 2 => Code::Rule(Caller::FramePointer(16), CallerRbp::Saved(-16)),
                 3 => Code::Rule(Caller::StackPointer(16), CallerRbp::Unchanged),
@@ -234,22 +251,30 @@ mod tests {
             }
         }
 
-        fn is_call_before(&mut self, address: u64) -> bool {
-            address != 0x3ff
+        fn is_call_before(&mut self, address: VirtualAddress) -> bool {
+            address.0 != 0x3ff
         }
+    }
+
+    fn addresses(numbers: &[u64]) -> Vec<VirtualAddress> {
+        numbers.iter().copied().map(VirtualAddress).collect()
+    }
+
+    fn numbers(addresses: Vec<VirtualAddress>) -> Vec<u64> {
+        addresses.into_iter().map(|address| address.0).collect()
     }
 
     /// Walks a stack of words that starts at [`START`].
     fn check(registers: Frame, words: &[u64], is_cut: bool) -> (Vec<u64>, StackEnd) {
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let mut frames = Vec::new();
-        let stack = StackCopy { start: START, bytes: &bytes, is_cut };
+        let stack = StackCopy { start: VirtualAddress(START), bytes: &bytes, is_cut };
         let end = walk(registers.pc, registers, stack, &mut Program, &mut frames);
-        (frames, end)
+        (numbers(frames), end)
     }
 
     fn at(pc: u64, rbp: u64) -> Frame {
-        Frame { pc, sp: START, rbp }
+        Frame { pc: VirtualAddress(pc), sp: VirtualAddress(START), rbp }
     }
 
     #[test]
@@ -288,9 +313,9 @@ mod tests {
     #[test]
     fn a_chain_of_frame_pointers_continues_a_walk() {
         let go_on = |chain: &[u64], frames: &[u64]| {
-            let mut frames = frames.to_vec();
-            let is_whole = continue_by_chain(chain, &mut Program, &mut frames);
-            (frames, is_whole)
+            let mut frames = addresses(frames);
+            let is_whole = continue_by_chain(&addresses(chain), &mut Program, &mut frames);
+            (numbers(frames), is_whole)
         };
         // The walk ended behind the second frame; the chain leads to two more. The last one need not follow a call.
         let continued = go_on(&[0x110, 0x210, 0x310, 0x3ff], &[0x110, 0x20f]);
@@ -305,10 +330,11 @@ mod tests {
     #[test]
     fn a_popped_frame_pointer_is_in_its_register() {
         // The function at 0x700 has popped rbp, whose slot was 24 bytes below the canonical frame address.
-        let stack = StackCopy { start: START, bytes: &0x310_u64.to_le_bytes(), is_cut: false };
-        let frame = Frame { pc: 0x700, sp: START, rbp: 0x7777 };
-        let caller = stack.caller(frame, 0x700, Caller::StackPointer(8), CallerRbp::Saved(-24));
-        assert_eq!(caller, Ok(Frame { pc: 0x310, sp: START + 8, rbp: 0x7777 }));
+        let start = VirtualAddress(START);
+        let stack = StackCopy { start, bytes: &0x310_u64.to_le_bytes(), is_cut: false };
+        let frame = at(0x700, 0x7777);
+        let caller = stack.caller(frame, frame.pc, Caller::StackPointer(8), CallerRbp::Saved(-24));
+        assert_eq!(caller, Ok(Frame { sp: start.offset(8), ..at(0x310, 0x7777) }));
     }
 
     #[test]
@@ -332,7 +358,7 @@ mod tests {
             sp in prop_oneof![Just(START), any::<u64>()],
             is_cut: bool,
         ) {
-            let (frames, end) = check(Frame { pc, sp, rbp }, &words, is_cut);
+            let (frames, end) = check(Frame { sp: VirtualAddress(sp), ..at(pc, rbp) }, &words, is_cut);
             prop_assert!(!frames.is_empty() && frames.len() <= FRAMES_MAX);
             prop_assert!(frames.iter().all(|frame| (1..7).contains(&(frame >> 8))));
             prop_assert!(frames.len() == FRAMES_MAX || end != StackEnd::TooDeep);

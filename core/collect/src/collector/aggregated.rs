@@ -11,7 +11,7 @@
 use std::rc::Rc;
 
 use dwell_attribution::{AddressSpace, CodeId, ExecutionId, Interval, MappedRange, Process, TargetIndex};
-use dwell_profile::{CountedEvent, Pid};
+use dwell_profile::{CountedEvent, Pid, VirtualAddress};
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -283,7 +283,9 @@ impl<H: Host> Attribution<H> {
         let image = match self.images.image_of(target) {
             Some(image) => image,
             None => {
-                let place = self.range_of(pid, target).unwrap_or(MappedRange { pid, start: 0, end: 0 });
+                let none = VirtualAddress(0);
+                let nowhere = MappedRange { pid, start: none, end: none };
+                let place = self.range_of(pid, target).unwrap_or(nowhere);
                 self.images.look(target, place, &mut self.host).ok_or(Cause::NoFile)?
             }
         };
@@ -316,7 +318,7 @@ struct EntryCounter<'a, H> {
     interval: Interval,
 }
 
-/// The place of an entry or why it has none, its address, and its execution.
+/// The place of an entry or why it has none, the offset under which it is counted then, and its execution.
 type Resolved = (Result<Spot, Cause>, u64, ExecutionId);
 
 impl<H: Host> EntryCounter<'_, H> {
@@ -334,10 +336,13 @@ impl<H: Host> EntryCounter<'_, H> {
         let (pid, interval) = (entry.pid, self.interval);
         // Entries of a table carry neither thread nor control group; backends with tables do not offer these dimensions.
         let dimensions = self.attribution.dimensions_of(pid, pid.first_thread(), entry.cpu, interval);
-        let Some((place, pc, execution)) = self.resolve(entry, now_or_never) else { return false };
+        let Some((place, unknown_offset, execution)) = self.resolve(entry, now_or_never) else {
+            return false;
+        };
         if self.attribution.keeps(self.counts, execution, entry.event, entry.count) {
             let context = SampleContext { interval, execution, dimensions };
-            self.attribution.count(self.counts, &context, entry.event, (place, pc), entry.count);
+            let place = (place, unknown_offset);
+            self.attribution.count(self.counts, &context, entry.event, place, entry.count);
         }
         true
     }
@@ -363,7 +368,7 @@ impl<H: Host> EntryCounter<'_, H> {
                     Some(_) => self.without_app(entry),
                     None => self.only_execution(entry),
                 };
-                Some((self.attribution.kernel_place(pc, self.interval), pc, execution))
+                Some((self.attribution.kernel_place(pc, self.interval), pc.as_offset(), execution))
             }
             Place::Process { pc, executable } => self.resolve_in_process(entry, pc, executable, now_or_never),
         }
@@ -493,7 +498,7 @@ impl<H: Host> EntryCounter<'_, H> {
     fn resolve_in_process(
         &mut self,
         entry: &Entry,
-        pc: u64,
+        pc: VirtualAddress,
         executable: u32,
         now_or_never: bool,
     ) -> Option<Resolved> {
@@ -520,7 +525,7 @@ impl<H: Host> EntryCounter<'_, H> {
             }
             Some(_) => (Err(Cause::Ambiguous), self.attribution.nobody),
         };
-        Some((place, pc, execution))
+        Some((place, pc.as_offset(), execution))
     }
 
     /// Returns the address spaces of a pid, except those that the low half of its executable's ID rules out.

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use dwell_attribution::{Interval, OwnedTag, Target};
-use dwell_profile::{CpuId, Pid};
+use dwell_profile::{CpuId, Pid, VirtualAddress};
 
 use super::{
     attribution::EXECUTIONS_MAX,
@@ -34,11 +34,11 @@ fn executable(id: u64, offset: u64) -> Place {
 }
 
 fn process(pc: u64, executable: u32) -> Place {
-    Place::Process { pc, executable }
+    Place::Process { pc: VirtualAddress(pc), executable }
 }
 
 fn kernel(pc: u64, executable: Option<u64>) -> Place {
-    Place::Kernel { pc, executable }
+    Place::Kernel { pc: VirtualAddress(pc), executable }
 }
 
 fn aggregating() -> Collector<FakeHost> {
@@ -49,6 +49,7 @@ fn aggregating() -> Collector<FakeHost> {
 }
 
 fn map(c: &mut Collector<FakeHost>, time_ns: u64, pid: Pid, start: u64, target: Target) {
+    let start = VirtualAddress(start);
     c.apply(time_ns, side(SideBandRecord::Map { pid, start, length: PAGE, file_offset: 0, target }));
 }
 
@@ -405,7 +406,8 @@ impl Machine {
                 let (page, library) = (8 + random.below(12), format!("/lib/{}", random.below(4)));
                 self.processes.get_mut(&pid).unwrap().pages.insert(page, (library.clone(), 0));
                 let target = file(&library);
-                vec![SideBandRecord::Map { pid, start: page * PAGE, length: PAGE, file_offset: 0, target }]
+                let start = VirtualAddress(page * PAGE);
+                vec![SideBandRecord::Map { pid, start, length: PAGE, file_offset: 0, target }]
             }
             3 if pid != Pid(1) => {
                 self.processes.remove(&pid);
@@ -424,8 +426,8 @@ impl Machine {
         let path = format!("/bin/prog{program}");
         let pages = (0..PROGRAM_PAGES).map(|i| (1 + i, (path.clone(), i * PAGE))).collect();
         self.processes.insert(Pid(pid.0), Running { pages, program, instance: *instance });
-        let length = PROGRAM_PAGES * PAGE;
-        let map = SideBandRecord::Map { pid, start: PAGE, length, file_offset: 0, target: file(&path) };
+        let (start, length) = (VirtualAddress(PAGE), PROGRAM_PAGES * PAGE);
+        let map = SideBandRecord::Map { pid, start, length, file_offset: 0, target: file(&path) };
         vec![SideBandRecord::Exec { pid, comm: "comm".into() }, map]
     }
 

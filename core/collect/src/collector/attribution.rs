@@ -7,7 +7,7 @@ use dwell_attribution::{
     Applications, ExecutionId, ImageIndex, Images, InstanceLimits, Interval, Mapping, Process, Processes,
     TargetIndex,
 };
-use dwell_profile::{CountedEvent, CpuId, DimensionSet, ImageId, ImageKind, Pid, Tid};
+use dwell_profile::{CountedEvent, CpuId, DimensionSet, ImageId, ImageKind, Pid, Tid, VirtualAddress};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -47,7 +47,7 @@ pub(super) struct Attribution<H> {
     pub(super) dimensions: Dimensions,
     pub(super) generated: GeneratedCode,
     /// Whether anonymous code is a copy of a file's text, by execution and first address.
-    pub(super) copied: FxHashMap<(ExecutionId, u64), bool>,
+    pub(super) copied: FxHashMap<(ExecutionId, VirtualAddress), bool>,
     /// The kernel's image, once the kernel was sampled.
     pub(super) kernel: Option<ImageIndex>,
     /// Executions of programs that were found since they were last taken.
@@ -126,7 +126,12 @@ impl<H: Host> Attribution<H> {
     }
 
     /// Returns the place of a sample in user mode.
-    pub(super) fn user_place(&mut self, pid: Pid, pc: u64, execution: ExecutionId) -> Result<Spot, Cause> {
+    pub(super) fn user_place(
+        &mut self,
+        pid: Pid,
+        pc: VirtualAddress,
+        execution: ExecutionId,
+    ) -> Result<Spot, Cause> {
         self.mapped_place(pid, pc, execution).ok_or_else(|| match pid {
             Pid::ENDED => Cause::NoTask,
             pid => self.why_not_mapped(pid),
@@ -140,7 +145,7 @@ impl<H: Host> Attribution<H> {
     }
 
     /// Returns the place of a sample that is neither in the kernel nor in user mode.
-    pub(super) fn other_place(&mut self, mode: Mode, pc: u64) -> Result<Spot, Cause> {
+    pub(super) fn other_place(&mut self, mode: Mode, pc: VirtualAddress) -> Result<Spot, Cause> {
         let name = match mode {
             Mode::Hypervisor => "hypervisor",
             Mode::GuestKernel => "guest-kernel",
@@ -148,7 +153,7 @@ impl<H: Host> Attribution<H> {
             Mode::User | Mode::Kernel | Mode::Unknown => return Err(Cause::NoMode),
         };
         let image = self.images.named(ImageId::named(name), ImageKind::Unknown, &format!("[{name}]"));
-        Ok(Spot::Image(image, pc))
+        Ok(Spot::Image(image, pc.as_offset()))
     }
 
     /// Returns the image that stands for addresses in no image.
@@ -156,13 +161,18 @@ impl<H: Host> Attribution<H> {
         self.images.named(ImageId::unknown(), ImageKind::Unknown, "[unknown]")
     }
 
-    /// Counts samples at a place, or under `unknown`. Kernel time charged to user code is not counted in the totals again.
+    /// Returns the place that stands for an address in no image.
+    pub(super) fn unknown_spot(&mut self, pc: VirtualAddress) -> Spot {
+        Spot::Image(self.unknown_image(), pc.as_offset())
+    }
+
+    /// Counts samples at a place, or under `unknown` at the offset beside it. Kernel time charged to user code is not counted in the totals again.
     pub(super) fn count(
         &mut self,
         counts: &mut SampleCounts,
         context: &SampleContext,
         event: CountedEvent,
-        (place, pc): (Result<Spot, Cause>, u64),
+        (place, unknown_offset): (Result<Spot, Cause>, u64),
         count: u64,
     ) {
         if let CountedEvent::Sampled(sampled) = event {
@@ -174,10 +184,22 @@ impl<H: Host> Attribution<H> {
         } else if place.is_err() {
             return;
         }
-        match place.unwrap_or_else(|_| Spot::Image(self.unknown_image(), pc)) {
+        match place.unwrap_or_else(|_| Spot::Image(self.unknown_image(), unknown_offset)) {
             Spot::Image(image, offset) => self.add(counts, context, event, (image, offset), count),
             Spot::Code(code, address) => self.add_waiting(counts, context, event, (code, address), count),
         }
+    }
+
+    /// Counts time in the kernel also at the place where user code entered the kernel. If no mapping contains that pc (a
+    /// task that is being created has none), nothing is lost: the sample itself is counted in the kernel.
+    pub(super) fn charge_user(
+        &mut self,
+        counts: &mut SampleCounts,
+        context: &SampleContext,
+        (pid, pc): (Pid, VirtualAddress),
+    ) {
+        let place = self.mapped_place(pid, pc, context.execution).ok_or(Cause::NoMapping);
+        self.count(counts, context, CountedEvent::KERNEL_TIME, (place, pc.as_offset()), 1);
     }
 
     /// Returns whether samples of an execution are kept. Otherwise counts them as left out.

@@ -92,10 +92,11 @@ mod tests {
         *,
     };
     use crate::source::owned_record::{OwnedRecord, SideBandRecord};
-    use dwell_profile::{ExecutionEvidence, Pid};
+    use dwell_profile::{ExecutionEvidence, Pid, VirtualAddress};
 
     fn stack(pid: Pid, branches: &[(u64, u64)]) -> OwnedRecord {
-        OwnedRecord::Branches(Box::new(RawStack { pid, branches: branches.to_vec() }))
+        let branch = |&(from, to): &(u64, u64)| (VirtualAddress(from), VirtualAddress(to));
+        OwnedRecord::Branches(Box::new(RawStack { pid, branches: branches.iter().map(branch).collect() }))
     }
 
     /// The code is `cmp; je` at offset 0x10; the process's file is mapped at 0x1000, and JIT code at 0x7000.
@@ -104,6 +105,7 @@ mod tests {
         let mut c = collector();
         c.discover([Pid(1)]);
         let map = |start, target| {
+            let start = VirtualAddress(start);
             side(SideBandRecord::Map { pid: Pid(1), start, length: 0x1000, file_offset: 0, target })
         };
         c.apply(1, map(0x5000, file("/lib/a.so")));

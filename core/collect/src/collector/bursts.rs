@@ -5,7 +5,7 @@
 
 use dwell_attribution::ImageIndex;
 use dwell_image::Arch;
-use dwell_profile::{CodePlace, ExecutionEvidence, ImageId, ImageOffset};
+use dwell_profile::{CodePlace, ExecutionEvidence, ImageId, ImageOffset, VirtualAddress};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -67,12 +67,12 @@ impl Bursts {
     /// Adds the path of a thread that was followed.
     pub(super) fn add_path<H: Host>(&mut self, attribution: &mut Attribution<H>, raw: &RawBurst) {
         let execution = attribution.execution_of(raw.pid);
-        let mut places: FxHashMap<u64, CodePlace<ImageIndex>> = FxHashMap::default();
+        let mut places: FxHashMap<VirtualAddress, CodePlace<ImageIndex>> = FxHashMap::default();
         let ends = [raw.path.first, raw.path.last];
         for pc in raw.path.transfers.iter().flat_map(|&(from, to, _)| [from, to]).chain(ends) {
             places.entry(pc).or_insert_with(|| {
                 let place = attribution.settled_place(raw.pid, pc, execution);
-                let (image, offset) = place.unwrap_or_else(|| (attribution.unknown_image(), pc));
+                let (image, offset) = place.unwrap_or_else(|| (attribution.unknown_image(), pc.as_offset()));
                 CodePlace { image, offset: ImageOffset(offset) }
             });
         }

@@ -6,7 +6,7 @@
 use dwell_attribution::{ExecutionId, ImageIndex};
 use dwell_profile::{
     CallStacksRecord, CallTree, CodePlace, Event, EventIndex, ImageKind, ImageOffset, Pid, StackEnd,
-    StackRoot, StoredCallTree,
+    StackRoot, StoredCallTree, VirtualAddress,
 };
 use dwell_unwind::{Code, CodeOfProcess, Frame, Rules, StackCopy, continue_by_chain, ends_with_call, walk};
 use rustc_hash::FxHashMap;
@@ -38,16 +38,16 @@ struct Root {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct UnwoundStack {
     /// The frames in user mode, innermost first.
-    user: Box<[u64]>,
+    user: Box<[VirtualAddress]>,
     /// The kernel's calls: the innermost instruction, then return addresses outwards.
-    kernel: Box<[u64]>,
+    kernel: Box<[VirtualAddress]>,
     /// The reason why there are no further frames in user mode.
     end: StackEnd,
 }
 
 impl UnwoundStack {
     /// Returns the stack of a thread of which only the instruction is known.
-    pub(super) fn of_place(pc: u64) -> Self {
+    pub(super) fn of_place(pc: VirtualAddress) -> Self {
         UnwoundStack { user: [pc].into(), kernel: [].into(), end: StackEnd::NoRegisters }
     }
 }
@@ -58,9 +58,9 @@ pub struct CallStacks {
     tree: CallTree<Root, Spot>,
     rules: Rules<ImageIndex>,
     /// Addresses of one stack, innermost first.
-    addresses: Vec<u64>,
+    addresses: Vec<VirtualAddress>,
     /// Addresses that were looked up for it, in this order.
-    spots: Vec<(u64, Option<Spot>)>,
+    spots: Vec<(VirtualAddress, Option<Spot>)>,
     /// The same frames by place, outermost first.
     frames: Vec<Spot>,
     record: CallStacksRecord,
@@ -91,7 +91,9 @@ impl CallStacks {
         frames.clear();
         // Each frame was looked up in this order, and some addresses that turned out to be none.
         let mut looked_up = spots.iter();
-        let spot = |address: &u64| looked_up.find(|(known, _)| known == address).and_then(|(_, spot)| *spot);
+        let spot = |address: &VirtualAddress| {
+            looked_up.find(|(known, _)| known == address).and_then(|(_, spot)| *spot)
+        };
         frames.extend(addresses.iter().filter_map(spot));
         frames.reverse();
         if sample.mode == Mode::User {
@@ -117,7 +119,7 @@ impl CallStacks {
     ) {
         let execution = context.execution;
         self.frames.clear();
-        let spot = |address: &u64| attribution.mapped_place(pid, *address, execution);
+        let spot = |address: &VirtualAddress| attribution.mapped_place(pid, *address, execution);
         self.frames.extend(stack.user.iter().rev().filter_map(spot));
         push_kernel_frames(attribution, &mut self.frames, stack.kernel.iter(), context);
         if !self.frames.is_empty() {
@@ -244,14 +246,14 @@ impl CallStacks {
 fn push_kernel_frames<'a, H: Host>(
     attribution: &mut Attribution<H>,
     frames: &mut Vec<Spot>,
-    returns: impl DoubleEndedIterator<Item = &'a u64>,
+    returns: impl DoubleEndedIterator<Item = &'a VirtualAddress>,
     context: &SampleContext,
 ) {
     for address in returns.rev() {
-        let address = address.wrapping_sub(1);
+        let address = address.back(1);
         let caller = attribution.kernel_place(address, context.interval);
         // Code that nothing names, such as BPF's, stays a frame.
-        frames.push(caller.unwrap_or_else(|_| Spot::Image(attribution.unknown_image(), address)));
+        frames.push(caller.unwrap_or_else(|_| attribution.unknown_spot(address)));
     }
 }
 
@@ -259,7 +261,7 @@ fn push_kernel_frames<'a, H: Host>(
 struct ProcessCode<'a, H> {
     attribution: &'a mut Attribution<H>,
     rules: &'a mut Rules<ImageIndex>,
-    spots: &'a mut Vec<(u64, Option<Spot>)>,
+    spots: &'a mut Vec<(VirtualAddress, Option<Spot>)>,
     pid: Pid,
     execution: ExecutionId,
 }
@@ -270,14 +272,16 @@ impl<H: Host> ProcessCode<'_, H> {
         sample: &Sample,
         registers: &Registers,
         stack: &RawCallStack,
-        addresses: &mut Vec<u64>,
+        addresses: &mut Vec<VirtualAddress>,
     ) -> StackEnd {
-        let Some((pc, sp, rbp)) = registers.frame() else { return StackEnd::NoRegisters };
+        let Some(frame) = registers.frame() else { return StackEnd::NoRegisters };
         // In user mode the sample's own pc holds: it may have been put back from moved code.
-        let (pc, first) =
-            if sample.mode == Mode::User { (sample.pc, sample.pc) } else { (pc, registers.entered_from()) };
-        let copy = StackCopy { start: sp, bytes: &stack.user, is_cut: stack.is_cut };
-        let end = walk(first, Frame { pc, sp, rbp }, copy, self, addresses);
+        let (pc, first) = match sample.mode {
+            Mode::User => (sample.pc, sample.pc),
+            _ => (frame.pc, registers.entered_from()),
+        };
+        let copy = StackCopy { start: frame.sp, bytes: &stack.user, is_cut: stack.is_cut };
+        let end = walk(first, Frame { pc, ..frame }, copy, self, addresses);
         let outermost = addresses.last().copied().unwrap_or_default();
         if !end.is_complete()
             && self.keeps_frame_pointers(outermost)
@@ -289,18 +293,18 @@ impl<H: Host> ProcessCode<'_, H> {
     }
 
     /// Returns whether all code of an image keeps frame pointers.
-    fn keeps_frame_pointers(&mut self, address: u64) -> bool {
+    fn keeps_frame_pointers(&mut self, address: VirtualAddress) -> bool {
         let Some(Spot::Image(image, _)) = self.spot(address) else { return false };
         self.rules.keeps_frame_pointers(image)
     }
 
-    fn spot(&mut self, address: u64) -> Option<Spot> {
+    fn spot(&mut self, address: VirtualAddress) -> Option<Spot> {
         self.attribution.mapped_place(self.pid, address, self.execution)
     }
 }
 
 impl<H: Host> CodeOfProcess for ProcessCode<'_, H> {
-    fn code(&mut self, address: u64) -> Code {
+    fn code(&mut self, address: VirtualAddress) -> Code {
         let spot = self.spot(address);
         self.spots.push((address, spot));
         match spot {
@@ -313,7 +317,7 @@ impl<H: Host> CodeOfProcess for ProcessCode<'_, H> {
         }
     }
 
-    fn is_call_before(&mut self, address: u64) -> bool {
+    fn is_call_before(&mut self, address: VirtualAddress) -> bool {
         let Some(Spot::Image(image, offset)) = self.spot(address) else { return true };
         let Attribution { images, host, .. } = &mut *self.attribution;
         let code = self.rules.code_before(image, offset, || host.unwind_rules(images.record(image)));

@@ -13,7 +13,7 @@
 //! [`Event::DATA_PAGE`]: dwell_profile::Event::DATA_PAGE
 
 use dwell_attribution::{ExecutionId, ImageIndex, Images};
-use dwell_profile::{DerivedEvent, ImageId, ImageKind, Pid};
+use dwell_profile::{DerivedEvent, ImageId, ImageKind, Pid, VirtualAddress};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -63,8 +63,8 @@ struct Memory {
 
 #[derive(Debug)]
 struct Area {
-    start: u64,
-    end: u64,
+    start: VirtualAddress,
+    end: VirtualAddress,
     what: What,
     /// Whether it is a stack if the stack pointer points into it.
     may_be_stack: bool,
@@ -74,7 +74,7 @@ struct Area {
 #[derive(Clone, Copy, Debug)]
 enum What {
     /// Data of an image whose first byte is at address `base`.
-    Image { image: ImageIndex, base: u64 },
+    Image { image: ImageIndex, base: VirtualAddress },
     /// Any other memory, under its name.
     Named(ImageIndex),
 }
@@ -110,8 +110,8 @@ impl DataReferences {
         let Spot::Image(image, offset) = spot else { return no_data(images, "code in no file") };
         match self.operand(attribution, (image, offset)) {
             Operand::At(operand) => {
-                let address = operand.effective_address(sample.pc, |number| registers.general(number));
-                self.datum(attribution, context, sample.pid, address, registers)
+                let address = operand.effective_address(sample.pc.0, |number| registers.general(number));
+                self.datum(attribution, context, sample.pid, VirtualAddress(address), registers)
             }
             Operand::ThreadLocal => data_named(&mut attribution.images, "thread-local", "[thread-local]"),
             Operand::None => no_data(&mut attribution.images, "no memory operand"),
@@ -148,7 +148,7 @@ impl DataReferences {
         attribution: &mut Attribution<H>,
         context: &SampleContext,
         pid: Pid,
-        address: u64,
+        address: VirtualAddress,
         registers: &Registers,
     ) -> (ImageIndex, u64, DerivedEvent) {
         let now_ns = context.interval.until_ns;
@@ -167,13 +167,14 @@ impl DataReferences {
             return no_data(&mut attribution.images, cause);
         };
         let (start, end, what) = (area.start, area.end, area.what);
-        if area.may_be_stack && (start..end).contains(&registers.general(RSP)) {
+        let stack_pointer = VirtualAddress(registers.general(RSP));
+        if area.may_be_stack && (start..end).contains(&stack_pointer) {
             return data_named(&mut attribution.images, "stack", "[stack]");
         }
         match what {
             What::Named(image) => (image, 0, DerivedEvent::Data),
             What::Image { image, base } => {
-                let distance = address.wrapping_sub(base);
+                let distance = address.bytes_since(base);
                 let addresses = &mut self.addresses;
                 if addresses.len() < ADDRESSES_MAX || addresses.contains(&(image, distance)) {
                     addresses.insert((image, distance));
@@ -184,7 +185,7 @@ impl DataReferences {
         }
     }
 
-    fn area(&self, pid: Pid, address: u64) -> Option<&Area> {
+    fn area(&self, pid: Pid, address: VirtualAddress) -> Option<&Area> {
         let areas = &self.processes.get(&pid)?.areas;
         let at = areas.partition_point(|area| area.end <= address);
         areas.get(at).filter(|area| area.start <= address)
@@ -201,7 +202,7 @@ impl DataReferences {
         }
         let regions = attribution.host.memory(pid);
         let mut areas: Vec<Area> = Vec::with_capacity(regions.len());
-        let mut bases: FxHashMap<&str, u64> = FxHashMap::default();
+        let mut bases: FxHashMap<&str, VirtualAddress> = FxHashMap::default();
         for (at, region) in regions.iter().enumerate() {
             let before = at.checked_sub(1).map(|before| &regions[before]).filter(|b| b.end == region.start);
             let is_guarded = before.is_some_and(|before| before.is_guard);
@@ -210,7 +211,7 @@ impl DataReferences {
             }
             let what = if region.is_file() {
                 let base = bases.get(region.name.as_str()).copied();
-                let base = base.unwrap_or_else(|| region.start.wrapping_sub(region.file_offset));
+                let base = base.unwrap_or_else(|| region.start.back(region.file_offset));
                 match image_of_file(attribution, &regions, region, pid, context.execution) {
                     Some(image) => What::Image { image, base },
                     None => What::Named(self.data_by_name(

@@ -1,6 +1,6 @@
 //! Tests which data samples refer to, with given registers and simulated mappings of a process.
 
-use dwell_profile::{CpuId, Tid};
+use dwell_profile::{CpuId, Tid, VirtualAddress};
 
 use super::{
     tests::{collector, count_lines},
@@ -12,8 +12,8 @@ use crate::host::Region;
 /// stack with its guard, and other memory.
 pub(super) fn memory() -> Vec<Region> {
     let region = |start, end, file_offset, permissions: &str, name: &str| Region {
-        start,
-        end,
+        start: VirtualAddress(start),
+        end: VirtualAddress(end),
         file_offset,
         is_executable: permissions == "r-x",
         is_guard: permissions == "---",
@@ -53,6 +53,7 @@ mod on_x86_64 {
             registers.set_general(4, rsp);
             Box::new(registers)
         });
+        let pc = VirtualAddress(pc);
         c.apply(
             0,
             OwnedRecord::Sample(

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use dwell_attribution::Interval;
-use dwell_profile::{CpuId, Tid};
+use dwell_profile::{CpuId, Tid, VirtualAddress};
 
 use super::{
     tests::{FakeHost, file, side},
@@ -32,7 +32,7 @@ fn prepared(trace: &[Recorded]) -> Collector<FakeHost> {
     for (pid, r) in pids {
         let map = |start, length, target| SideBandRecord::Map {
             pid: Pid(pid.0),
-            start,
+            start: VirtualAddress(start),
             length,
             file_offset: 0,
             target,
@@ -64,8 +64,8 @@ fn one_by_one(trace: &[Recorded]) -> BTreeMap<String, u64> {
     let mut c = prepared(trace);
     for r in trace {
         let mode = if r.in_kernel() { Mode::Kernel } else { Mode::User };
-        let sample =
-            Sample { mode, pc: r.pc, pid: Pid(r.pid), tid: Tid(r.pid), cpu: Some(CpuId(0)), registers: None };
+        let (pc, pid, tid) = (VirtualAddress(r.pc), Pid(r.pid), Tid(r.pid));
+        let sample = Sample { mode, pc, pid, tid, cpu: Some(CpuId(0)), registers: None };
         c.apply(3, OwnedRecord::Sample(EventIndex(r.event), sample));
     }
     counted(c)

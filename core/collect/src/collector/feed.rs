@@ -3,7 +3,7 @@
 //!
 //! Enters: samples in order of time. Leaves: the same, each time they are taken. Never here: what the methods do with them.
 
-use dwell_profile::{Pid, Tid};
+use dwell_profile::{Pid, Tid, VirtualAddress};
 
 use crate::evidence::counts::Seen;
 
@@ -12,14 +12,14 @@ use crate::evidence::counts::Seen;
 pub struct SampleFeed {
     latest: Option<(Pid, Tid)>,
     /// Process and pc of each sample, if they are kept.
-    places: Option<Vec<(Pid, u64)>>,
+    places: Option<Vec<(Pid, VirtualAddress)>>,
     /// Samples for odometers, if they are kept.
     pub(super) seen: Option<Vec<Seen>>,
 }
 
 impl SampleFeed {
     /// Adds a sample in user mode.
-    pub(super) fn add(&mut self, pid: Pid, tid: Tid, pc: u64) {
+    pub(super) fn add(&mut self, pid: Pid, tid: Tid, pc: VirtualAddress) {
         self.latest = Some((pid, tid));
         if let Some(places) = &mut self.places {
             places.push((pid, pc));
@@ -42,7 +42,7 @@ impl SampleFeed {
     }
 
     /// Returns process and pc of the samples since the last call, if they are kept.
-    pub fn take_places(&mut self) -> Vec<(Pid, u64)> {
+    pub fn take_places(&mut self) -> Vec<(Pid, VirtualAddress)> {
         self.places.as_mut().map(std::mem::take).unwrap_or_default()
     }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use dwell_attribution::{CodeId, ExecutionId, ImageIndex};
-use dwell_profile::CountedEvent;
+use dwell_profile::{CountedEvent, VirtualAddress};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{dimensions::ValuesIndex, jit_layout::JitLayout};
@@ -18,7 +18,7 @@ pub(super) struct GeneratedCode {
     /// Samples in the epoch whose names are uncertain.
     pub(super) uncertain: u64,
     /// Places of frames of call stacks, since they were last taken.
-    pub(super) frames: FxHashMap<(CodeId, u64, ExecutionId), (ImageIndex, u64)>,
+    pub(super) frames: FxHashMap<(CodeId, VirtualAddress, ExecutionId), (ImageIndex, u64)>,
 }
 
 /// The generated code of one address space.
@@ -30,13 +30,13 @@ pub(super) struct Code {
     pub(super) known: u64,
     pub(super) waiting: FxHashMap<Waiting, u64>,
     /// Addresses of samples that were counted without a name.
-    pub(super) nameless: FxHashSet<u64>,
+    pub(super) nameless: FxHashSet<VirtualAddress>,
 }
 
 /// Key of samples that wait for a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Waiting {
-    pub(super) address: u64,
+    pub(super) address: VirtualAddress,
     pub(super) execution: ExecutionId,
     pub(super) dimensions: ValuesIndex,
     /// What is counted at the address. `None`: nothing is; it is a frame of a call stack, whose place is wanted.

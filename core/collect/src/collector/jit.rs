@@ -15,7 +15,7 @@ use std::{
 };
 
 use dwell_attribution::{CodeId, ExecutionId, ImageIndex, Mapping};
-use dwell_profile::{CountedEvent, Pid};
+use dwell_profile::{CountedEvent, Pid, VirtualAddress};
 use rustc_hash::FxHashSet;
 
 use super::{
@@ -90,7 +90,7 @@ impl<H: Host> Attribution<H> {
         counts: &mut SampleCounts,
         context: &SampleContext,
         event: CountedEvent,
-        (code, address): (CodeId, u64),
+        (code, address): (CodeId, VirtualAddress),
         count: u64,
     ) {
         let SampleContext { execution, dimensions, .. } = *context;
@@ -146,7 +146,7 @@ impl<H: Host> Attribution<H> {
         let mut waiting: Vec<(Waiting, u64)> = code.waiting.drain().collect();
         waiting.sort_unstable();
         self.generated.waiting -= waiting.len();
-        let mut addresses: Vec<u64> = waiting.iter().map(|(w, _)| w.address).collect();
+        let mut addresses: Vec<VirtualAddress> = waiting.iter().map(|(w, _)| w.address).collect();
         addresses.extend(&code.nameless);
         addresses.sort_unstable();
         addresses.dedup();
@@ -160,7 +160,7 @@ impl<H: Host> Attribution<H> {
 
     /// Returns the names of addresses from what the process has written, or else from what its ancestors had written when it
     /// was born. Later text in an ancestor's file may have been written by any process that shares the file.
-    fn names(&mut self, id: CodeId, addresses: &[u64]) -> Vec<CodeName> {
+    fn names(&mut self, id: CodeId, addresses: &[VirtualAddress]) -> Vec<CodeName> {
         let Some(code) = self.generated.codes.get(&id) else {
             return vec![CodeName::Unknown; addresses.len()];
         };
@@ -171,7 +171,7 @@ impl<H: Host> Attribution<H> {
             code.known = end.max(known);
         }
         for (ancestor, since) in ancestors {
-            let missing: Vec<u64> = addresses
+            let missing: Vec<VirtualAddress> = addresses
                 .iter()
                 .zip(&names)
                 .filter(|(_, n)| **n == CodeName::Unknown)
@@ -195,14 +195,14 @@ impl<H: Host> Attribution<H> {
     fn name_later<'n>(
         &mut self,
         id: CodeId,
-        name_of: &dyn Fn(u64) -> &'n CodeName,
+        name_of: &dyn Fn(VirtualAddress) -> &'n CodeName,
         waiting: &[(Waiting, u64)],
     ) {
         let Some(code) = self.generated.codes.get_mut(&id).filter(|code| !code.nameless.is_empty()) else {
             return;
         };
-        let named = |address: &u64| *name_of(*address) != CodeName::Unknown;
-        let named: Vec<u64> = code.nameless.extract_if(named).collect();
+        let named = |address: &VirtualAddress| *name_of(*address) != CodeName::Unknown;
+        let named: Vec<VirtualAddress> = code.nameless.extract_if(named).collect();
         let execution = waiting
             .first()
             .map(|(sample, _)| sample.execution)
@@ -260,7 +260,7 @@ impl<H: Host> Attribution<H> {
     }
 
     /// Returns the place of code that runs now in its application's image, for observations that are not samples.
-    pub(super) fn jit_place(&mut self, address: u64, execution: ExecutionId) -> (ImageIndex, u64) {
+    pub(super) fn jit_place(&mut self, address: VirtualAddress, execution: ExecutionId) -> (ImageIndex, u64) {
         let app = self.apps.resolve(execution).app;
         (self.images.jit(&app), JitLayout::place_uncertain(address))
     }

@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use dwell_attribution::CodeId;
-use dwell_profile::{ImageOffset, ImageSymbol};
+use dwell_profile::{ImageOffset, ImageSymbol, VirtualAddress};
 use rustc_hash::FxHashMap;
 
 use super::symbol_limits::{SYMBOL_NAME_BYTES_MAX, SYMBOL_NAMES_BYTES_MAX, SYMBOLS_MAX, cut};
@@ -38,7 +38,13 @@ pub(super) struct JitLayout {
 
 impl JitLayout {
     /// Returns the offset of an address in code with a name, or `None` if the image has no room for another name.
-    pub(super) fn place(&mut self, code: CodeId, symbol: &ImageSymbol, address: u64) -> Option<u64> {
+    pub(super) fn place(
+        &mut self,
+        code: CodeId,
+        symbol: &ImageSymbol,
+        address: VirtualAddress,
+    ) -> Option<u64> {
+        let address = address.as_offset();
         let (start, size_bytes) = (symbol.offset.0, symbol.size_bytes);
         let within = address.checked_sub(start).filter(|within| *within < size_bytes)?;
         let end = start.checked_add(size_bytes).filter(|end| *end <= ADDRESSES_END)?;
@@ -80,11 +86,13 @@ impl JitLayout {
     }
 
     /// Returns the offset of an address whose code has no name, and whether it may still get one.
-    pub(super) fn place_nameless(&mut self, code: CodeId, address: u64) -> (u64, bool) {
+    pub(super) fn place_nameless(&mut self, code: CodeId, address: VirtualAddress) -> (u64, bool) {
+        let uncertain = Self::place_uncertain(address);
+        let address = address.as_offset();
         let is_taken = self.named.range(..=address).next_back().is_some_and(|(_, (end, _))| *end > address);
         let is_full = self.nameless.len() >= NAMELESS_MAX && !self.nameless.contains_key(&address);
         if address >= ADDRESSES_END || is_taken || is_full {
-            return (Self::place_uncertain(address), false);
+            return (uncertain, false);
         }
         let owner = self.nameless.entry(address).or_insert(Some(code));
         if *owner != Some(code) {
@@ -94,8 +102,8 @@ impl JitLayout {
     }
 
     /// Returns the offset of an address whose name is uncertain.
-    pub(super) fn place_uncertain(address: u64) -> u64 {
-        NAMELESS | address
+    pub(super) fn place_uncertain(address: VirtualAddress) -> u64 {
+        NAMELESS | address.as_offset()
     }
 
     /// Returns the symbols that were added since the last call.
@@ -119,7 +127,7 @@ mod tests {
         let (mut layout, [first, second]) = (JitLayout::default(), [CodeId(1), CodeId(2)]);
         let mut text = String::new();
         let mut place = |code, symbol: &ImageSymbol, address| {
-            let offset = layout.place(code, symbol, address).unwrap();
+            let offset = layout.place(code, symbol, VirtualAddress(address)).unwrap();
             text += &format!("{:?} {} {address:x} at {offset:x}\n", code, symbol.name);
         };
         place(first, &symbol(0x1000, 0x40, "parse"), 0x1004);
@@ -144,40 +152,48 @@ mod tests {
     #[test]
     fn samples_without_a_name_are_named_later_by_their_own_process_only() {
         let (mut layout, [first, second]) = (JitLayout::default(), [CodeId(1), CodeId(2)]);
-        assert_eq!(layout.place_nameless(first, 0x1004), (0x1004, true));
-        assert_eq!(layout.place_nameless(second, 0x2004), (0x2004, true));
-        assert_eq!(layout.place_nameless(second, 0x3004), (0x3004, true));
-        assert_eq!(layout.place_nameless(first, 0x3004), (0x3004, false), "two processes' code");
+        let place_nameless =
+            |layout: &mut JitLayout, code, address| layout.place_nameless(code, VirtualAddress(address));
+        assert_eq!(place_nameless(&mut layout, first, 0x1004), (0x1004, true));
+        assert_eq!(place_nameless(&mut layout, second, 0x2004), (0x2004, true));
+        assert_eq!(place_nameless(&mut layout, second, 0x3004), (0x3004, true));
+        assert_eq!(place_nameless(&mut layout, first, 0x3004), (0x3004, false), "two processes' code");
         let place = |layout: &mut JitLayout, start, address| {
-            layout.place(first, &symbol(start, 0x40, "late"), address).unwrap()
+            layout.place(first, &symbol(start, 0x40, "late"), VirtualAddress(address)).unwrap()
         };
         assert_eq!(place(&mut layout, 0x1000, 0x1004), 0x1004);
         assert_eq!(place(&mut layout, 0x2000, 0x2008), MOVED + 8, "the second's samples are there");
         assert_eq!(place(&mut layout, 0x3000, 0x3004), MOVED + 4);
-        assert_eq!(layout.place_nameless(second, 0x1004), (NAMELESS | 0x1004, false), "the first's code");
+        let nameless = place_nameless(&mut layout, second, 0x1004);
+        assert_eq!(nameless, (NAMELESS | 0x1004, false), "the first's code");
     }
 
     #[test]
     fn hostile_symbols_have_no_place() {
         let mut layout = JitLayout::default();
-        let mut place = |start, size, address| layout.place(CodeId(1), &symbol(start, size, "x"), address);
+        let mut place = |start, size, address| {
+            layout.place(CodeId(1), &symbol(start, size, "x"), VirtualAddress(address))
+        };
         assert_eq!(place(u64::MAX - 1, 9, u64::MAX), None);
         assert_eq!(place(0, u64::MAX, 7), None);
         assert_eq!(place(0x1000, 0, 0x1000), None);
         assert_eq!(place(0x1000, 9, 0x1009), None);
-        assert_eq!(layout.place_nameless(CodeId(1), u64::MAX), (u64::MAX, false));
+        assert_eq!(layout.place_nameless(CodeId(1), VirtualAddress(u64::MAX)), (u64::MAX, false));
     }
 
     #[test]
     fn names_beyond_the_limit_of_an_image_are_rejected() {
         let mut layout = JitLayout::default();
+        let place = |layout: &mut JitLayout, at, name: &str| {
+            layout.place(CodeId(1), &symbol(at, 1, name), VirtualAddress(at))
+        };
         for at in 0..SYMBOLS_MAX as u64 {
-            assert!(layout.place(CodeId(1), &symbol(at, 1, "x"), at).is_some());
+            assert!(place(&mut layout, at, "x").is_some());
         }
-        assert_eq!(layout.place(CodeId(1), &symbol(1 << 20, 1, "y"), 1 << 20), None);
+        assert_eq!(place(&mut layout, 1 << 20, "y"), None);
         let mut layout = JitLayout::default();
         let long = "é".repeat(4000);
-        let placed = (0..9000).filter(|at| layout.place(CodeId(1), &symbol(*at, 1, &long), *at).is_some());
+        let placed = (0..9000).filter(|at| place(&mut layout, *at, &long).is_some());
         assert_eq!(placed.count(), 4096, "16 MiB of names");
     }
 }

@@ -4,7 +4,7 @@
 use std::{cell::RefCell, collections::BTreeMap, rc::Rc};
 
 use dwell_attribution::{CodeId, FileVersion, Identity, ImageFiles, KernelPlace, MappedRange, Target};
-use dwell_profile::{CpuId, ImageId, ImageRecord, ImageSymbol, Pid};
+use dwell_profile::{CpuId, ImageId, ImageRecord, ImageSymbol, Pid, VirtualAddress};
 use expect_test::{Expect, expect};
 
 use super::*;
@@ -34,7 +34,7 @@ impl ImageFiles for MapHost {
 
 impl Host for MapHost {
     fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
-        let mappings = vec![(0x1000, 0x9000, 0, Target::Anonymous)];
+        let mappings = vec![(VirtualAddress(0x1000), VirtualAddress(0x9000), 0, Target::Anonymous)];
         let name = "old".to_owned();
         (pid == Pid(1)).then_some(ProcessSnapshot { name, kernel_thread: false, program: None, mappings })
     }
@@ -52,7 +52,7 @@ impl Host for MapHost {
         None
     }
 
-    fn has_in_memory(&mut self, _pid: Pid, _address: u64, _image: &ImageId, _offset: u64) -> Option<bool> {
+    fn has_in_memory(&mut self, _: Pid, _: VirtualAddress, _: &ImageId, _: u64) -> Option<bool> {
         None
     }
 
@@ -60,7 +60,7 @@ impl Host for MapHost {
         0
     }
 
-    fn kernel_place(&mut self, _address: u64, _interval: Interval) -> Option<KernelPlace> {
+    fn kernel_place(&mut self, _address: VirtualAddress, _interval: Interval) -> Option<KernelPlace> {
         None
     }
 
@@ -76,7 +76,12 @@ impl Host for MapHost {
         self.pids.get(&code).and_then(|pid| Some(self.maps.borrow().get(pid)?.len() as u64)).unwrap_or(0)
     }
 
-    fn code_names(&mut self, code: CodeId, addresses: &[u64], window: NamesWindow) -> (Vec<CodeName>, u64) {
+    fn code_names(
+        &mut self,
+        code: CodeId,
+        addresses: &[VirtualAddress],
+        window: NamesWindow,
+    ) -> (Vec<CodeName>, u64) {
         let (mut finder, maps) = (Finder::new(addresses, window), self.maps.borrow());
         let map = self.pids.get(&code).and_then(|pid| maps.get(pid));
         let end = map.map_or(0, |map| find_in_perf_map(map.as_bytes(), &mut finder, true));
@@ -119,7 +124,7 @@ impl Bench {
         self.side(SideBandRecord::Exec { pid, comm: "server".into() });
         let room = SideBandRecord::Map {
             pid,
-            start: 0x1000,
+            start: VirtualAddress(0x1000),
             length: 0x8000,
             file_offset: 0,
             target: Target::Anonymous,
@@ -139,7 +144,7 @@ impl Bench {
         for _ in 0..count {
             let sample = Sample {
                 mode: Mode::User,
-                pc,
+                pc: VirtualAddress(pc),
                 pid,
                 tid: pid.first_thread(),
                 cpu: Some(CpuId(0)),
@@ -348,7 +353,7 @@ fn aggregated_samples_get_the_names_of_their_own_process() {
         b.write(Pid(pid), &format!("1000 40 {name}"));
     }
     b.side(SideBandRecord::Exit { pid: Pid(11) }); // Its entries arrive later.
-    let place = Place::Process { pc: 0x1004, executable: 0 };
+    let place = Place::Process { pc: VirtualAddress(0x1004), executable: 0 };
     let entry = |pid, count| Entry { place, pid, event: EventIndex(0).into(), cpu: None, count };
     let interval = Interval { since_ns: 0, until_ns: b.now };
     b.collector.apply_entries(&[entry(Pid(11), 7), entry(Pid(12), 3)], interval);

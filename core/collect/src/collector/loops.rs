@@ -9,7 +9,9 @@ use std::{
 };
 
 use dwell_attribution::{Applications, ExecutionId, ImageIndex, Images};
-use dwell_profile::{CodePlace, CountSource, CountsRecord, ExecutionCount, ImageOffset, Pid, Tid};
+use dwell_profile::{
+    CodePlace, CountSource, CountsRecord, ExecutionCount, ImageOffset, Pid, Tid, VirtualAddress,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -75,8 +77,8 @@ struct Latest {
     tid: Tid,
     execution: ExecutionId,
     image: ImageIndex,
-    /// Difference between address and offset.
-    base: u64,
+    /// The address at which offset 0 would be.
+    base: VirtualAddress,
 }
 
 /// State of the loop counters.
@@ -167,7 +169,7 @@ impl LoopCounters {
         let seen = Seen { tid: sample.tid, execution, time_ns, registers };
         self.pairs.sample(&self.counters, within, seen);
         if !within.is_empty() {
-            let base = sample.pc.wrapping_sub(place.1);
+            let base = sample.pc.back(place.1);
             self.latest = Some(Latest { pid: sample.pid, tid: sample.tid, execution, image: place.0, base });
         }
     }
@@ -256,7 +258,7 @@ impl LoopCounters {
         let total = self.totals.get_mut(&(id, app))?;
         total.pairs_watched = pairs;
         let exits = total.exits.due(&self.counters[id.0 as usize]);
-        let addresses: Vec<u64> = exits.iter().map(|exit| exit.wrapping_add(latest.base)).collect();
+        let addresses: Vec<VirtualAddress> = exits.iter().map(|exit| latest.base.offset(*exit)).collect();
         (!addresses.is_empty()).then_some(Watch { pid: latest.pid, tid: latest.tid, counter: id, addresses })
     }
 

@@ -1,6 +1,6 @@
 //! Samples in code that was added to a program.
 
-use dwell_profile::{CpuId, Tid};
+use dwell_profile::{CpuId, Tid, VirtualAddress};
 
 use super::{
     tests::{FakeHost, collector, count_lines, side},
@@ -9,7 +9,7 @@ use super::{
 use crate::{evidence::code_counters::moved_code::Span, source::owned_record::SideBandRecord};
 
 fn sample(c: &mut Collector<FakeHost>, time_ns: u64, pc: u64) {
-    let (pid, tid) = (Pid(1), Tid(1));
+    let (pid, tid, pc) = (Pid(1), Tid(1), VirtualAddress(pc));
     let sample = Sample { mode: Mode::User, pc, pid, tid, cpu: Some(CpuId(0)), registers: None };
     c.apply(time_ns, OwnedRecord::Sample(EventIndex(0), sample));
 }
@@ -18,7 +18,10 @@ fn sample(c: &mut Collector<FakeHost>, time_ns: u64, pc: u64) {
 fn samples_in_added_code_are_put_back_or_dropped() {
     let mut c = collector();
     c.discover([Pid(1)]);
-    let span = |start, stands_for| Span { start, end: start + 8, stands_for };
+    let span = |start, stands_for: Option<u64>| {
+        let start = VirtualAddress(start);
+        Span { start, end: start.offset(8), stands_for: stands_for.map(VirtualAddress) }
+    };
     c.moved.add(Pid(1), &[span(0x9000, None), span(0x9008, Some(0x1010))]);
     for (time_ns, pc) in [(1, 0x1010), (2, 0x9008), (3, 0x900f), (4, 0x9000), (5, 0x9010)] {
         sample(&mut c, time_ns, pc);

@@ -6,7 +6,7 @@
 use dwell_attribution::{
     AddressSpace, Anonymous, CodeId, ExecutionId, ImageIndex, Interval, MappedRange, Mapping, Target,
 };
-use dwell_profile::{ImageId, ImageKind, Pid};
+use dwell_profile::{ImageId, ImageKind, Pid, VirtualAddress};
 
 use super::{attribution::Attribution, spot::Spot, unknown::Cause};
 use crate::host::{Host, procfs::MapsLine};
@@ -36,17 +36,17 @@ impl<H: Host> Attribution<H> {
             return Mapping { start, end, file_offset, target, anonymous: None };
         }
         let over = space.find(start).and_then(|under| match under.over() {
-            Some((target, offset)) => Some((target, offset.wrapping_add(start.wrapping_sub(under.start)))),
+            Some((target, offset)) => Some((target, offset.wrapping_add(start.bytes_since(under.start)))),
             None => self.images.is_file(under.target).then(|| (under.target, under.offset_of(start))),
         });
         // Anonymous memory has no offsets; with the address as offset, memory that is mapped again gives the same places.
         let target = self.images.intern(target);
         let anonymous = Some(Box::new(Anonymous { over, since_ns: time_ns }));
-        Mapping { start, end, file_offset: start, target, anonymous }
+        Mapping { start, end, file_offset: start.as_offset(), target, anonymous }
     }
 
     /// Returns the place of an address in the kernel for a sample that was taken in an interval.
-    pub(super) fn kernel_place(&mut self, pc: u64, interval: Interval) -> Result<Spot, Cause> {
+    pub(super) fn kernel_place(&mut self, pc: VirtualAddress, interval: Interval) -> Result<Spot, Cause> {
         let place = self.host.kernel_place(pc, interval).ok_or(Cause::Kernel)?;
         let image = match place.module {
             None => *self.kernel.get_or_insert_with(|| {
@@ -65,7 +65,12 @@ impl<H: Host> Attribution<H> {
     }
 
     /// Returns the place of an address in a process, or `None` if no mapping contains it.
-    pub(super) fn mapped_place(&mut self, pid: Pid, pc: u64, execution: ExecutionId) -> Option<Spot> {
+    pub(super) fn mapped_place(
+        &mut self,
+        pid: Pid,
+        pc: VirtualAddress,
+        execution: ExecutionId,
+    ) -> Option<Spot> {
         self.recall(pid);
         let process = self.processes.get(pid)?;
         let (code, mapping) = (process.code, process.space.find(pc)?.clone());
@@ -76,7 +81,7 @@ impl<H: Host> Attribution<H> {
     pub(super) fn settled_place(
         &mut self,
         pid: Pid,
-        pc: u64,
+        pc: VirtualAddress,
         execution: ExecutionId,
     ) -> Option<(ImageIndex, u64)> {
         Some(match self.mapped_place(pid, pc, execution)? {
@@ -91,7 +96,7 @@ impl<H: Host> Attribution<H> {
         mapping: &Mapping,
         pid: Pid,
         code: CodeId,
-        pc: u64,
+        pc: VirtualAddress,
         execution: ExecutionId,
     ) -> Spot {
         if let Some(image) = self.images.look(mapping.target, mapping.place(pid), &mut self.host) {
@@ -107,13 +112,13 @@ impl<H: Host> Attribution<H> {
         &mut self,
         mapping: &Mapping,
         pid: Pid,
-        pc: u64,
+        pc: VirtualAddress,
         execution: ExecutionId,
     ) -> Option<(ImageIndex, u64)> {
         let (target, offset) = mapping.over()?;
         let place = mapping.place(pid);
         let image = self.images.look(target, place, &mut self.host)?;
-        let file_offset = offset.wrapping_add(pc.wrapping_sub(mapping.start));
+        let file_offset = offset.wrapping_add(pc.bytes_since(mapping.start));
         if !self.images.code_of(target).has(file_offset) {
             return None;
         }

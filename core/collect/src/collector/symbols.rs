@@ -59,7 +59,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use dwell_attribution::Target;
-    use dwell_profile::{ImageOffset, Pid};
+    use dwell_profile::{ImageOffset, Pid, VirtualAddress};
 
     use super::{
         super::tests::{KERNEL, collector, sample, side},
@@ -71,8 +71,8 @@ mod tests {
     fn symbols_outlive_a_sweep() {
         let mut c = collector();
         c.discover([Pid(1)]);
-        let (length, target) = (0x1000, Target::Anonymous);
-        c.apply(0, side(SideBandRecord::Map { pid: Pid(1), start: 0x9000, length, file_offset: 0, target }));
+        let (start, length, target) = (VirtualAddress(0x9000), 0x1000, Target::Anonymous);
+        c.apply(0, side(SideBandRecord::Map { pid: Pid(1), start, length, file_offset: 0, target }));
         let mut symbols = BTreeMap::new();
         for at in 0..3 {
             c.apply(at, sample(Mode::Kernel, Pid(1), KERNEL + at));

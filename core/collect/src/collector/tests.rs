@@ -8,7 +8,7 @@ use dwell_attribution::{
     program_headers::CodeLayout,
 };
 use dwell_profile::{CodePlace, CpuId, Dimension, DimensionSet, ExecutionEvidence as Evidence};
-use dwell_profile::{ImageOffset, ImageSymbol, Pid, SampleKey, Tid};
+use dwell_profile::{ImageOffset, ImageSymbol, Pid, SampleKey, Tid, VirtualAddress};
 
 use super::{disturbances::DroppedSamples, *};
 use crate::{
@@ -51,7 +51,7 @@ impl ImageFiles for FakeHost {
 
 impl Host for FakeHost {
     fn process(&mut self, pid: Pid) -> Option<ProcessSnapshot> {
-        let mappings = vec![(0x1000, 0x2000, 0, file("/bin/init"))];
+        let mappings = vec![(VirtualAddress(0x1000), VirtualAddress(0x2000), 0, file("/bin/init"))];
         (pid == Pid(1)).then(|| ProcessSnapshot {
             name: "init".into(),
             kernel_thread: false,
@@ -81,8 +81,8 @@ impl Host for FakeHost {
         None
     }
 
-    fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, _file_offset: u64) -> Option<bool> {
-        (image.as_str() == "/bin/huge").then_some(pid == Pid(1) && address.is_multiple_of(2))
+    fn has_in_memory(&mut self, pid: Pid, at: VirtualAddress, image: &ImageId, _: u64) -> Option<bool> {
+        (image.as_str() == "/bin/huge").then_some(pid == Pid(1) && at.0.is_multiple_of(2))
     }
 
     fn memory(&mut self, pid: Pid) -> Vec<Region> {
@@ -102,12 +102,12 @@ impl Host for FakeHost {
         bytes.len().min(0x34_usize.saturating_sub(offset as usize))
     }
 
-    fn kernel_place(&mut self, address: u64, interval: Interval) -> Option<KernelPlace> {
-        if let Some(offset) = address.checked_sub(MODULE).filter(|o| *o < 0x1000) {
+    fn kernel_place(&mut self, address: VirtualAddress, interval: Interval) -> Option<KernelPlace> {
+        if let Some(offset) = address.0.checked_sub(MODULE).filter(|o| *o < 0x1000) {
             let module = Some("ext4".to_owned());
             return (interval.since_ns < MODULE_UNTIL_NS).then_some(KernelPlace { module, offset });
         }
-        let offset = address.checked_sub(KERNEL).filter(|o| *o < 0x1000)?;
+        let offset = address.0.checked_sub(KERNEL).filter(|o| *o < 0x1000)?;
         Some(KernelPlace { module: None, offset })
     }
 
@@ -118,9 +118,9 @@ impl Host for FakeHost {
             .collect()
     }
 
-    fn code_names(&mut self, _code: CodeId, addresses: &[u64], _window: NamesWindow) -> (Vec<CodeName>, u64) {
-        let symbol = |a: &u64| ImageSymbol { offset: ImageOffset(*a), size_bytes: 1, name: format!("j{a}") };
-        (addresses.iter().map(|a| CodeName::Named(symbol(a))).collect(), 1)
+    fn code_names(&mut self, _: CodeId, all: &[VirtualAddress], _: NamesWindow) -> (Vec<CodeName>, u64) {
+        let symbol = |a: u64| ImageSymbol { offset: ImageOffset(a), size_bytes: 1, name: format!("j{a}") };
+        (all.iter().map(|a| CodeName::Named(symbol(a.0))).collect(), 1)
     }
 }
 
@@ -133,10 +133,8 @@ pub(super) fn file(path: &str) -> Target {
 }
 
 pub(super) fn sample(mode: Mode, pid: Pid, pc: u64) -> OwnedRecord {
-    OwnedRecord::Sample(
-        EventIndex(0),
-        Sample { mode, pc, pid, tid: pid.first_thread(), cpu: Some(CpuId(0)), registers: None },
-    )
+    let (pc, tid, cpu) = (VirtualAddress(pc), pid.first_thread(), Some(CpuId(0)));
+    OwnedRecord::Sample(EventIndex(0), Sample { mode, pc, pid, tid, cpu, registers: None })
 }
 
 pub(super) fn side(side: SideBandRecord) -> OwnedRecord {
@@ -161,8 +159,10 @@ pub(super) fn count_lines(batch: &Batch) -> Vec<String> {
 fn samples_are_attributed_by_the_mappings_at_their_time() {
     let mut c = collector();
     c.discover([Pid(1)]);
-    let map =
-        |pid, start, length, target| side(SideBandRecord::Map { pid, start, length, file_offset: 0, target });
+    let map = |pid, start, length, target| {
+        let start = VirtualAddress(start);
+        side(SideBandRecord::Map { pid, start, length, file_offset: 0, target })
+    };
     let items = [
         sample(Mode::User, Pid(1), 0x1004),
         side(SideBandRecord::Fork { pid: Pid(9), parent_pid: Pid(1) }),
@@ -216,7 +216,7 @@ fn forgotten_mappings_of_a_live_process_are_read_again() {
     assert_eq!(c.attribution.processes.forget_least_recent(0), 1);
     let heap = SideBandRecord::Map {
         pid: Pid(1),
-        start: 0x7000,
+        start: VirtualAddress(0x7000),
         length: 0x1000,
         file_offset: 0,
         target: Target::Anonymous,
@@ -235,7 +235,7 @@ fn registers_decide_branches() {
     for (rax, pc) in [(4, 0x1010), (3, 0x1010), (3, 0x1010), (4, 0x1010), (4, 0x1020)] {
         let mut values = [0; crate::registers::REGISTER_COUNT];
         (values[0], values[2]) = (rax, 3);
-        let registers = Some(Box::new(Registers(values)));
+        let (pc, registers) = (VirtualAddress(pc), Some(Box::new(Registers(values))));
         c.apply(
             0,
             OwnedRecord::Sample(
@@ -262,7 +262,7 @@ fn kernel_time_is_charged_to_the_user_code_that_entered_it() {
         let mut values = [0; crate::registers::REGISTER_COUNT];
         (values[2], values[8]) = (rcx, user_pc);
         let registers = has_registers.then(|| Box::new(Registers(values)));
-        let pc = 0xffff_ffff_8000_0007;
+        let pc = VirtualAddress(0xffff_ffff_8000_0007);
         c.apply(
             0,
             OwnedRecord::Sample(
@@ -296,8 +296,8 @@ fn samples_of_a_stepped_thread_are_dropped_and_its_steps_kept() {
     let mut c = collector();
     c.discover([Pid(1)]);
     let at = |c: &mut Collector<FakeHost>, time_ns, tid| {
-        let sample =
-            Sample { mode: Mode::User, pc: 0x1010, pid: Pid(1), tid, cpu: Some(CpuId(0)), registers: None };
+        let (mode, pc, cpu) = (Mode::User, VirtualAddress(0x1010), Some(CpuId(0)));
+        let sample = Sample { mode, pc, pid: Pid(1), tid, cpu, registers: None };
         c.apply(time_ns, OwnedRecord::Sample(EventIndex(0), sample));
     };
     at(&mut c, 5, Tid(7));
@@ -329,12 +329,12 @@ fn samples_during_breakpoint_counts_are_dropped_and_the_counts_kept() {
     let mut c = collector();
     c.discover([Pid(1)]);
     let at = |c: &mut Collector<FakeHost>, time_ns, tid| {
-        let sample =
-            Sample { mode: Mode::User, pc: 0x1010, pid: Pid(1), tid, cpu: Some(CpuId(0)), registers: None };
+        let (mode, pc, cpu) = (Mode::User, VirtualAddress(0x1010), Some(CpuId(0)));
+        let sample = Sample { mode, pc, pid: Pid(1), tid, cpu, registers: None };
         c.apply(time_ns, OwnedRecord::Sample(EventIndex(0), sample));
     };
-    let counts = vec![(0x1012, 40), (0x1010, 0), (0x9000, 7)];
-    let raw = RawBreakpointCounts { pid: Pid(1), tid: Tid(7), until_ns: 20, counts };
+    let counts = [(0x1012, 40), (0x1010, 0), (0x9000, 7)].map(|(pc, count)| (VirtualAddress(pc), count));
+    let raw = RawBreakpointCounts { pid: Pid(1), tid: Tid(7), until_ns: 20, counts: counts.into() };
     c.apply(10, OwnedRecord::BreakpointCounts(Box::new(raw)));
     [(12, 7), (20, 7), (15, 8), (21, 7)].into_iter().for_each(|(time, tid)| at(&mut c, time, Tid(tid)));
     assert_eq!(
@@ -369,7 +369,7 @@ fn unused_targets_are_swept() {
             i,
             side(SideBandRecord::Map {
                 pid: Pid(1),
-                start: 0x10_0000,
+                start: VirtualAddress(0x10_0000),
                 length: 0x1000,
                 file_offset: 0,
                 target,
@@ -465,8 +465,8 @@ impl Truth {
         let path = format!("/bin/{name}");
         let pages = (0..4).map(|i| (1 + i, (path.clone(), i * PAGE))).collect();
         self.processes.insert(Pid(pid.0), (pages, format!("{name}#{instance}")));
-        let map =
-            SideBandRecord::Map { pid, start: PAGE, length: 4 * PAGE, file_offset: 0, target: file(&path) };
+        let (start, length) = (VirtualAddress(PAGE), 4 * PAGE);
+        let map = SideBandRecord::Map { pid, start, length, file_offset: 0, target: file(&path) };
         vec![side(SideBandRecord::Exec { pid, comm: "comm".into() }), side(map)]
     }
 
@@ -475,7 +475,7 @@ impl Truth {
         let (path, offset) = (format!("/lib/{}", random.below(5)), PAGE * random.below(3));
         let (pages, _) = self.processes.get_mut(&pid).unwrap();
         (0..count).for_each(|i| drop(pages.insert(first + i, (path.clone(), offset + i * PAGE))));
-        let (start, length) = (first * PAGE, count * PAGE);
+        let (start, length) = (VirtualAddress(first * PAGE), count * PAGE);
         vec![side(SideBandRecord::Map { pid, start, length, file_offset: offset, target: file(&path) })]
     }
 
@@ -553,7 +553,7 @@ fn dimensions_have_their_values_at_the_samples_time() {
     let on = |pid, tid, cpu| {
         OwnedRecord::Sample(
             EventIndex(0),
-            Sample { mode: Mode::Kernel, pc: KERNEL + 4, pid, tid, cpu, registers: None },
+            Sample { mode: Mode::Kernel, pc: VirtualAddress(KERNEL + 4), pid, tid, cpu, registers: None },
         )
     };
     let items = [

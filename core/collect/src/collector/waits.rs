@@ -8,7 +8,7 @@
 //! nothing; only stacks of the others are unwound, or of those that last longer than a round.
 
 use dwell_attribution::Interval;
-use dwell_profile::{DerivedEvent, EventIndex, Pid, Tid};
+use dwell_profile::{DerivedEvent, EventIndex, Pid, Tid, VirtualAddress};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::{
@@ -57,7 +57,7 @@ pub(super) enum WaitPlace {
     /// The sample and the copy of the stack when the thread left its CPU.
     Raw(Sample, Box<RawCallStack>),
     /// The user instruction that entered the kernel, and the stack.
-    Unwound(u64, UnwoundStack),
+    Unwound(VirtualAddress, UnwoundStack),
     /// The kernel does not show it, or the thread left its CPU before it was watched.
     Unknown,
 }
@@ -99,7 +99,7 @@ impl Waits {
 
     /// A thread was off the CPU already at `time_ns`, when recording began. `pc` is the user instruction at which it waits, where
     /// that is known.
-    pub fn begin_unseen(&mut self, time_ns: u64, (pid, tid): (Pid, Tid), pc: Option<u64>) {
+    pub fn begin_unseen(&mut self, time_ns: u64, (pid, tid): (Pid, Tid), pc: Option<VirtualAddress>) {
         let place = pc.map_or(WaitPlace::Unknown, |pc| WaitPlace::Unwound(pc, UnwoundStack::of_place(pc)));
         let wait = Wait { pid, since_ns: time_ns, is_ready: false, place };
         self.threads.entry(tid).or_insert(wait);
@@ -207,14 +207,16 @@ impl<H: Host> WaitSums<'_, H> {
             return;
         }
         wait.unwind(attribution, call_stacks);
-        let (pc, place) = match &wait.place {
-            WaitPlace::Unwound(pc, _) => (*pc, attribution.user_place(wait.pid, *pc, context.execution)),
-            _ => (0, Err(Cause::NoPlace)),
+        let place = match &wait.place {
+            WaitPlace::Unwound(pc, _) => {
+                (attribution.user_place(wait.pid, *pc, context.execution), pc.as_offset())
+            }
+            _ => (Err(Cause::NoPlace), 0),
         };
-        attribution.count(counts, &context, event.into(), (place, pc), periods);
+        attribution.count(counts, &context, event.into(), place, periods);
         if wait.is_ready {
             let preempted = DerivedEvent::Preempted.into();
-            attribution.count(counts, &context, preempted, (place, pc), periods);
+            attribution.count(counts, &context, preempted, place, periods);
         }
         if let (WaitPlace::Unwound(_, stack), true) = (&wait.place, call_stacks.is_on()) {
             call_stacks.add_unwound(attribution, event, (wait.pid, stack), &context, periods);
@@ -257,7 +259,8 @@ mod tests {
 
     fn leave(waits: &mut Waits, time_ns: u64, tid: u32) {
         let (pid, tid) = (Pid(7), Tid(tid));
-        let sample = Sample { mode: Mode::Kernel, pc: 1, pid, tid, cpu: None, registers: None };
+        let sample =
+            Sample { mode: Mode::Kernel, pc: VirtualAddress(1), pid, tid, cpu: None, registers: None };
         waits.begin(time_ns, sample, Box::default());
     }
 
@@ -324,7 +327,7 @@ mod tests {
     #[test]
     fn a_thread_that_waited_before_it_was_watched_is_counted_from_then_on() {
         let mut waits = Waits::new(EventIndex(0), PERIOD, 1);
-        waits.begin_unseen(5 * PERIOD, (Pid(7), Tid(8)), Some(0x100));
+        waits.begin_unseen(5 * PERIOD, (Pid(7), Tid(8)), Some(VirtualAddress(0x100)));
         assert_eq!(get_cpu(&mut waits, 9 * PERIOD, 8), 4);
         // The idle task and the kernel's placeholder for ended tasks do not wait.
         waits.switch(0, (Pid::IDLE, Tid(0)), SwitchTo::Waiting, |_| {});

@@ -291,8 +291,9 @@ mod tests {
         assert!(emulation.moments.is_over(470) && !emulation.moments.is_over(402));
         let timed = emulation.timed().unwrap();
         assert_eq!((timed.cpu_ns, timed.path.steps), (287, 287));
-        assert_eq!((timed.path.first, timed.path.last), (5, 2));
-        let count = |from, to| timed.path.transfers.iter().find(|t| (t.0, t.1) == (from, to)).map(|t| t.2);
+        assert_eq!((timed.path.first.0, timed.path.last.0), (5, 2));
+        let transfers = timed.path.numbers();
+        let count = |from, to| transfers.iter().find(|t| (t.0, t.1) == (from, to)).map(|t| t.2);
         assert_eq!((count(9, 0), count(5, 6), count(1, 2)), (Some(29), Some(29), Some(29)));
     }
 
@@ -328,8 +329,8 @@ mod tests {
         // The states of the first moment and of the third one come again later.
         let again = states(0..550).chain([(5, 11), (7, 30)]).chain(states(552..800));
         let timed = Emulation::of(&moments).go(again).timed().unwrap();
-        assert_eq!((timed.cpu_ns, timed.path.steps, timed.path.first), (600 - 203, 600 - 203, 3));
-        let back = timed.path.transfers.iter().find(|t| (t.0, t.1) == (9, 0));
+        assert_eq!((timed.cpu_ns, timed.path.steps, timed.path.first.0), (600 - 203, 600 - 203, 3));
+        let back = timed.path.numbers().into_iter().find(|t| (t.0, t.1) == (9, 0));
         assert_eq!(back.map(|t| t.2), Some(39));
         // Nothing is known of a loop whose state is in memory.
         let loop_in_memory = (0..800).map(|step| (step % 10, 11));

@@ -236,8 +236,7 @@ fn a_long_loop_is_counted_to_its_end() {
     let (mut blocks, mut interpreter) = emulator();
     let (end, last) = run_anew(&mut blocks, &mut interpreter, &mut thread, usize::MAX);
     assert_eq!((end, last, blocks.made()), (End::SystemCall, 0x1009, 2_000_001));
-    let path = blocks.path_to(last);
-    assert_eq!(path.transfers, [(0x1007, 0x1005, 999_999), (0x1007, 0x1009, 1)]);
+    assert_eq!(blocks.path_to(last).numbers(), [(0x1007, 0x1005, 999_999), (0x1007, 0x1009, 1)]);
 }
 
 /// Thousands of indirect jumps fill their list again and again.
@@ -250,9 +249,9 @@ fn all_indirect_jumps_are_counted() {
     let (mut blocks, mut interpreter) = emulator();
     let (end, last) = run_anew(&mut blocks, &mut interpreter, &mut thread, usize::MAX);
     assert_eq!((end, last, blocks.made()), (End::SystemCall, 0x100b, 400_001));
-    let transfers =
+    let expected =
         [(0x1005, 0x100d, 100_000), (0x1009, 0x1005, 99_999), (0x1009, 0x100b, 1), (0x100d, 0x1007, 100_000)];
-    assert_eq!(blocks.path_to(last).transfers, transfers);
+    assert_eq!(blocks.path_to(last).numbers(), expected);
 }
 
 /// Code raises an exception when there is little room in the list of indirect jumps, which is not taken for a full list.
@@ -530,11 +529,10 @@ fn moments_of_a_thread_are_found_where_they_were() {
         assert_eq!(timed.path.steps, timed.cpu_ns);
         let pcs: Vec<u64> = states[begin..=begin + made].iter().map(|state| state.0).collect();
         // Blocks that were cut add transfers to the next instruction.
-        let is_jump = |t: &&(u64, u64, u64)| !(t.0 + 1..=t.0 + 5).contains(&t.1) || t.0 == 0x1011;
-        let jumps =
-            |path: &crate::path::Path| path.transfers.iter().filter(is_jump).copied().collect::<Vec<_>>();
-        assert_eq!(jumps(&timed.path), jumps(&crate::path::Path::through(&pcs)), "{begin}");
-        assert_eq!((timed.path.first, timed.path.last), (pcs[0], pcs[made]));
+        let is_jump = |t: &(u64, u64, u64)| !(t.0 + 1..=t.0 + 5).contains(&t.1) || t.0 == 0x1011;
+        let jumps = |path: &Path| path.numbers().into_iter().filter(is_jump).collect::<Vec<_>>();
+        assert_eq!(jumps(&timed.path), jumps(&Path::through(&pcs)), "{begin}");
+        assert_eq!((timed.path.first.0, timed.path.last.0), (pcs[0], pcs[made]));
         plain(&mut blocks, &mut interpreter);
     }
 }

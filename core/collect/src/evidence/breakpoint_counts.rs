@@ -21,7 +21,7 @@ use std::{
 
 use dwell_attribution::program_headers::is_32_bit;
 use dwell_image::{Arch, Flow, ImageAddress};
-use dwell_profile::{BreakpointRecord, Pid, Tid};
+use dwell_profile::{BreakpointRecord, Pid, Tid, VirtualAddress};
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -121,7 +121,7 @@ impl BreakpointCounter {
     }
 
     /// Notes a sample in user mode.
-    pub fn sample(&mut self, pid: Pid, pc: u64) {
+    pub fn sample(&mut self, pid: Pid, pc: VirtualAddress) {
         if self.blocks.len() >= PROCESSES_MAX && !self.blocks.contains_key(&pid) {
             self.blocks.clear(); // Most of them have ended.
         }
@@ -179,7 +179,7 @@ impl BreakpointCounter {
         guard: &Guard,
         pid: Pid,
         tid: Tid,
-        hottest: &[(u64, f64)],
+        hottest: &[(VirtualAddress, f64)],
     ) -> Option<(u64, RawBreakpointCounts)> {
         let places = self.draw_places(hottest);
         let begin_ns = now_ns();
@@ -218,14 +218,14 @@ impl BreakpointCounter {
     /// Draws distinct blocks. Blocks with more samples are likelier, but less than in proportion, because rare ones matter
     /// too. Every second block is a neighbour of the one before, if there is any: code that is close together runs together,
     /// even if the program goes through phases (docs/measured.md).
-    fn draw_places(&mut self, hottest: &[(u64, f64)]) -> Vec<u64> {
-        let mut rest: Vec<(u64, f64)> = hottest.to_vec();
-        let mut places: Vec<u64> = Vec::with_capacity(PLACES_MAX);
+    fn draw_places(&mut self, hottest: &[(VirtualAddress, f64)]) -> Vec<VirtualAddress> {
+        let mut rest: Vec<(VirtualAddress, f64)> = hottest.to_vec();
+        let mut places: Vec<VirtualAddress> = Vec::with_capacity(PLACES_MAX);
         while places.len() < PLACES_MAX && !rest.is_empty() {
             let anchor = places.last().filter(|_| places.len() % 2 == 1).copied();
-            let near = |place: u64| anchor.is_none_or(|a| a.abs_diff(place) <= NEAR_BYTES);
+            let near = |place: VirtualAddress| anchor.is_none_or(|a| a.distance(place) <= NEAR_BYTES);
             let has_near = rest.iter().any(|r| near(r.0));
-            let weight = |r: &(u64, f64)| if near(r.0) || !has_near { r.1 } else { 0.0 };
+            let weight = |r: &(VirtualAddress, f64)| if near(r.0) || !has_near { r.1 } else { 0.0 };
             let mut left = self.random.uniform() * rest.iter().map(weight).sum::<f64>();
             let found = rest.iter().position(|r| {
                 left -= weight(r);
@@ -243,15 +243,15 @@ struct Blocks {
     samples: u32,
     /// Number of samples at which the hottest blocks are determined again.
     next: u32,
-    by_pc: FxHashMap<u64, u32>,
+    by_pc: FxHashMap<VirtualAddress, u32>,
     /// End of the block that contains each program counter.
-    ends: FxHashMap<u64, Option<u64>>,
+    ends: FxHashMap<VirtualAddress, Option<VirtualAddress>>,
     /// A place in each block, and the weight by which it is drawn.
-    hottest: Vec<(u64, f64)>,
+    hottest: Vec<(VirtualAddress, f64)>,
 }
 
 impl Blocks {
-    fn add(&mut self, pc: u64) {
+    fn add(&mut self, pc: VirtualAddress) {
         if self.by_pc.len() < PCS_KEPT_MAX || self.by_pc.contains_key(&pc) {
             *self.by_pc.entry(pc).or_default() += 1;
             self.samples = self.samples.saturating_add(1);
@@ -259,7 +259,7 @@ impl Blocks {
     }
 
     /// Returns the hottest blocks. They are determined again whenever there are a quarter more samples.
-    fn hottest(&mut self, pid: Pid) -> &[(u64, f64)] {
+    fn hottest(&mut self, pid: Pid) -> &[(VirtualAddress, f64)] {
         if self.samples >= self.next.max(SAMPLES_MIN) {
             self.next = self.samples.saturating_add(self.samples / 4);
             self.find(pid);
@@ -273,15 +273,15 @@ impl Blocks {
         if File::open(format!("/proc/{pid}/exe")).is_ok_and(|exe| is_32_bit(&exe)) {
             return;
         }
-        let mut pcs: Vec<(u32, u64)> = self.by_pc.iter().map(|(pc, n)| (*n, *pc)).collect();
+        let mut pcs: Vec<(u32, VirtualAddress)> = self.by_pc.iter().map(|(pc, n)| (*n, *pc)).collect();
         pcs.sort_unstable_by_key(|&(n, pc)| (std::cmp::Reverse(n), pc));
         // The end stands for the block, so that it is the same place in every process and epoch.
-        let mut blocks: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut blocks: BTreeMap<VirtualAddress, u32> = BTreeMap::new();
         for (n, pc) in pcs.into_iter().take(PCS_MAX) {
             let end = *self.ends.entry(pc).or_insert_with(|| block_end(&memory, pc));
             end.iter().for_each(|end| *blocks.entry(*end).or_default() += n);
         }
-        let mut hottest: Vec<(u64, f64)> =
+        let mut hottest: Vec<(VirtualAddress, f64)> =
             blocks.into_iter().map(|(end, n)| (end, f64::from(n).sqrt())).collect();
         hottest.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         hottest.truncate(BLOCKS_MAX);
@@ -290,11 +290,12 @@ impl Blocks {
 }
 
 /// Returns the first transfer of control at or after `pc`. The instructions before it are executed as often as it.
-fn block_end(memory: &File, pc: u64) -> Option<u64> {
+fn block_end(memory: &File, pc: VirtualAddress) -> Option<VirtualAddress> {
     let mut code = [0; CODE_BYTES];
-    let length = memory.read_at(&mut code, pc).ok()?;
-    let instructions = dwell_image::instructions(ARCH, &code[..length], ImageAddress(pc));
-    instructions.iter().find(|i| i.flow != Flow::Next).map(|i| i.address.0)
+    let length = memory.read_at(&mut code, pc.0).ok()?;
+    // The decoder's addresses are distances from `pc`.
+    let instructions = dwell_image::instructions(ARCH, &code[..length], ImageAddress(0));
+    instructions.iter().find(|i| i.flow != Flow::Next).map(|i| pc.offset(i.address.0))
 }
 
 /// Returns the cause as it is stored in the epoch and shown to the user.
@@ -322,29 +323,29 @@ mod tests {
         }
         let block = [0x89, 0xf8, 0x83, 0xc0, 0x01, 0xeb, 0xf9];
         let code: Vec<u8> = [block, block].concat();
-        let (start, mut blocks) = (code.as_ptr() as u64, Blocks::default());
+        let (start, mut blocks) = (VirtualAddress(code.as_ptr() as u64), Blocks::default());
         for (offset, samples) in [(0, 10), (2, 30), (5, 20), (7, 25), (9, 4)] {
-            (0..samples).for_each(|_| blocks.add(start + offset));
+            (0..samples).for_each(|_| blocks.add(start.offset(offset)));
         }
-        let places: Vec<u64> =
-            blocks.hottest(Pid(std::process::id())).iter().map(|(pc, _)| pc - start).collect();
+        let hottest = blocks.hottest(Pid(std::process::id()));
+        let places: Vec<u64> = hottest.iter().map(|(pc, _)| pc.bytes_since(start)).collect();
         assert_eq!(places, [5, 12]);
     }
 
     #[test]
     fn places_are_drawn_in_pairs_of_neighbours() {
         let mut counter = BreakpointCounter::start(1.0, Protection::start(&Turns::default()));
-        let hottest = [0x1000, 0x1040, 0x9000, 0x90f0, 0x10000].map(|place| (place, 3.0));
+        let hottest = [0x1000, 0x1040, 0x9000, 0x90f0, 0x10000].map(|place| (VirtualAddress(place), 3.0));
         for _ in 0..100 {
             let places = counter.draw_places(&hottest);
             let mut different = places.clone();
             different.sort_unstable();
             different.dedup();
             assert_eq!((places.len(), different.len()), (4, 4));
-            let has_neighbour = places[0] != 0x10000;
-            assert_eq!(places[0].abs_diff(places[1]) <= NEAR_BYTES, has_neighbour, "{places:x?}");
+            let has_neighbour = places[0] != VirtualAddress(0x10000);
+            assert_eq!(places[0].distance(places[1]) <= NEAR_BYTES, has_neighbour, "{places:x?}");
         }
-        assert_eq!(counter.draw_places(&hottest[..1]), [0x1000]);
+        assert_eq!(counter.draw_places(&hottest[..1]), [VirtualAddress(0x1000)]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! cost is linear in the number of different steps, plus one decoded instruction for each new place.
 
 use dwell_image::{Arch, Flow, ImageAddress};
-use dwell_profile::{CodePlace, ControlTransfer, ExecutionEvidence, ImageId};
+use dwell_profile::{CodePlace, ControlTransfer, ExecutionEvidence, ImageId, VirtualAddress};
 
 use crate::path::Path;
 
@@ -43,7 +43,7 @@ impl StepKind {
 pub fn burst<I: Copy + Ord + std::hash::Hash>(
     path: &Path,
     is_emulated: bool,
-    mut place: impl FnMut(u64) -> CodePlace<I>,
+    mut place: impl FnMut(VirtualAddress) -> CodePlace<I>,
     mut kind: impl FnMut(CodePlace<I>) -> Option<StepKind>,
     id: impl Fn(I) -> ImageId,
 ) -> Option<(ExecutionEvidence, u64)> {
@@ -99,8 +99,8 @@ mod tests {
         }
     }
 
-    fn place(pc: u64) -> CodePlace<u8> {
-        CodePlace { image: u8::from(pc >= 1000), offset: ImageOffset(pc) }
+    fn place(pc: VirtualAddress) -> CodePlace<u8> {
+        CodePlace { image: u8::from(pc.0 >= 1000), offset: ImageOffset(pc.0) }
     }
 
     fn check(pcs: &[u64], expected: &str, opaque: u64) {

@@ -17,7 +17,7 @@ use std::{
 };
 
 use dwell_attribution::CodeId;
-use dwell_profile::Pid;
+use dwell_profile::{Pid, VirtualAddress};
 use rustc_hash::FxHashMap;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 
@@ -101,7 +101,12 @@ impl CodeFiles {
     }
 
     /// Returns the names of addresses, and how many bytes of text were read.
-    pub fn names(&mut self, code: CodeId, addresses: &[u64], window: NamesWindow) -> (Vec<CodeName>, u64) {
+    pub fn names(
+        &mut self,
+        code: CodeId,
+        addresses: &[VirtualAddress],
+        window: NamesWindow,
+    ) -> (Vec<CodeName>, u64) {
         let mut finder = Finder::new(addresses, window);
         let end = self.by_code.get_mut(&code).and_then(|files| files.find(&mut finder)).unwrap_or(0);
         (finder.finish(), end)
@@ -211,7 +216,7 @@ mod tests {
     use super::*;
 
     fn named(files: &mut CodeFiles, code: CodeId) -> CodeName {
-        files.names(code, &[0x1004], NamesWindow::default()).0.remove(0)
+        files.names(code, &[VirtualAddress(0x1004)], NamesWindow::default()).0.remove(0)
     }
 
     #[test]

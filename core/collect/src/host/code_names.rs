@@ -10,7 +10,7 @@
 
 use std::io::{BufRead, Read};
 
-use dwell_profile::{ImageOffset, ImageSymbol};
+use dwell_profile::{ImageOffset, ImageSymbol, VirtualAddress};
 
 /// Longest line of a perf map in bytes that is parsed.
 const LINE_BYTES_MAX: usize = 64 << 10;
@@ -39,14 +39,14 @@ pub enum CodeName {
 
 /// Finds the names of addresses among entries, which must arrive in the order in which they were written.
 pub struct Finder<'a> {
-    addresses: &'a [u64],
+    addresses: &'a [VirtualAddress],
     window: NamesWindow,
     found: Vec<CodeName>,
 }
 
 impl<'a> Finder<'a> {
     /// Returns a finder for these addresses, which must be in ascending order.
-    pub fn new(addresses: &'a [u64], window: NamesWindow) -> Self {
+    pub fn new(addresses: &'a [VirtualAddress], window: NamesWindow) -> Self {
         debug_assert!(addresses.is_sorted());
         Finder { addresses, window, found: vec![CodeName::Unknown; addresses.len()] }
     }
@@ -55,7 +55,7 @@ impl<'a> Finder<'a> {
     pub fn entry(
         &mut self,
         position: u64,
-        start: u64,
+        start: VirtualAddress,
         size_bytes: u64,
         name: impl FnOnce() -> String,
     ) -> bool {
@@ -66,7 +66,7 @@ impl<'a> Finder<'a> {
         if range.is_empty() {
             return true;
         }
-        let new = ImageSymbol { offset: ImageOffset(start), size_bytes, name: name() };
+        let new = ImageSymbol { offset: ImageOffset(start.as_offset()), size_bytes, name: name() };
         for found in &mut self.found[range] {
             *found = match std::mem::take(found) {
                 CodeName::Ambiguous => CodeName::Ambiguous,
@@ -80,16 +80,16 @@ impl<'a> Finder<'a> {
     }
 
     /// Returns the name of the code in this range, if a searched address is in it.
-    pub fn name_within(&self, start: u64, size_bytes: u64) -> Option<&str> {
+    pub fn name_within(&self, start: VirtualAddress, size_bytes: u64) -> Option<&str> {
         self.found[self.range(start, size_bytes)].iter().find_map(|found| match found {
             CodeName::Named(symbol) => Some(&*symbol.name),
             _ => None,
         })
     }
 
-    fn range(&self, start: u64, size_bytes: u64) -> std::ops::Range<usize> {
+    fn range(&self, start: VirtualAddress, size_bytes: u64) -> std::ops::Range<usize> {
         let first = self.addresses.partition_point(|a| *a < start);
-        let last = self.addresses.partition_point(|a| *a < start.saturating_add(size_bytes));
+        let last = self.addresses.partition_point(|a| *a < start.saturating_offset(size_bytes));
         first..last.max(first)
     }
 
@@ -119,13 +119,13 @@ pub fn find_in_perf_map(mut map: impl BufRead, finder: &mut Finder<'_>, has_ende
     }
 }
 
-fn parse_perf_map_line(line: &[u8]) -> Option<(u64, u64, &[u8])> {
+fn parse_perf_map_line(line: &[u8]) -> Option<(VirtualAddress, u64, &[u8])> {
     let mut words = line.trim_ascii_end().splitn(3, |b| *b == b' ');
     let mut hex = || {
         let word = std::str::from_utf8(words.next()?).ok()?;
         u64::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok()
     };
-    let (start, size) = (hex()?, hex()?);
+    let (start, size) = (VirtualAddress(hex()?), hex()?);
     Some((start, size, words.next()?.trim_ascii()))
 }
 
@@ -136,12 +136,12 @@ mod tests {
     use super::*;
 
     fn check(map: &str, window: NamesWindow, expected: Expect) {
-        let addresses = [0x1002, 0x1009, 0x1015, 0x5000];
+        let addresses = [0x1002, 0x1009, 0x1015, 0x5000].map(VirtualAddress);
         let mut finder = Finder::new(&addresses, window);
         let end = find_in_perf_map(map.as_bytes(), &mut finder, false);
         let text = finder.finish().into_iter().zip(addresses).map(|(name, address)| match name {
-            CodeName::Named(s) => format!("{address:x} {:x}+{:x} {}\n", s.offset.0, s.size_bytes, s.name),
-            other => format!("{address:x} {other:?}\n"),
+            CodeName::Named(s) => format!("{address} {:x}+{:x} {}\n", s.offset.0, s.size_bytes, s.name),
+            other => format!("{address} {other:?}\n"),
         });
         let text: String = text.chain([format!("read {end}\n")]).collect();
         expected.assert_eq(&text);
@@ -207,6 +207,7 @@ mod tests {
 
     #[test]
     fn hostile_maps_never_panic() {
+        let addresses = [0, 0x1000, u64::MAX].map(VirtualAddress);
         let mut state = 0x3a9_u64;
         for _ in 0..20_000 {
             let mut bytes = MAP.as_bytes().to_vec();
@@ -215,7 +216,7 @@ mod tests {
                 let at = (state >> 40) as usize % bytes.len();
                 bytes[at] = b"f 0\nx\xff-\0"[(state >> 33) as usize % 8];
             }
-            let mut finder = Finder::new(&[0, 0x1000, u64::MAX], NamesWindow::default());
+            let mut finder = Finder::new(&addresses, NamesWindow::default());
             find_in_perf_map(&bytes[..], &mut finder, true);
         }
     }

@@ -6,6 +6,8 @@
 
 use std::io::{self, BufRead, Read};
 
+use dwell_profile::VirtualAddress;
+
 use crate::host::code_names::Finder;
 
 const MAGIC: u32 = 0x4A69_5444;
@@ -19,7 +21,7 @@ const FIELDS_BYTES_MAX: u64 = 8 << 10;
 /// Code that was loaded, or moved to this address.
 #[derive(Clone)]
 struct Code {
-    start: u64,
+    start: VirtualAddress,
     size_bytes: u64,
     name: String,
 }
@@ -65,7 +67,7 @@ fn next_record(file: &mut impl BufRead) -> Option<(u32, u64, Vec<u8>)> {
 
 /// Parses the fields of a code load: pid, tid, virtual address, code address, size, index, name.
 fn loaded(fields: &[u8]) -> Option<Code> {
-    let (start, size_bytes) = (long(fields, 16)?, long(fields, 24)?);
+    let (start, size_bytes) = (VirtualAddress(long(fields, 16)?), long(fields, 24)?);
     let name = fields.get(40..)?;
     let end = name.iter().position(|b| *b == 0).unwrap_or(name.len());
     Some(Code { start, size_bytes, name: String::from_utf8_lossy(&name[..end]).into_owned() })
@@ -74,7 +76,8 @@ fn loaded(fields: &[u8]) -> Option<Code> {
 /// Parses the fields of a code move: pid, tid, virtual address, old code address, new code address, size, index. Samples at
 /// the old address keep their name. Samples at the new address get it if the old address was sampled too.
 fn moved(fields: &[u8], finder: &Finder<'_>) -> Option<Code> {
-    let (old, start, size_bytes) = (long(fields, 16)?, long(fields, 24)?, long(fields, 32)?);
+    let (old, start) = (VirtualAddress(long(fields, 16)?), VirtualAddress(long(fields, 24)?));
+    let size_bytes = long(fields, 32)?;
     let name = finder.name_within(old, size_bytes)?.to_owned();
     Some(Code { start, size_bytes, name })
 }
@@ -133,7 +136,8 @@ mod tests {
     const BEFORE: NamesWindow = NamesWindow { since: u64::MAX, until: None };
 
     fn names(bytes: &[u8], addresses: &[u64], window: NamesWindow) -> Vec<String> {
-        let mut finder = Finder::new(addresses, window);
+        let addresses: Vec<VirtualAddress> = addresses.iter().copied().map(VirtualAddress).collect();
+        let mut finder = Finder::new(&addresses, window);
         find_in_jitdump(bytes, &mut finder);
         let describe = |name| match name {
             CodeName::Named(s) => format!("{}@{:x}+{}", s.name, s.offset.0, s.size_bytes),
@@ -174,6 +178,7 @@ mod tests {
     #[test]
     fn hostile_files_never_panic() {
         let whole = dump(&[load(0x1000, 40, "first"), load(0x2000, 16, "old"), record(CODE_MOVE, &[9; 48])]);
+        let addresses = [0x1000, 0x2004, u64::MAX].map(VirtualAddress);
         let mut state = 0x5eed_u64;
         for _ in 0..20_000 {
             let mut bytes = whole.clone();
@@ -183,7 +188,7 @@ mod tests {
                 bytes[at] = (state >> 33) as u8;
             }
             bytes.truncate((state >> 20) as usize % (whole.len() + 1));
-            let mut finder = Finder::new(&[0x1000, 0x2004, u64::MAX], NamesWindow::default());
+            let mut finder = Finder::new(&addresses, NamesWindow::default());
             find_in_jitdump(&bytes[..], &mut finder);
         }
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use dwell_attribution::KernelSymbols;
-use dwell_profile::{ImageOffset, ImageSymbol};
+use dwell_profile::{ImageOffset, ImageSymbol, VirtualAddress};
 use rustix::fs::{Mode, OFlags};
 
 /// Size of a record: a symbol's address and the offset of its name, 8 bytes each.
@@ -31,7 +31,7 @@ pub enum KernelNames {
         /// Number of symbols in the file.
         count: usize,
         /// Address of the first record of each page.
-        pages: Vec<u64>,
+        pages: Vec<VirtualAddress>,
     },
     /// Symbols in memory because there is no room for a temporary file. They should be dropped when they are not needed.
     InMemory(KernelSymbols),
@@ -50,7 +50,7 @@ impl KernelNames {
     }
 
     /// Returns the symbol that contains an address, relative to the image that starts at `base`.
-    pub fn find(&self, address: u64, base: u64) -> Option<ImageSymbol> {
+    pub fn find(&self, address: VirtualAddress, base: VirtualAddress) -> Option<ImageSymbol> {
         match self {
             KernelNames::InMemory(symbols) => symbols.find(address, base),
             KernelNames::InFile { file, count, pages } => find(file, *count, pages, address, base),
@@ -63,7 +63,7 @@ fn write(symbols: &KernelSymbols) -> io::Result<File> {
     let file = File::from(rustix::fs::open(std::env::temp_dir(), flags, Mode::RUSR | Mode::WUSR)?);
     let mut out = BufWriter::with_capacity(1 << 16, &file);
     for (start, name) in symbols.starts() {
-        out.write_all(&start.to_ne_bytes())?;
+        out.write_all(&start.0.to_ne_bytes())?;
         out.write_all(&u64::from(*name).to_ne_bytes())?;
     }
     out.write_all(symbols.names().as_bytes())?;
@@ -72,7 +72,13 @@ fn write(symbols: &KernelSymbols) -> io::Result<File> {
     Ok(file)
 }
 
-fn find(file: &File, count: usize, pages: &[u64], address: u64, base: u64) -> Option<ImageSymbol> {
+fn find(
+    file: &File,
+    count: usize,
+    pages: &[VirtualAddress],
+    address: VirtualAddress,
+    base: VirtualAddress,
+) -> Option<ImageSymbol> {
     let first = pages.partition_point(|start| *start <= address).checked_sub(1)? * PAGE_RECORDS;
     // The first record of the next page is read too: it is the end of this page's last symbol.
     let mut page = [0; (PAGE_RECORDS + 1) * RECORD_BYTES];
@@ -80,16 +86,17 @@ fn find(file: &File, count: usize, pages: &[u64], address: u64, base: u64) -> Op
     file.read_exact_at(page, (first * RECORD_BYTES) as u64).ok()?;
     let number = |bytes: &[u8]| u64::from_ne_bytes(*bytes.first_chunk().expect("a record has two numbers"));
     let (records, _) = page.as_chunks::<RECORD_BYTES>();
-    let after = records.partition_point(|record| number(record) <= address);
+    let start_of = |record: &[u8]| VirtualAddress(number(record));
+    let after = records.partition_point(|record| start_of(record) <= address);
     let record = &records[after.checked_sub(1)?];
-    let (start, name) = (number(record), number(&record[8..]));
-    let end = records.get(after).map_or(start, |next| number(next));
+    let (start, name) = (start_of(record), number(&record[8..]));
+    let end = records.get(after).map_or(start, |next| start_of(next));
     let mut bytes = [0; NAME_BYTES_MAX];
     let read = file.read_at(&mut bytes, (count * RECORD_BYTES) as u64 + name).ok()?;
     let name = bytes[..read].split(|b| *b == b'\n').next()?;
     let name = String::from_utf8_lossy(name).into_owned();
-    let offset = ImageOffset(start.checked_sub(base)?);
-    Some(ImageSymbol { offset, size_bytes: end - start, name })
+    let offset = ImageOffset(start.checked_bytes_since(base)?);
+    Some(ImageSymbol { offset, size_bytes: end.bytes_since(start), name })
 }
 
 #[cfg(test)]
@@ -104,12 +111,13 @@ mod tests {
         let symbols = || read_kernel(text.as_bytes(), Modules::default()).1;
         let (names, memory) = (KernelNames::new(symbols()), symbols());
         assert!(matches!(names, KernelNames::InFile { count: 777, .. }), "no temporary file: {names:?}");
-        let base = 0xffff_ffff_8100_0000;
+        let base = VirtualAddress(0xffff_ffff_8100_0000);
         let found = (0..10_000_000_u64).step_by(777).filter_map(|distance| {
-            assert_eq!(names.find(base + distance, base), memory.find(base + distance, base));
-            names.find(base + distance, base)
+            let address = base.offset(distance);
+            assert_eq!(names.find(address, base), memory.find(address, base));
+            names.find(address, base)
         });
         assert_eq!(found.last().unwrap().name, "symbol_776");
-        assert_eq!(names.find(base - 1, base), None);
+        assert_eq!(names.find(base.back(1), base), None);
     }
 }

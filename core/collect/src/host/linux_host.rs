@@ -21,7 +21,7 @@ use dwell_attribution::{
     read_kernel,
 };
 use dwell_image::UnwindRules;
-use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord, ImageSymbol, Pid, Tid};
+use dwell_profile::{BuildId, ImageId, ImageKind, ImageRecord, ImageSymbol, Pid, Tid, VirtualAddress};
 use rustc_hash::FxHashMap;
 use rustix::{io::Errno, process::test_kill_process};
 
@@ -32,7 +32,7 @@ use crate::{
         code_names::{CodeName, NamesWindow},
         kernel_names::KernelNames,
         paths::path_from_here,
-        procfs,
+        procfs::{self, MapsLine},
     },
     sys::{clock::now_ns, clocks::real_time_ns},
 };
@@ -182,8 +182,7 @@ impl Host for LinuxHost {
         let inode = executable.as_ref().and_then(|e| e.inode);
         let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
         let mappings = procfs::parse_maps(&maps, inode);
-        let is_program =
-            |mapping: &(u64, u64, u64, Target)| executable.as_ref().is_some_and(|e| e.is(&mapping.3));
+        let is_program = |mapping: &MapsLine| executable.as_ref().is_some_and(|e| e.is(&mapping.3));
         let program = mappings.iter().position(is_program);
         let name = executable.map_or_else(|| stat.comm.to_owned(), |e| e.name);
         Some(ProcessSnapshot { name, kernel_thread: stat.kernel_thread, program, mappings })
@@ -254,13 +253,19 @@ impl Host for LinuxHost {
         seen.filter(|version| version.mtime_ns <= mapped_ns.map_or(i64::MAX, real_time_ns))
     }
 
-    fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, file_offset: u64) -> Option<bool> {
+    fn has_in_memory(
+        &mut self,
+        pid: Pid,
+        address: VirtualAddress,
+        image: &ImageId,
+        file_offset: u64,
+    ) -> Option<bool> {
         const BYTES: usize = 64;
-        let back = address % BYTES as u64;
+        let back = address.0 % BYTES as u64;
         let (mut memory, mut file) = ([0; BYTES], [0; BYTES]);
         let length = self.code(image, file_offset.checked_sub(back)?, &mut file);
         let process = File::open(format!("/proc/{pid}/mem")).ok()?;
-        process.read_exact_at(&mut memory, address - back).ok()?;
+        process.read_exact_at(&mut memory, address.back(back).0).ok()?;
         Some(length == BYTES && memory == file)
     }
 
@@ -276,7 +281,12 @@ impl Host for LinuxHost {
         self.code_files.bytes(code)
     }
 
-    fn code_names(&mut self, code: CodeId, addresses: &[u64], window: NamesWindow) -> (Vec<CodeName>, u64) {
+    fn code_names(
+        &mut self,
+        code: CodeId,
+        addresses: &[VirtualAddress],
+        window: NamesWindow,
+    ) -> (Vec<CodeName>, u64) {
         self.code_files.names(code, addresses, window)
     }
 
@@ -313,9 +323,9 @@ impl Host for LinuxHost {
         UnwindRules::read(file).ok()
     }
 
-    fn kernel_place(&mut self, address: u64, interval: Interval) -> Option<KernelPlace> {
+    fn kernel_place(&mut self, address: VirtualAddress, interval: Interval) -> Option<KernelPlace> {
         if !self.sees_kernel_addresses() {
-            return Some(KernelPlace { module: None, offset: address }); // All of the kernel is one image.
+            return Some(KernelPlace { module: None, offset: address.as_offset() }); // All of the kernel is one image.
         }
         if !self.layout.is_own_text(address) {
             self.look_at_modules();
@@ -354,7 +364,7 @@ impl Host for LinuxHost {
             // Offsets are sorted and many are in one function, so each function is searched once.
             let is_in = |s: &ImageSymbol| offset.wrapping_sub(s.offset.0) < s.size_bytes;
             if !found.last().is_some_and(is_in) {
-                found.extend(symbols.find(base.wrapping_add(*offset), base));
+                found.extend(symbols.find(base.offset(*offset), base));
             }
         }
         found
@@ -448,7 +458,7 @@ fn by_name(path: &Path, pid: Pid) -> [PathBuf; 2] {
 /// Returns paths to a mapped file that has no name any more.
 fn by_mapping(place: MappedRange) -> [PathBuf; 2] {
     let MappedRange { pid, start, end } = place;
-    [format!("/proc/{pid}/map_files/{start:x}-{end:x}"), format!("/proc/{pid}/exe")].map(PathBuf::from)
+    [format!("/proc/{pid}/map_files/{start}-{end}"), format!("/proc/{pid}/exe")].map(PathBuf::from)
 }
 
 /// Opens exactly the mapped file, by name or by mapping.
@@ -535,8 +545,8 @@ fn read_vdso_id() -> ImageId {
 fn read_vdso() -> Option<Vec<u8>> {
     let maps = fs::read("/proc/self/maps").ok()?;
     let (start, end, ..) = procfs::parse_maps(&maps, None).into_iter().find(|(.., t)| *t == Target::Vdso)?;
-    let mut bytes = vec![0; usize::try_from(end.checked_sub(start)?).ok()?];
-    File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
+    let mut bytes = vec![0; usize::try_from(end.checked_bytes_since(start)?).ok()?];
+    File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start.0).ok()?;
     Some(bytes)
 }
 
@@ -548,9 +558,10 @@ mod tests {
     fn all_of_a_kernel_that_hides_its_addresses_is_one_image() {
         let mut host = LinuxHost::new();
         host.layout = KernelLayout::default();
-        let (address, now) = (0xffff_ffff_8100_0104, Interval { since_ns: 1, until_ns: 1 });
+        let address = VirtualAddress(0xffff_ffff_8100_0104);
+        let now = Interval { since_ns: 1, until_ns: 1 };
         let place = host.kernel_place(address, now);
-        assert_eq!(place, Some(KernelPlace { module: None, offset: address }));
+        assert_eq!(place, Some(KernelPlace { module: None, offset: address.as_offset() }));
         assert!(!host.sees_kernel_addresses());
     }
 }

@@ -4,7 +4,7 @@
 
 use std::{fs, path::Path, str::FromStr};
 
-use dwell_profile::{Pid, Tid};
+use dwell_profile::{Pid, Tid, VirtualAddress};
 
 use crate::host::procfs;
 
@@ -25,7 +25,7 @@ pub fn threads_of(pid: Pid) -> Vec<Tid> {
 }
 
 /// Returns the threads of a process that wait now, each with the user instruction at which it waits, where the kernel shows that.
-pub fn waiting_threads_of(pid: Pid) -> Vec<(Tid, Option<u64>)> {
+pub fn waiting_threads_of(pid: Pid) -> Vec<(Tid, Option<VirtualAddress>)> {
     let waiting = |tid: Tid| {
         let folder = format!("/proc/{pid}/task/{tid}");
         let stat = fs::read(format!("{folder}/stat")).ok()?;

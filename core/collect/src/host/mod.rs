@@ -13,9 +13,12 @@ use std::path::Path;
 
 use dwell_attribution::{CodeId, FileVersion, ImageFiles, Interval, KernelPlace, MappedRange, Target};
 use dwell_image::UnwindRules;
-use dwell_profile::{ImageId, ImageRecord, ImageSymbol, Pid, Tid};
+use dwell_profile::{ImageId, ImageRecord, ImageSymbol, Pid, Tid, VirtualAddress};
 
-use crate::host::code_names::{CodeName, NamesWindow};
+use crate::host::{
+    code_names::{CodeName, NamesWindow},
+    procfs::MapsLine,
+};
 
 /// A process as /proc shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,17 +29,17 @@ pub struct ProcessSnapshot {
     pub kernel_thread: bool,
     /// Index of the mapping of the executable in `mappings`.
     pub program: Option<usize>,
-    /// Executable mappings: first address, first address after it, file offset, target.
-    pub mappings: Vec<(u64, u64, u64, Target)>,
+    /// Executable mappings.
+    pub mappings: Vec<MapsLine>,
 }
 
 /// A mapping of a process, with code or data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
     /// First virtual address.
-    pub start: u64,
+    pub start: VirtualAddress,
     /// First virtual address after it.
-    pub end: u64,
+    pub end: VirtualAddress,
     /// File offset of the first byte, if a file is mapped.
     pub file_offset: u64,
     /// Whether it is executable.
@@ -91,7 +94,13 @@ pub trait Host: ImageFiles {
     -> Option<FileVersion>;
 
     /// Returns whether a process's memory equals an identified file at an offset; `None` if it cannot be read.
-    fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, file_offset: u64) -> Option<bool>;
+    fn has_in_memory(
+        &mut self,
+        pid: Pid,
+        address: VirtualAddress,
+        image: &ImageId,
+        file_offset: u64,
+    ) -> Option<bool>;
 
     /// Notes that a process may run generated code from now on, or has possibly run it since `since_ns` (CLOCK_MONOTONIC;
     /// `None`: since some time ago). Finds the files that will name the code, because they may be unreachable after the
@@ -113,7 +122,12 @@ pub trait Host: ImageFiles {
 
     /// Returns the names of addresses (ascending) in generated code, and how many bytes of text were read. The names come
     /// from the process's jitdump, or else from its perf map file.
-    fn code_names(&mut self, code: CodeId, addresses: &[u64], window: NamesWindow) -> (Vec<CodeName>, u64) {
+    fn code_names(
+        &mut self,
+        code: CodeId,
+        addresses: &[VirtualAddress],
+        window: NamesWindow,
+    ) -> (Vec<CodeName>, u64) {
         let _ = (code, window);
         (vec![CodeName::Unknown; addresses.len()], 0)
     }
@@ -133,7 +147,7 @@ pub trait Host: ImageFiles {
     }
 
     /// Returns the place of a kernel address in an interval of the last minutes.
-    fn kernel_place(&mut self, address: u64, interval: Interval) -> Option<KernelPlace>;
+    fn kernel_place(&mut self, address: VirtualAddress, interval: Interval) -> Option<KernelPlace>;
 
     /// Returns the build ID of the running kernel in hexadecimal, if it has one.
     fn kernel_build(&mut self) -> Option<String> {

@@ -4,12 +4,12 @@
 //! left out. Never here: I/O.
 
 use dwell_attribution::{FileTag, Target};
-use dwell_profile::{Cpu, Pid};
+use dwell_profile::{Cpu, Pid, VirtualAddress};
 
 use crate::host::Region;
 
 /// A line of /proc/PID/maps: first address, first address after it, file offset, target.
-pub type MapsLine = (u64, u64, u64, Target);
+pub type MapsLine = (VirtualAddress, VirtualAddress, u64, Target);
 
 /// Returns the control group in /proc/PID/cgroup. That is the group of version 2, or (on machines with both versions, or
 /// with version 1 alone) systemd's own, or the one with the longest path. Returns `/` if all are the root.
@@ -60,8 +60,8 @@ fn parse_region(line: &[u8]) -> Option<Region> {
     let hex = |text: &str| u64::from_str_radix(text, 16).ok();
     let (start, end) = range.split_once('-')?;
     Some(Region {
-        start: hex(start)?,
-        end: hex(end)?,
+        start: VirtualAddress(hex(start)?),
+        end: VirtualAddress(hex(end)?),
         file_offset: hex(offset)?,
         is_executable: permissions.get(2) == Some(&b'x'),
         is_guard: permissions.first() == Some(&b'-'),
@@ -76,11 +76,11 @@ fn hidden(line: &MapsLine, before: Option<&MapsLine>, after: Option<&MapsLine>) 
     let is_file = |l: &&MapsLine| matches!(l.3, Target::File { .. });
     let (start, end) = (line.0, line.1);
     if let Some(before) = before.filter(is_file).filter(|b| b.1 == start) {
-        let offset = before.2.wrapping_add(start.wrapping_sub(before.0));
+        let offset = before.2.wrapping_add(start.bytes_since(before.0));
         return Some((start, end, offset, before.3.clone()));
     }
     let after = after.filter(is_file).filter(|a| a.0 == end)?;
-    Some((start, end, after.2.checked_sub(end.checked_sub(start)?)?, after.3.clone()))
+    Some((start, end, after.2.checked_sub(end.checked_bytes_since(start)?)?, after.3.clone()))
 }
 
 /// Parses `start-end perms offset major:minor inode   path`. Returns the mapping and whether it is executable.
@@ -102,7 +102,8 @@ fn parse_mapping(line: &[u8], program: Option<u64>) -> Option<(MapsLine, bool)> 
     let is_program = program == Some(inode) && path.starts_with(b"/");
     let target =
         if is_program { Target::program_named(path, tag) } else { Target::named(path, tag).mapped_as(false) };
-    Some(((hex(start)?, hex(end)?, hex(offset)?, target), executable))
+    let (start, end) = (VirtualAddress(hex(start)?), VirtualAddress(hex(end)?));
+    Some(((start, end, hex(offset)?, target), executable))
 }
 
 /// The fields of /proc/PID/stat that we use.
@@ -144,13 +145,13 @@ pub fn parse_stat(stat: &str) -> Option<Stat<'_>> {
 
 /// Returns the user instruction at which a thread waits, from /proc/PID/task/TID/syscall: the address behind the system call that
 /// it made, or the instruction that faulted.
-pub fn parse_waiting_pc(syscall: &str) -> Option<u64> {
+pub fn parse_waiting_pc(syscall: &str) -> Option<VirtualAddress> {
     /// Bytes of the instruction by which x86-64 and AArch64 call the system.
     const CALL_BYTES: u64 = if cfg!(target_arch = "x86_64") { 2 } else { 4 };
     let mut words = syscall.split_whitespace();
     let is_call = words.next()? != "-1"; // Or the word `running`, which is alone.
-    let pc = u64::from_str_radix(words.next_back()?.strip_prefix("0x")?, 16).ok()?;
-    Some(if is_call { pc.wrapping_sub(CALL_BYTES) } else { pc })
+    let pc = VirtualAddress(u64::from_str_radix(words.next_back()?.strip_prefix("0x")?, 16).ok()?);
+    Some(if is_call { pc.back(CALL_BYTES) } else { pc })
 }
 
 /// Returns the pid in the innermost namespace from /proc/PID/status.
@@ -215,7 +216,10 @@ mod tests {
             7f9c66100000-7f9c66101000 rwxp 00000000 00:00 0 \n\
             7f9c66200000-7f9c66201000 r-xs 00000000 00:01 77                         /memfd:jit (deleted)\n\
             broken\n";
-        let text: String = parse_maps(maps, None).iter().map(|m| format!("{m:x?}\n")).collect();
+        let text: String = parse_maps(maps, None)
+            .iter()
+            .map(|(start, end, offset, target)| format!("{:x?}\n", (start.0, end.0, offset, target)))
+            .collect();
         expect![[r#"
             (5618eb922000, 5618eb946000, 4000, File { path: "/usr/bin/my grep", deleted: true, tag: Inode { device: fe00, inode: 3c5dc, version: None } })
             (7f9c660c3000, 7f9c660c5000, 0, Vdso)
@@ -233,7 +237,7 @@ mod tests {
             2000-4000 rwxp 00000000 00:00 0 \n\
             4000-5000 r-xp 00003000 fe:00 7 /bin/big\n\
             7000-8000 rwxp 00000000 00:00 0 \n";
-        let describe = |(s, e, o, t): &MapsLine| format!("{s:x}-{e:x} {o:x} {:?}\n", t.program());
+        let describe = |(s, e, o, t): &MapsLine| format!("{s}-{e} {o:x} {:?}\n", t.program());
         let text: String = parse_maps(maps, None).iter().map(describe).collect();
         expect![[r#"
             2000-4000 1000 Some("big")
@@ -267,8 +271,8 @@ mod tests {
     fn waiting_threads_show_their_instruction() {
         let call = "35 0x0 0x0 0x7ffd0 0x0 0x0 0x0 0x7ffd8 0x7f0010a2";
         let behind = if cfg!(target_arch = "x86_64") { 0x7f00_10a0 } else { 0x7f00_109e };
-        assert_eq!(parse_waiting_pc(call), Some(behind));
-        assert_eq!(parse_waiting_pc("-1 0x7ffd8 0x401000"), Some(0x40_1000));
+        assert_eq!(parse_waiting_pc(call), Some(VirtualAddress(behind)));
+        assert_eq!(parse_waiting_pc("-1 0x7ffd8 0x401000"), Some(VirtualAddress(0x40_1000)));
         for other in ["running", "", "35", "35 zz"] {
             assert_eq!(parse_waiting_pc(other), None, "{other}");
         }

@@ -17,7 +17,7 @@ use std::{
 use dwell_attribution::{
     FileVersion, Identity, ImageFiles, InstanceLimits, Interval, KernelPlace, MappedRange, Target,
 };
-use dwell_profile::{Event, ImageId, ImageSymbol, Pid};
+use dwell_profile::{Event, ImageId, ImageSymbol, Pid, VirtualAddress};
 use random::Random;
 use world::{Habits, KERNEL, KERNEL_BYTES, Truth, World};
 
@@ -70,19 +70,16 @@ impl Host for SimulatedHost {
         None
     }
 
-    fn has_in_memory(&mut self, pid: Pid, address: u64, image: &ImageId, _file_offset: u64) -> Option<bool> {
-        {
-            let _ = (pid, address, image);
-            None
-        }
+    fn has_in_memory(&mut self, _: Pid, _: VirtualAddress, _: &ImageId, _: u64) -> Option<bool> {
+        None
     }
 
     fn code(&mut self, _image: &ImageId, _offset: u64, _bytes: &mut [u8]) -> usize {
         0
     }
 
-    fn kernel_place(&mut self, address: u64, _interval: Interval) -> Option<KernelPlace> {
-        let offset = address.checked_sub(KERNEL).filter(|offset| *offset < KERNEL_BYTES)?;
+    fn kernel_place(&mut self, address: VirtualAddress, _interval: Interval) -> Option<KernelPlace> {
+        let offset = address.0.checked_sub(KERNEL).filter(|offset| *offset < KERNEL_BYTES)?;
         Some(KernelPlace { module: None, offset })
     }
 

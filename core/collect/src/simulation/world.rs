@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use dwell_attribution::{OwnedTag, Target};
-use dwell_profile::{CpuId, EventIndex, Pid, Tid};
+use dwell_profile::{CpuId, EventIndex, Pid, Tid, VirtualAddress};
 
 use super::random::Random;
 use crate::{
@@ -276,7 +276,14 @@ impl World {
             cpu,
             OwnedRecord::Sample(
                 EventIndex(0),
-                Sample { mode, pc, pid, tid, cpu: Some(CpuId(cpu as u32)), registers: None },
+                Sample {
+                    mode,
+                    pc: VirtualAddress(pc),
+                    pid,
+                    tid,
+                    cpu: Some(CpuId(cpu as u32)),
+                    registers: None,
+                },
             ),
         );
     }
@@ -363,7 +370,7 @@ impl World {
                 Page::File { path, offset } => (*offset, file(path, false)),
                 Page::Anonymous => (0, Target::Anonymous),
             };
-            (page * PAGE, (page + 1) * PAGE, offset, target)
+            (VirtualAddress(page * PAGE), VirtualAddress((page + 1) * PAGE), offset, target)
         };
         // /proc shows no mappings of a process whose first thread has ended.
         let pages = process.pages.iter().filter(|_| !process.headless);
@@ -410,7 +417,8 @@ fn unknown(pc: u64) -> String {
 
 fn map_record(pid: Pid, first: u64, count: u64, offset: u64, path: Option<&str>) -> SideBandRecord {
     let target = path.map_or(Target::Anonymous, |path| file(path, true));
-    SideBandRecord::Map { pid, start: first * PAGE, length: count * PAGE, file_offset: offset * PAGE, target }
+    let start = VirtualAddress(first * PAGE);
+    SideBandRecord::Map { pid, start, length: count * PAGE, file_offset: offset * PAGE, target }
 }
 
 /// Returns the target for a file. Events identify it by its build ID and /proc by its inode, so one image has two targets.

@@ -4,7 +4,7 @@
 //! collector does not need (mappings of data, threads, unknown types) are left out. Never here: state.
 
 use dwell_attribution::Target;
-use dwell_profile::{EventIndex, Pid, Tid};
+use dwell_profile::{EventIndex, Pid, Tid, VirtualAddress};
 
 use crate::{
     loss::LossCause,
@@ -56,9 +56,9 @@ pub enum OwnedRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RawCallStack {
     /// The kernel's calls: the sampled address, then return addresses outwards. Empty for a sample in user mode.
-    pub kernel: Box<[u64]>,
+    pub kernel: Box<[VirtualAddress]>,
     /// What the kernel found in user mode by following frame pointers: the sampled address, then return addresses.
-    pub frame_pointers: Box<[u64]>,
+    pub frame_pointers: Box<[VirtualAddress]>,
     /// The user's stack from the stack pointer on.
     pub user: Box<[u8]>,
     /// Whether the stack may go on behind these bytes.
@@ -82,7 +82,7 @@ pub struct RawStack {
     /// The process of the thread.
     pub pid: Pid,
     /// Source and target address of each branch, the latest first.
-    pub branches: Vec<(u64, u64)>,
+    pub branches: Vec<(VirtualAddress, VirtualAddress)>,
 }
 
 /// Executions that hardware breakpoints counted during a window of a thread's time.
@@ -95,7 +95,7 @@ pub struct RawBreakpointCounts {
     /// Samples of the thread up to this time contain the cost of counting.
     pub until_ns: u64,
     /// Pairs of an address and its number of executions.
-    pub counts: Vec<(u64, u64)>,
+    pub counts: Vec<(VirtualAddress, u64)>,
 }
 
 /// How often a thread left a loop during an interval of its time.
@@ -140,7 +140,7 @@ pub enum SideBandRecord {
         /// The process.
         pid: Pid,
         /// First virtual address.
-        start: u64,
+        start: VirtualAddress,
         /// Bytes.
         length: u64,
         /// Offset of the first byte in the target's file.

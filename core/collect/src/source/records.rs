@@ -10,7 +10,7 @@
 //! without registers.
 
 use dwell_attribution::FileTag;
-use dwell_profile::{BranchEntry, CpuId, Pid, Tid};
+use dwell_profile::{BranchEntry, CpuId, Pid, Tid, VirtualAddress};
 use perf_event_open_sys::bindings as abi;
 
 use crate::registers::{REGISTER_COUNT, Registers};
@@ -113,7 +113,7 @@ pub struct Sample {
     /// The mode that the processor was in.
     pub mode: Mode,
     /// The virtual address of the sampled instruction.
-    pub pc: u64,
+    pub pc: VirtualAddress,
     /// The process that ran. `u32::MAX` if the task was past its end.
     pub pid: Pid,
     /// The thread that ran.
@@ -138,22 +138,23 @@ pub struct CallStack<'a> {
 
 impl CallStack<'_> {
     /// Iterates over the addresses of the kernel's call chain: the sampled one, then return addresses. Empty in user mode.
-    pub fn kernel(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn kernel(&self) -> impl Iterator<Item = VirtualAddress> + '_ {
         self.chain_in(abi::PERF_CONTEXT_KERNEL)
     }
 
     /// Iterates over the addresses that the kernel found in user mode by following frame pointers: the user's pc, then what
     /// it took for return addresses.
-    pub fn frame_pointers(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn frame_pointers(&self) -> impl Iterator<Item = VirtualAddress> + '_ {
         self.chain_in(abi::PERF_CONTEXT_USER)
     }
 
     /// Iterates over the addresses behind a marker of the call chain, up to the next one.
-    fn chain_in(&self, context: u64) -> impl Iterator<Item = u64> + '_ {
+    fn chain_in(&self, context: u64) -> impl Iterator<Item = VirtualAddress> + '_ {
         /// Values from this on are no addresses (`PERF_CONTEXT_MAX`). They say which stack follows.
         const CONTEXTS: u64 = -4095_i64 as u64;
         let words = self.chain.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word));
-        words.skip_while(move |word| *word != context).skip(1).take_while(|word| *word < CONTEXTS)
+        let behind = words.skip_while(move |word| *word != context).skip(1);
+        behind.take_while(|word| *word < CONTEXTS).map(VirtualAddress)
     }
 }
 
@@ -180,10 +181,10 @@ pub struct BranchStack<'a> {
 
 impl BranchStack<'_> {
     /// Iterates over the source and target addresses of the branches that were executed, the latest first.
-    pub fn taken(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+    pub fn taken(&self) -> impl Iterator<Item = (VirtualAddress, VirtualAddress)> + '_ {
         let entries = self.entries.chunks_exact(BranchEntry::BYTES).map_while(|entry| {
             let mut fields = Fields(entry);
-            Some(BranchEntry { from: fields.u64()?, to: fields.u64()?, flags: fields.u64()? })
+            Some(BranchEntry { from: fields.address()?, to: fields.address()?, flags: fields.u64()? })
         });
         entries.filter(|entry| !entry.is_wrong_path()).map(|entry| (entry.from, entry.to))
     }
@@ -212,7 +213,7 @@ pub struct Mmap<'a> {
     /// The process.
     pub pid: Pid,
     /// First virtual address of the mapping.
-    pub start: u64,
+    pub start: VirtualAddress,
     /// Length in bytes.
     pub length: u64,
     /// Offset in the file of the mapping's first byte.
@@ -326,7 +327,7 @@ fn parse_sample(
     short: RecordError,
     fields_of: impl FnOnce(u64) -> SampleFields,
 ) -> Result<Record<'_>, RecordError> {
-    let mut fixed = || Some((fields.u64()?, fields.u64()?, fields.u32()?, fields.u32()?, fields.u64()?));
+    let mut fixed = || Some((fields.u64()?, fields.address()?, fields.u32()?, fields.u32()?, fields.u64()?));
     let (event_id, pc, pid, tid, time_ns) = fixed().ok_or(short)?;
     let kind = fields_of(event_id);
     if kind == SampleFields::Branches {
@@ -437,7 +438,7 @@ fn parse_switch<'a>(f: &mut Fields<'a>, kind: u32, misc: u16) -> Option<Body<'a>
 /// Parses the older form of a mapping (PERF_RECORD_MMAP), which contains neither the file's identity nor the protection. It
 /// is taken for code unless it is marked as data.
 fn parse_mmap<'a>(f: &mut Fields<'a>, misc: u16) -> Option<Mmap<'a>> {
-    let (pid, _tid, start, length, file_offset) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?, f.u64()?);
+    let (pid, _tid, start, length, file_offset) = (f.u32()?, f.u32()?, f.address()?, f.u64()?, f.u64()?);
     let executable = u32::from(misc) & abi::PERF_RECORD_MISC_MMAP_DATA == 0;
     let file = FileTag::Inode { major: 0, minor: 0, inode: 0 };
     Some(Mmap { pid: Pid(pid), start, length, file_offset, executable, file, path: f.text() })
@@ -445,7 +446,7 @@ fn parse_mmap<'a>(f: &mut Fields<'a>, misc: u16) -> Option<Mmap<'a>> {
 
 fn parse_mmap2<'a>(f: &mut Fields<'a>, misc: u16) -> Option<Mmap<'a>> {
     const PROT_EXEC: u32 = 4;
-    let (pid, _tid, start, length, file_offset) = (f.u32()?, f.u32()?, f.u64()?, f.u64()?, f.u64()?);
+    let (pid, _tid, start, length, file_offset) = (f.u32()?, f.u32()?, f.address()?, f.u64()?, f.u64()?);
     let tag = f.take(24)?;
     let (protection, _flags) = (f.u32()?, f.u32()?);
     let file = if u32::from(misc) & abi::PERF_RECORD_MISC_MMAP_BUILD_ID != 0 {
@@ -498,6 +499,10 @@ impl<'a> Fields<'a> {
 
     fn u64(&mut self) -> Option<u64> {
         self.0.split_first_chunk().map(|(b, rest)| (self.0 = rest, u64::from_ne_bytes(*b)).1)
+    }
+
+    fn address(&mut self) -> Option<VirtualAddress> {
+        self.u64().map(VirtualAddress)
     }
 
     /// Returns the remaining bytes up to the first zero byte.

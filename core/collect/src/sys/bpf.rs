@@ -20,7 +20,7 @@ use aya::{
     maps::{Map, MapData, RingBuf},
     programs::{BtfTracePoint, ProgramError, perf_event},
 };
-use dwell_profile::CpuId;
+use dwell_profile::{CpuId, VirtualAddress};
 use rustix::process::Resource;
 
 use super::event::PerfEvent;
@@ -87,7 +87,7 @@ pub struct SampledRegisters {
     /// CLOCK_MONOTONIC in ns.
     pub time_ns: u64,
     /// The program counter.
-    pub pc: u64,
+    pub pc: VirtualAddress,
     /// The process.
     pub pid: u32,
     /// The thread.

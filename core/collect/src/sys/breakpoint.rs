@@ -12,7 +12,7 @@ use std::{
     time::Instant,
 };
 
-use dwell_profile::Tid;
+use dwell_profile::{Tid, VirtualAddress};
 use perf_event_open_sys::{self as perf, bindings as abi};
 
 use super::guard::Guard;
@@ -42,16 +42,16 @@ pub struct Counts {
 impl Breakpoints {
     /// Sets breakpoints in `thread`, which is guarded, at as many of `addresses` as there are free ones; they do not count yet. Returns an
     /// error if not even two are free, since a single one allows no comparison.
-    pub fn set(_: &Guard, thread: Tid, addresses: &[u64]) -> io::Result<Self> {
+    pub fn set(_: &Guard, thread: Tid, addresses: &[VirtualAddress]) -> io::Result<Self> {
         Self::set_at_least(2, thread, addresses)
     }
 
     /// Sets breakpoints in `thread`, which is guarded, at all of these addresses. Returns an error, and sets none, if that is not possible.
-    pub fn set_all(_: &Guard, thread: Tid, addresses: &[u64]) -> io::Result<Self> {
+    pub fn set_all(_: &Guard, thread: Tid, addresses: &[VirtualAddress]) -> io::Result<Self> {
         Self::set_at_least(addresses.len(), thread, addresses)
     }
 
-    fn set_at_least(least: usize, thread: Tid, addresses: &[u64]) -> io::Result<Self> {
+    fn set_at_least(least: usize, thread: Tid, addresses: &[VirtualAddress]) -> io::Result<Self> {
         let mut files: Vec<File> = Vec::with_capacity(PLACES_MAX);
         for &address in addresses.iter().take(PLACES_MAX) {
             match open(thread, address, files.first()) {
@@ -106,7 +106,7 @@ impl Breakpoints {
 /// a debug exception (DR6 is 0) if the virtual processor is interrupted at that moment, and Linux takes that for a trap of the
 /// program. The threads of others are guarded against that (`guard.rs`).
 pub fn cost_ns() -> io::Result<f64> {
-    let address = watched as *const () as usize as u64;
+    let address = VirtualAddress(watched as *const () as usize as u64);
     let traps = OwnTraps::catch()?;
     let own = Breakpoints::set_at_least(1, Tid(0), &[address])?;
     own.start()?;
@@ -175,7 +175,7 @@ extern "C" fn watched(i: u32) -> u32 {
     std::hint::black_box(i).wrapping_mul(3)
 }
 
-fn open(thread: Tid, address: u64, leader: Option<&File>) -> io::Result<File> {
+fn open(thread: Tid, address: VirtualAddress, leader: Option<&File>) -> io::Result<File> {
     let mut attr = abi::perf_event_attr {
         size: size_of::<abi::perf_event_attr>() as u32,
         type_: abi::PERF_TYPE_BREAKPOINT,
@@ -183,7 +183,7 @@ fn open(thread: Tid, address: u64, leader: Option<&File>) -> io::Result<File> {
         read_format: u64::from(abi::PERF_FORMAT_GROUP | abi::PERF_FORMAT_TOTAL_TIME_RUNNING),
         ..Default::default()
     };
-    attr.__bindgen_anon_3.bp_addr = address;
+    attr.__bindgen_anon_3.bp_addr = address.0;
     attr.__bindgen_anon_4.bp_len = size_of::<libc::c_long>() as u64;
     attr.set_disabled(leader.is_none().into());
     attr.set_exclude_kernel(1);
@@ -221,7 +221,8 @@ mod tests {
     #[test]
     fn executions_are_counted_exactly() {
         let name = "executions_are_counted_exactly";
-        let places = [rarely as *const () as usize as u64, often as *const () as usize as u64];
+        let places =
+            [rarely as *const (), often as *const ()].map(|place| VirtualAddress(place as usize as u64));
         let set = match Breakpoints::set(&Guard::for_own_thread(), Tid(0), &places) {
             Ok(set) => set,
             Err(error) => return println!("SKIPPED {name}: {error}"),
@@ -245,7 +246,8 @@ mod tests {
 
     #[test]
     fn breakpoints_of_a_missing_thread_are_refused() {
-        assert!(Breakpoints::set(&Guard::for_own_thread(), Tid(u32::MAX / 2), &[0x1000, 0x2000]).is_err());
+        let places = [VirtualAddress(0x1000), VirtualAddress(0x2000)];
+        assert!(Breakpoints::set(&Guard::for_own_thread(), Tid(u32::MAX / 2), &places).is_err());
         let none = Breakpoints::set_at_least(0, Tid(0), &[]).unwrap();
         assert!(none.stop().unwrap().executions.is_empty());
     }

@@ -4,11 +4,11 @@
 
 use std::{io, time::Duration};
 
-use dwell_profile::Pid;
+use dwell_profile::{Pid, VirtualAddress};
 
 /// Reads words of 4 or 8 bytes in one call. A word whose page is not mapped reads as `None`. Returns an error if the process
 /// has ended or may not be read.
-pub fn read_words(pid: Pid, words: &[(u64, u8)]) -> io::Result<Vec<Option<u64>>> {
+pub fn read_words(pid: Pid, words: &[(VirtualAddress, u8)]) -> io::Result<Vec<Option<u64>>> {
     let mut values = vec![0_u64; words.len()];
     let mut read = vec![None; words.len()];
     let mut from = 0;
@@ -24,7 +24,7 @@ pub fn read_words(pid: Pid, words: &[(u64, u8)]) -> io::Result<Vec<Option<u64>>>
         let remote: Vec<libc::iovec> = words[from..]
             .iter()
             .map(|(address, size)| libc::iovec {
-                iov_base: *address as usize as *mut libc::c_void,
+                iov_base: address.0 as usize as *mut libc::c_void,
                 iov_len: usize::from((*size).min(8)),
             })
             .collect();
@@ -79,6 +79,7 @@ mod tests {
         let words = [7_u64, u64::MAX, 9];
         let address = |at: usize| (&raw const words[at]) as u64;
         let requested = [(address(0), 8), (16, 8), (address(1), 4), (24, 4), (address(2), 8), (32, 8)];
+        let requested = requested.map(|(address, size)| (VirtualAddress(address), size));
         let read = read_words(Pid(std::process::id()), &requested).unwrap();
         assert_eq!(read, [Some(7), None, Some(0xffff_ffff), None, Some(9), None]);
         assert_eq!(read_words(Pid(std::process::id()), &[]).unwrap(), []);

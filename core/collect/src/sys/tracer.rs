@@ -23,9 +23,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dwell_profile::{Pid, Tid};
+use dwell_profile::{Pid, Tid, VirtualAddress};
 
-use crate::path::Path;
+use crate::path::{Path, Transfer};
 
 /// Maximum number of steps that a thread executes for a burst.
 pub const STEPS_MAX: usize = 16384;
@@ -234,10 +234,10 @@ struct Slot {
     untimed: u32,
     made: u64,
     steps: u64,
-    first: u64,
-    last: u64,
+    first: VirtualAddress,
+    last: VirtualAddress,
     places: [u64; STEPS_MAX + 1],
-    counts: [(u64, u64, u64); TRANSFERS_MAX],
+    counts: [Transfer; TRANSFERS_MAX],
 }
 
 /// The memory that both processes share.

@@ -8,7 +8,7 @@ use std::{
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
 };
 
-use dwell_profile::Tid;
+use dwell_profile::{Tid, VirtualAddress};
 use perf_event_open_sys::{self as perf, bindings as abi};
 use rustix::param::page_size;
 
@@ -23,7 +23,7 @@ use crate::registers::{REGISTER_COUNT, Registers};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Write {
     /// The address of the instruction after the one that wrote.
-    pub next_pc: u64,
+    pub next_pc: VirtualAddress,
     /// The thread that wrote.
     pub tid: Tid,
     /// The thread's registers after the write, if it runs 64-bit code.
@@ -41,7 +41,7 @@ impl Watchpoint {
     /// Watches a word of 4 or 8 bytes at an aligned address in these threads, which are guarded, from now on, for `writes` writes in each.
     /// Returns an error if any thread that is still alive cannot be watched: its unseen writes would make the shares of the
     /// others wrong.
-    pub fn set(_: &Guard, tids: &[Tid], address: u64, size: u8, writes: i32) -> io::Result<Self> {
+    pub fn set(_: &Guard, tids: &[Tid], address: VirtualAddress, size: u8, writes: i32) -> io::Result<Self> {
         let mut events = Vec::with_capacity(tids.len());
         for &tid in tids {
             let event = match open(tid, address, size) {
@@ -101,13 +101,14 @@ fn parse(mut bytes: &[u8], writes: &mut Vec<Write>) {
             && let (Some(pc), Some(tid)) = (word(record, 8), record.get(20..24))
         {
             let tid = u32::from_ne_bytes(tid.try_into().expect("four bytes"));
-            writes.push(Write { next_pc: pc, tid: Tid(tid), registers: registers(record) });
+            let (next_pc, tid) = (VirtualAddress(pc), Tid(tid));
+            writes.push(Write { next_pc, tid, registers: registers(record) });
         }
         bytes = &bytes[size..];
     }
 }
 
-fn open(tid: Tid, address: u64, size: u8) -> io::Result<PerfEvent> {
+fn open(tid: Tid, address: VirtualAddress, size: u8) -> io::Result<PerfEvent> {
     let mut attr = abi::perf_event_attr {
         size: size_of::<abi::perf_event_attr>() as u32,
         type_: abi::PERF_TYPE_BREAKPOINT,
@@ -118,7 +119,7 @@ fn open(tid: Tid, address: u64, size: u8) -> io::Result<PerfEvent> {
     };
     attr.__bindgen_anon_1.sample_period = 1;
     attr.__bindgen_anon_2.wakeup_watermark = 1 << 30;
-    attr.__bindgen_anon_3.bp_addr = address;
+    attr.__bindgen_anon_3.bp_addr = address.0;
     attr.__bindgen_anon_4.bp_len = u64::from(size);
     attr.set_watermark(1);
     attr.set_disabled(1);
@@ -151,11 +152,11 @@ mod tests {
         static WORD: AtomicU64 = AtomicU64::new(0);
         let name = "the_writer_of_a_word_is_seen";
         let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        let mut watch =
-            match Watchpoint::set(&Guard::for_own_thread(), &[Tid(tid)], WORD.as_ptr() as u64, 8, 5) {
-                Ok(watch) => watch,
-                Err(error) => return println!("SKIPPED {name}: {error}"),
-            };
+        let address = VirtualAddress(WORD.as_ptr() as u64);
+        let mut watch = match Watchpoint::set(&Guard::for_own_thread(), &[Tid(tid)], address, 8, 5) {
+            Ok(watch) => watch,
+            Err(error) => return println!("SKIPPED {name}: {error}"),
+        };
         // If the compiler knew the word, it would need no register for its address.
         (0..20).for_each(|_| write(std::hint::black_box(&WORD)));
         let writes = watch.writes().to_vec();
@@ -166,8 +167,7 @@ mod tests {
         assert!(writes.iter().all(|write| write.next_pc == writes[0].next_pc && write.tid == Tid(tid)));
         #[cfg(target_arch = "x86_64")]
         assert!(writes.iter().all(|write| {
-            let has_address =
-                |number| write.registers.as_ref().unwrap().general(number) == WORD.as_ptr() as u64;
+            let has_address = |number| write.registers.as_ref().unwrap().general(number) == address.0;
             (0..16).any(has_address)
         }));
     }
@@ -182,7 +182,7 @@ mod tests {
         let mut writes = Vec::new();
         parse(&[of_abi(1), of_abi(2)].concat(), &mut writes);
         assert_eq!(writes.iter().map(|write| write.registers.is_some()).collect::<Vec<_>>(), [false, true]);
-        assert!(writes.iter().all(|write| write.next_pc == 0x4000 && write.tid == Tid(34)));
+        assert!(writes.iter().all(|write| write.next_pc == VirtualAddress(0x4000) && write.tid == Tid(34)));
     }
 
     #[test]

@@ -6,6 +6,8 @@
 //! The markers: `enum perf_callchain_context` in `include/uapi/linux/perf_event.h` of Linux. The first address of a part is that
 //! of an instruction; the others are return addresses.
 
+use dwell_profile::VirtualAddress;
+
 use super::sample::Words;
 
 /// Words from this one on are markers.
@@ -19,9 +21,9 @@ const USER_DEFERRED: u64 = -640_i64 as u64;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Chain {
     /// The addresses of the kernel.
-    pub kernel: Vec<u64>,
+    pub kernel: Vec<VirtualAddress>,
     /// The addresses of the user's code.
-    pub user: Vec<u64>,
+    pub user: Vec<VirtualAddress>,
     /// Whether there is a part of the user's, even if it is empty.
     pub has_user: bool,
     /// Whether the user's part is in another record.
@@ -46,15 +48,16 @@ impl Chain {
                 part = Some(word);
                 continue;
             }
+            let address = VirtualAddress(word);
             match part {
-                Some(KERNEL) => self.kernel.push(word),
-                Some(USER) => self.user.push(word),
+                Some(KERNEL) => self.kernel.push(address),
+                Some(USER) => self.user.push(address),
                 // A cookie that names the other record, or addresses of a guest.
                 Some(_) => {}
-                None if word >> 63 == 1 => self.kernel.push(word),
+                None if word >> 63 == 1 => self.kernel.push(address),
                 None => {
                     self.has_user = true;
-                    self.user.push(word);
+                    self.user.push(address);
                 }
             }
         }
@@ -80,16 +83,22 @@ mod tests {
     #[test]
     fn markers_separate_the_parts() {
         let chain = read(&[KERNEL, 1 << 63, 2 << 62 | 7, USER, 4, 5]);
-        assert_eq!((&chain.kernel[..], &chain.user[..]), (&[1 << 63, 2 << 62 | 7][..], &[4, 5][..]));
+        let kernel = [1 << 63, 2 << 62 | 7].map(VirtualAddress);
+        assert_eq!((&chain.kernel[..], &chain.user[..]), (&kernel[..], &[4, 5].map(VirtualAddress)[..]));
         assert!(chain.has_user && !chain.is_deferred && !chain.has_others);
         assert_eq!(
             read(&[1 << 63, 9]),
-            Chain { kernel: vec![1 << 63], user: vec![9], has_user: true, ..Chain::default() }
+            Chain {
+                kernel: vec![kernel[0]],
+                user: vec![VirtualAddress(9)],
+                has_user: true,
+                ..Chain::default()
+            }
         );
         let guest = read(&[-2560_i64 as u64, 7, USER]);
         assert_eq!(guest, Chain { has_user: true, has_others: true, ..Chain::default() });
         let deferred = read(&[KERNEL, 1 << 63, USER_DEFERRED, 77]);
-        assert_eq!(deferred, Chain { kernel: vec![1 << 63], is_deferred: true, ..Chain::default() });
+        assert_eq!(deferred, Chain { kernel: vec![kernel[0]], is_deferred: true, ..Chain::default() });
         assert_eq!(read(&[]), Chain::default());
     }
 }

@@ -7,7 +7,9 @@
 use std::time::Duration;
 
 use dwell_attribution::{ExecutionId, Interval, KernelLayout, Mapping, TargetIndex};
-use dwell_profile::{BranchSums, BuildId, ImageId, ImageKind, NamedFrame, Pid, SampleAccumulator};
+use dwell_profile::{
+    BranchSums, BuildId, ImageId, ImageKind, NamedFrame, Pid, SampleAccumulator, VirtualAddress,
+};
 use linux_perf_data::{
     DsoKey,
     linux_perf_event_reader::{CpuMode, PerfEventAttr},
@@ -150,7 +152,7 @@ impl ImportedProfile {
         &mut self,
         pid: Pid,
         kernel: bool,
-        (start, length, offset): (u64, u64, u64),
+        (start, length, offset): (VirtualAddress, u64, u64),
         path: &[u8],
         build_id: Option<BuildId>,
     ) {
@@ -171,7 +173,7 @@ impl ImportedProfile {
         };
         let file_name = matches!(target, Target::File(_)).then(|| text.rsplit('/').next()).flatten();
         let target = self.intern(target);
-        let (end, target) = (start.saturating_add(length), TargetIndex(target));
+        let (end, target) = (start.saturating_offset(length), TargetIndex(target));
         let mapping = Mapping { start, end, file_offset: offset, target, anonymous: None };
         self.spaces.map(pid, mapping, file_name);
     }
@@ -206,18 +208,18 @@ impl ImportedProfile {
     }
 
     /// Returns target and offset of an address in a process; `None` if nothing is mapped there.
-    pub(super) fn user_place(&mut self, pid: Pid, pc: u64) -> Option<Place> {
+    pub(super) fn user_place(&mut self, pid: Pid, pc: VirtualAddress) -> Option<Place> {
         let mapping = self.spaces.find(pid, pc)?;
         let (target, offset) = (mapping.target.0, mapping.offset_of(pc));
         Some(match self.targets[target as usize] {
             // Another process may have other code at the same address.
-            Target::Anonymous(owner) => (self.intern(Target::Jit { process: pid, owner }), pc),
+            Target::Anonymous(owner) => (self.intern(Target::Jit { process: pid, owner }), pc.as_offset()),
             _ => (target, offset),
         })
     }
 
     /// Returns target and offset of an address in the kernel; `None` if no mapping reports it.
-    pub(super) fn kernel_place(&mut self, pc: u64) -> Option<Place> {
+    pub(super) fn kernel_place(&mut self, pc: VirtualAddress) -> Option<Place> {
         let place = self.kernel.layout.place(pc, Interval { since_ns: 0, until_ns: u64::MAX })?;
         let target = match place.module {
             None => self.kernel_target(),
@@ -226,9 +228,9 @@ impl ImportedProfile {
         Some((target, place.offset))
     }
 
-    /// Returns the place of an address that belongs to nothing.
-    pub(super) fn unknown_place(&mut self, pc: u64) -> Place {
-        (self.intern(Target::Other("unknown")), pc)
+    /// Returns the place of an address that belongs to nothing. It may be one of a process, or of whatever else the format has.
+    pub(super) fn unknown_place(&mut self, address: u64) -> Place {
+        (self.intern(Target::Other("unknown")), address)
     }
 
     /// Returns a file with the build ID that its mapping or the profile's list reports.
@@ -248,10 +250,10 @@ impl ImportedProfile {
         event: usize,
         execution: ExecutionId,
         place: Option<Place>,
-        pc: u64,
+        address: u64,
         period: u64,
     ) -> Place {
-        self.count_many(event, execution, place, pc, period, 1)
+        self.count_many(event, execution, place, address, period, 1)
     }
 
     /// Counts `samples` samples at a place, with `periods` in all, like `count`.
@@ -260,12 +262,12 @@ impl ImportedProfile {
         event: usize,
         execution: ExecutionId,
         place: Option<Place>,
-        pc: u64,
+        address: u64,
         periods: u64,
         samples: u64,
     ) -> Place {
         let unknown = place.is_none();
-        let (target, offset) = place.unwrap_or_else(|| self.unknown_place(pc));
+        let (target, offset) = place.unwrap_or_else(|| self.unknown_place(address));
         let tally = &mut self.events[event];
         let (period, first) = (periods / samples.max(1), tally.samples == 0);
         tally.samples = tally.samples.saturating_add(samples);

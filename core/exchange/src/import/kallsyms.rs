@@ -12,7 +12,7 @@ use std::{
 };
 
 use dwell_attribution::{KernelSymbols, Modules, read_kernel};
-use dwell_profile::{BuildId, ImageSymbol};
+use dwell_profile::{BuildId, ImageSymbol, VirtualAddress};
 
 /// Source of the names, and the condition under which they are right.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub struct Kallsyms {
 
 /// The kernel's code symbols, and the address of its text.
 pub struct KernelNames {
-    text: Option<u64>,
+    text: Option<VirtualAddress>,
     symbols: KernelSymbols,
 }
 
@@ -43,7 +43,7 @@ impl KernelNames {
     /// Returns the symbols under the given ascending offsets from the beginning of the kernel's text, each once.
     pub fn under(&self, offsets: &[u64]) -> Vec<ImageSymbol> {
         let Some(text) = self.text else { return Vec::new() };
-        let symbol = |offset: &u64| self.symbols.find(text.checked_add(*offset)?, text);
+        let symbol = |offset: &u64| self.symbols.find(text.checked_offset(*offset)?, text);
         let mut found: Vec<ImageSymbol> = offsets.iter().filter_map(symbol).collect();
         found.dedup_by_key(|symbol| symbol.offset);
         for symbol in &mut found {
@@ -88,7 +88,7 @@ pub const IS_ELSEWHERE: &str = "the kernel's functions have no names: it is not 
 impl Reading {
     /// Waits for the names, or returns why there are none. `text` is the address of the sampled kernel's text, if it is
     /// known.
-    pub fn join(self, text: Option<u64>) -> Result<KernelNames, String> {
+    pub fn join(self, text: Option<VirtualAddress>) -> Result<KernelNames, String> {
         let Reading { of, thread } = self;
         let failed =
             |e: io::Error| format!("the kernel's functions have no names: {}: {e}", of.path.display());

@@ -6,7 +6,7 @@
 
 use std::io::{Read, Seek, SeekFrom};
 
-use dwell_profile::{BuildId, CodePlace, ImageOffset, SampleAccumulator, Tid};
+use dwell_profile::{BuildId, CodePlace, ImageOffset, SampleAccumulator, Tid, VirtualAddress};
 use linux_perf_data::linux_perf_event_reader::{
     AttrFlags, CpuMode, Endianness, EventRecord as Parsed, Mmap2FileId, RawEventRecord, RecordParseInfo,
     RecordType,
@@ -174,7 +174,7 @@ impl<'l> Reader<'l> {
                 self.imported.map(
                     pid_of(m.pid),
                     kernel,
-                    (m.address, m.length, m.page_offset),
+                    (VirtualAddress(m.address), m.length, m.page_offset),
                     &m.path.as_slice(),
                     None,
                 );
@@ -188,7 +188,7 @@ impl<'l> Reader<'l> {
                 self.imported.map(
                     pid_of(m.pid),
                     kernel,
-                    (m.address, m.length, m.page_offset),
+                    (VirtualAddress(m.address), m.length, m.page_offset),
                     &m.path.as_slice(),
                     build_id,
                 );
@@ -203,17 +203,19 @@ impl<'l> Reader<'l> {
     }
 
     pub(super) fn sample(&mut self, event: usize, mode: CpuMode, sample: &Sample<'_>) {
-        let (pid, pc) = (sample.pid, sample.ip.unwrap_or(0));
+        let (pid, pc) = (sample.pid, sample.ip.unwrap_or_default());
         let execution = self.imported.spaces.execution(pid);
         let place = match mode {
             CpuMode::User => self.imported.user_place(pid, pc),
             CpuMode::Kernel => self.imported.kernel_place(pc),
-            CpuMode::Hypervisor => Some((self.imported.intern(Target::Other("hypervisor")), pc)),
-            CpuMode::GuestKernel => Some((self.imported.intern(Target::Other("guest-kernel")), pc)),
-            CpuMode::GuestUser => Some((self.imported.intern(Target::Other("guest-user")), pc)),
+            CpuMode::Hypervisor => Some((self.imported.intern(Target::Other("hypervisor")), pc.as_offset())),
+            CpuMode::GuestKernel => {
+                Some((self.imported.intern(Target::Other("guest-kernel")), pc.as_offset()))
+            }
+            CpuMode::GuestUser => Some((self.imported.intern(Target::Other("guest-user")), pc.as_offset())),
             _ => None,
         };
-        let place = self.imported.count(event, execution, place, pc, sample.period);
+        let place = self.imported.count(event, execution, place, pc.as_offset(), sample.period);
         let callers = self.layouts[event].callers;
         let stack = self.unwinder.stack(&mut self.imported, callers, (mode, sample), place);
         if let Some((frames, end)) = stack {

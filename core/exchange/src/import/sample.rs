@@ -6,7 +6,7 @@
 //!
 //! The layout: `PERF_RECORD_SAMPLE` in `include/uapi/linux/perf_event.h` of Linux.
 
-use dwell_profile::{BranchEntry, Pid, Tid};
+use dwell_profile::{BranchEntry, Pid, Tid, VirtualAddress};
 use linux_perf_data::linux_perf_event_reader::{
     AttrFlags, BranchSampleFormat, ReadFormat, SampleFormat, SamplingPolicy,
 };
@@ -76,7 +76,7 @@ pub struct Sample<'a> {
     /// The thread; the largest number if the sample does not report it.
     pub tid: Tid,
     /// The instruction pointer; `None` if the sample does not report it.
-    pub ip: Option<u64>,
+    pub ip: Option<VirtualAddress>,
     /// The period: how many occurrences of the event the sample stands for.
     pub period: u64,
     /// The values of counters, of its own event or of the whole group; `None` if they were not requested.
@@ -174,7 +174,11 @@ impl<'a> Branches<'a> {
         let flags = move |entry: &[u8]| if self.swapped { 0 } else { word(entry, 16) };
         let entries = self.bytes.chunks_exact(BranchEntry::BYTES);
         entries
-            .map(move |entry| BranchEntry { from: word(entry, 0), to: word(entry, 8), flags: flags(entry) })
+            .map(move |entry| BranchEntry {
+                from: VirtualAddress(word(entry, 0)),
+                to: VirtualAddress(word(entry, 8)),
+                flags: flags(entry),
+            })
             .filter(|entry| !entry.is_wrong_path())
     }
 
@@ -234,7 +238,7 @@ impl Layout {
         let mut sample = Sample {
             pid: self.pid_at.and_then(pid).map_or(Pid::ENDED, Pid),
             tid: self.pid_at.and_then(|at| pid(at + 4)).map_or(Tid(u32::MAX), Tid),
-            ip: word(self.ip_at),
+            ip: word(self.ip_at).map(VirtualAddress),
             period: word(self.period_at).unwrap_or(self.period).max(1),
             ..Sample::default()
         };
@@ -374,13 +378,14 @@ mod tests {
         assert_eq!(with_counters.callers.addresses_max, 9);
         let record = bytes(&[0x10, 2, 7, 8, 1, 0x20, 0x30, 0, 99, ABI_64, 66, 88, 16, 0xaa, 0xbb, 8]);
         let sample = with_counters.read(&record).unwrap();
-        assert_eq!((sample.ip, sample.chain.iter().collect::<Vec<_>>()), (Some(0x10), vec![7, 8]));
+        let ip = Some(VirtualAddress(0x10));
+        assert_eq!((sample.ip, sample.chain.iter().collect::<Vec<_>>()), (ip, vec![7, 8]));
         let copy = sample.user.unwrap();
         assert_eq!([6, 7, 8].map(|number| copy.register(number)), [Some(66), None, Some(88)]);
         assert_eq!((copy.stack, copy.is_cut), (&0xaa_u64.to_le_bytes()[..], false));
         // The sample counts, even if the copy cannot be read.
         let cut = with_counters.read(&record[..record.len() - 8]).unwrap();
-        assert_eq!((cut.ip, cut.user, cut.branches.iter().count()), (Some(0x10), None, 1));
+        assert_eq!((cut.ip, cut.user, cut.branches.iter().count()), (ip, None, 1));
         let full = bytes(&[0x10, 0, 0, ABI_64, 66, 88, 8, 0xaa, 8]);
         assert!(with_counters.read(&full).unwrap().user.unwrap().is_cut);
         let none = bytes(&[0x10, 0, 0, 0, 0]);

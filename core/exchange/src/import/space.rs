@@ -8,7 +8,7 @@
 use dwell_attribution::{
     AppInstance, Applications, ExecutionId, InstanceLimits, Mapping, Process, Processes,
 };
-use dwell_profile::Pid;
+use dwell_profile::{Pid, VirtualAddress};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Number of executions of each application that are kept apart, from the first on. The others are counted together as
@@ -85,7 +85,7 @@ impl Spaces {
     }
 
     /// Returns the mapping under an address.
-    pub fn find(&self, pid: Pid, address: u64) -> Option<&Mapping> {
+    pub fn find(&self, pid: Pid, address: VirtualAddress) -> Option<&Mapping> {
         self.processes.get(pid)?.space.find(address)
     }
 
@@ -123,6 +123,7 @@ mod tests {
     use super::*;
 
     fn mapping(start: u64, end: u64, target: u32) -> Mapping {
+        let (start, end) = (VirtualAddress(start), VirtualAddress(end));
         Mapping { start, end, file_offset: 0, target: TargetIndex(target), anonymous: None }
     }
 
@@ -134,6 +135,7 @@ mod tests {
         spaces.map(first, mapping(0x3000, 0x4000, 1), Some("library"));
         spaces.map(first, mapping(9, 3, 2), None);
         let at = |spaces: &Spaces, pid, address| {
+            let address = VirtualAddress(address);
             spaces.find(pid, address).map(|m| (m.target.0, m.offset_of(address)))
         };
         let found: Vec<_> = [0xfff, 0x2fff, 0x3000, 0x4001, 0x9000].map(|a| at(&spaces, first, a)).into();

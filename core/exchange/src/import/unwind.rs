@@ -8,7 +8,7 @@
 //! tables, its code kept no frame pointer.
 
 use dwell_image::{Caller, UnwindRules};
-use dwell_profile::{Pid, StackEnd};
+use dwell_profile::{Pid, StackEnd, VirtualAddress};
 use dwell_unwind::{
     Code, CodeOfProcess, Frame, Rules, StackCopy, ends_with_call, ends_with_system_call, walk,
 };
@@ -27,7 +27,7 @@ pub(super) struct Unwinder<'l> {
     locator: &'l Locator<'l>,
     rules: Rules<u32>,
     chain: Chain,
-    addresses: Vec<u64>,
+    addresses: Vec<VirtualAddress>,
     /// The frames of one stack, innermost first.
     frames: Vec<Place>,
 }
@@ -62,9 +62,9 @@ impl<'l> Unwinder<'l> {
         if mode == CpuMode::Kernel {
             // The chain begins with the sampled instruction.
             for address in self.chain.kernel.iter().skip(1) {
-                let address = address.wrapping_sub(1);
+                let address = address.back(1);
                 let caller = imported.kernel_place(address);
-                self.frames.push(caller.unwrap_or_else(|| imported.unknown_place(address)));
+                self.frames.push(caller.unwrap_or_else(|| imported.unknown_place(address.as_offset())));
             }
         }
         imported.tallies.deferred_chains += u64::from(self.chain.is_deferred);
@@ -94,9 +94,9 @@ impl<'l> Unwinder<'l> {
         }
         let known = self.frames.len();
         for address in self.chain.user.iter().skip(1) {
-            let address = address.wrapping_sub(1);
+            let address = address.back(1);
             let caller = imported.user_place(pid, address);
-            self.frames.push(caller.unwrap_or_else(|| imported.unknown_place(address)));
+            self.frames.push(caller.unwrap_or_else(|| imported.unknown_place(address.as_offset())));
         }
         // Where rbp was no frame pointer, what it led to is no frame.
         let is_code = |(target, _): &Place| !matches!(imported.targets[*target as usize], Target::Other(_));
@@ -119,20 +119,20 @@ impl<'l> Unwinder<'l> {
         }
         for call in sample.branches.iter() {
             let caller = imported.user_place(pid, call.from);
-            self.frames.push(caller.unwrap_or_else(|| imported.unknown_place(call.from)));
+            self.frames.push(caller.unwrap_or_else(|| imported.unknown_place(call.from.as_offset())));
         }
         // The processor keeps a fixed number of calls, and none from before the recording.
         if self.end(imported, false) == StackEnd::Root { StackEnd::Root } else { StackEnd::Cut }
     }
 
     /// Appends the frame of the user's instruction that entered the kernel; `pc` is where it continues.
-    fn entered_from(&mut self, imported: &mut ImportedProfile, pid: Pid, pc: Option<u64>) {
+    fn entered_from(&mut self, imported: &mut ImportedProfile, pid: Pid, pc: Option<VirtualAddress>) {
         let Some(pc) = pc else { return };
         let mut code = ProcessCode { imported, rules: &mut self.rules, locator: self.locator, pid };
         let is_call = code.before(pc).is_some_and(|code| ends_with_system_call(&code));
-        let address = if is_call { pc.wrapping_sub(SYSCALL_BYTES) } else { pc };
+        let address = if is_call { pc.back(SYSCALL_BYTES) } else { pc };
         let place = imported.user_place(pid, address);
-        self.frames.push(place.unwrap_or_else(|| imported.unknown_place(address)));
+        self.frames.push(place.unwrap_or_else(|| imported.unknown_place(address.as_offset())));
     }
 
     /// Appends the user's frames that a copy of the stack leads to.
@@ -151,6 +151,7 @@ impl<'l> Unwinder<'l> {
             return StackEnd::NoRegisters;
         }
         let is_user = mode == CpuMode::User;
+        let (pc, sp) = (VirtualAddress(pc), VirtualAddress(sp));
         // A precise event reports an instruction before the one that was interrupted.
         let pc = sample.ip.filter(|_| is_user).unwrap_or(pc);
         let first = if is_user { pc } else { entered_from(&copy, pc) };
@@ -162,7 +163,7 @@ impl<'l> Unwinder<'l> {
         // The innermost frame is the sample's own place.
         for address in self.addresses.iter().skip(usize::from(is_user)) {
             let place = imported.user_place(pid, *address);
-            self.frames.push(place.unwrap_or_else(|| imported.unknown_place(*address)));
+            self.frames.push(place.unwrap_or_else(|| imported.unknown_place(address.as_offset())));
         }
         end
     }
@@ -199,11 +200,11 @@ const SYSCALL_BYTES: u64 = 2;
 
 /// Returns the address of the user's instruction that entered the kernel. `syscall` leaves the address of its successor in rcx
 /// and the flags in r11, by which it is recognized.
-fn entered_from(copy: &UserCopy<'_>, pc: u64) -> u64 {
-    let is_call = copy.register(RCX) == Some(pc)
+fn entered_from(copy: &UserCopy<'_>, pc: VirtualAddress) -> VirtualAddress {
+    let is_call = copy.register(RCX) == Some(pc.0)
         && copy.register(R11).is_some()
         && copy.register(R11) == copy.register(FLAGS);
-    if is_call { pc.wrapping_sub(SYSCALL_BYTES) } else { pc }
+    if is_call { pc.back(SYSCALL_BYTES) } else { pc }
 }
 
 /// The code of the sampled process.
@@ -224,7 +225,7 @@ impl ProcessCode<'_, '_> {
     }
 
     /// Returns the code before an address; `None` if it cannot be read.
-    fn before(&mut self, address: u64) -> Option<[u8; dwell_unwind::CODE_BEFORE_BYTES]> {
+    fn before(&mut self, address: VirtualAddress) -> Option<[u8; dwell_unwind::CODE_BEFORE_BYTES]> {
         let (target, offset) = self.imported.user_place(self.pid, address)?;
         let ProcessCode { imported, rules, locator, .. } = self;
         rules.code_before(target, offset, || open(imported, locator, target))
@@ -232,11 +233,11 @@ impl ProcessCode<'_, '_> {
 }
 
 impl CodeOfProcess for ProcessCode<'_, '_> {
-    fn code(&mut self, address: u64) -> Code {
+    fn code(&mut self, address: VirtualAddress) -> Code {
         self.imported.user_place(self.pid, address).map_or(Code::None, |place| self.at(place))
     }
 
-    fn is_call_before(&mut self, address: u64) -> bool {
+    fn is_call_before(&mut self, address: VirtualAddress) -> bool {
         self.before(address).is_none_or(|code| ends_with_call(&code))
     }
 }
@@ -282,8 +283,8 @@ mod tests {
         let request = ImportFile::default();
         let locator = Locator::new(&request, None, None);
         let mut imported = ImportedProfile::default();
-        imported.map(PID, false, (0x1000, 0x4000, 0), b"/nowhere/program", None);
-        imported.map(PID, false, (0x8000, 0x1000, 0), b"//anon", None);
+        imported.map(PID, false, (VirtualAddress(0x1000), 0x4000, 0), b"/nowhere/program", None);
+        imported.map(PID, false, (VirtualAddress(0x8000), 0x1000, 0), b"//anon", None);
         let calls: Vec<u64> = calls.iter().flat_map(|(from, to)| [*from, *to, 0]).collect();
         let (chain, calls) = (bytes(chain), bytes(&calls));
         assert!(calls.len().is_multiple_of(BranchEntry::BYTES));
@@ -294,7 +295,7 @@ mod tests {
             ..Sample::default()
         };
         let leaf = match mode {
-            CpuMode::User => imported.user_place(PID, 0x1010).unwrap(),
+            CpuMode::User => imported.user_place(PID, VirtualAddress(0x1010)).unwrap(),
             _ => (imported.intern(Target::Kernel), 0x10),
         };
         let mut unwinder = Unwinder::new(&locator);

@@ -10,7 +10,7 @@ use std::{
 
 use dwell_collect::process_cpu_ns;
 use dwell_image::ImageAddress;
-use dwell_profile::Tid;
+use dwell_profile::{Tid, VirtualAddress};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -47,7 +47,7 @@ const SHARE_MIN: f64 = 0.002;
 pub struct Counters {
     procedures: Vec<CountedProcedure>,
     /// Addresses of the procedures that have counters or were refused.
-    known: BTreeSet<u64>,
+    known: BTreeSet<VirtualAddress>,
     /// Number of counters that have code.
     number: usize,
     /// The values that were read last.
@@ -89,7 +89,7 @@ pub struct Added {
     /// Code that counts and was not there before.
     pub spans: Vec<Span>,
     /// The blocks of procedures, by their entries, that are counted all the time.
-    pub anchors: Vec<(u64, u64)>,
+    pub anchors: Vec<(VirtualAddress, VirtualAddress)>,
     /// The longest time for which a thread was stopped.
     pub stopped_ns: u64,
 }
@@ -107,9 +107,9 @@ pub struct Executions {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcedureExecutions {
     /// The procedure's first address.
-    pub entry: u64,
+    pub entry: VirtualAddress,
     /// Executions by the address of each block's first instruction.
-    pub blocks: Vec<(u64, u64)>,
+    pub blocks: Vec<(VirtualAddress, u64)>,
 }
 
 impl Probes {
@@ -118,7 +118,7 @@ impl Probes {
     pub fn add_counters(
         &mut self,
         images: &[MappedImage],
-        samples: &[(u64, u64)],
+        samples: &[(VirtualAddress, u64)],
     ) -> Result<Added, ProbeError> {
         let mut added = Added::default();
         let before = self.counters.procedures.len();
@@ -234,15 +234,20 @@ impl Probes {
 
 impl Counters {
     /// Plans the counters of the procedures that have most of the samples, as long as there is room.
-    fn plan(&mut self, images: &[MappedImage], samples: &[(u64, u64)], refused: &mut BTreeMap<String, u64>) {
-        let mut of_procedures: BTreeMap<(usize, u64), Vec<(u64, u64)>> = BTreeMap::new();
+    fn plan(
+        &mut self,
+        images: &[MappedImage],
+        samples: &[(VirtualAddress, u64)],
+        refused: &mut BTreeMap<String, u64>,
+    ) {
+        let mut of_procedures: BTreeMap<(usize, ImageAddress), Vec<(VirtualAddress, u64)>> = BTreeMap::new();
         for (address, number) in samples {
-            let is_in = |image: &MappedImage| (image.mapping.start..image.mapping.end).contains(address);
+            let is_in = |image: &MappedImage| image.mapping.contains(*address);
             let Some(image) = images.iter().position(is_in) else { continue };
             let Some(procedure) = images[image].procedure_at(*address) else { continue };
-            of_procedures.entry((image, procedure.address.0)).or_default().push((*address, *number));
+            of_procedures.entry((image, procedure.address)).or_default().push((*address, *number));
         }
-        let sum = |samples: &[(u64, u64)]| samples.iter().map(|(_, number)| number).sum::<u64>();
+        let sum = |samples: &[(VirtualAddress, u64)]| samples.iter().map(|(_, number)| number).sum::<u64>();
         let least = (SHARE_MIN * sum(samples) as f64).max(1.0) as u64;
         let mut hottest: Vec<_> =
             of_procedures.into_iter().filter(|(_, samples)| sum(samples) >= least).collect();
@@ -251,10 +256,10 @@ impl Counters {
             ON_MAX.saturating_sub(self.procedures.iter().map(|procedure| procedure.chosen.len()).sum());
         for ((at, address), samples) in hottest {
             let image = &images[at];
-            if !self.known.insert(address.wrapping_add(image.bias)) {
+            if !self.known.insert(image.in_process(address)) {
                 continue;
             }
-            let Some(procedure) = image.image.procedure_at(ImageAddress(address)) else { continue };
+            let Some(procedure) = image.image.procedure_at(address) else { continue };
             let code = image.codes(&[procedure]).pop().expect("one code for one procedure");
             // Symbols of hand-written code may be within others.
             let overlaps = |code: &FunctionCode| self.procedures.iter().any(|other| other.overlaps(code));
@@ -352,7 +357,7 @@ fn write(
     if bytes > COPY_BYTES_MAX {
         return Ok(None);
     }
-    let place = installation.place(tracer, procedure.entry(), bytes)?;
+    let place = installation.place(tracer, procedure.entry().0, bytes)?;
     let Some((_, at)) = place else { return Ok(None) };
     let assembled = procedure.assemble(first, installation.placement.counters_at, at);
     let Some((version, copy)) = assembled else { return Ok(None) };

@@ -10,6 +10,7 @@
 //! No register and no flag that is alive changes. A thread's counters are at its gs register, which programs for x86-64 do not use:
 //! it is 0 in all threads, or a number of bytes of ours. So no thread needs a lock.
 
+use dwell_profile::VirtualAddress;
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, Decoder, DecoderOptions, IcedError, Instruction,
     InstructionBlock,
@@ -49,11 +50,11 @@ pub struct Gate {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Span {
     /// The first address.
-    pub start: u64,
+    pub start: VirtualAddress,
     /// The address behind the last.
-    pub end: u64,
+    pub end: VirtualAddress,
     /// The instruction's address; none for code that the program does not have.
-    pub stands_for: Option<u64>,
+    pub stands_for: Option<VirtualAddress>,
 }
 
 /// An instruction of the copy.
@@ -89,12 +90,13 @@ pub fn assemble(
     let end = address + encoded.code_buffer.len() as u64;
     let mut spans: Vec<Span> = Vec::with_capacity(copied.len());
     for (start, copied) in starts.iter().zip(&copied) {
-        let Some(start) = *start else { continue }; // It became several, which belong to the one before.
+        // If there is none, it became several, which belong to the one before.
+        let Some(start) = start.map(VirtualAddress) else { continue };
         if let Some(last) = spans.last_mut() {
             last.end = start;
         }
-        let stands_for = (!copied.is_counter).then_some(copied.original);
-        spans.push(Span { start, end, stands_for });
+        let stands_for = (!copied.is_counter).then_some(VirtualAddress(copied.original));
+        spans.push(Span { start, end: VirtualAddress(end), stands_for });
     }
     let at = |original: u64| {
         let index = copied.partition_point(|copied| copied.original < original);

@@ -60,10 +60,10 @@ fn a_counter_between_flags_and_their_reader_keeps_them() {
     assert_eq!(call(10), (11, 11));
     assert_eq!(call(-1), (1, 12));
     // Each instruction of the function is where its span says.
-    for span in &copy.spans {
-        assert!(span.start < span.end && (copy_at..copy_at + copy.code.len() as u64).contains(&span.start));
+    for Span { start, end, .. } in &copy.spans {
+        assert!(start < end && (copy_at..copy_at + copy.code.len() as u64).contains(&start.0));
     }
-    let moved: Vec<u64> = copy.spans.iter().filter_map(|span| span.stands_for).collect();
+    let moved: Vec<u64> = copy.spans.iter().filter_map(|span| Some(span.stands_for?.0)).collect();
     assert_eq!(moved, code.parts[0].instructions.iter().map(|i| i.ip()).collect::<Vec<_>>());
     assert_eq!(
         enter.copies.iter().map(|(original, _)| *original - memory as u64).collect::<Vec<_>>(),

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use dwell_analysis::{cfg::Cfg, recover_jump_targets};
 use dwell_image::Procedure;
+use dwell_profile::VirtualAddress;
 
 use super::{
     copy::{CountingCopy, Gate, assemble, bytes_max},
@@ -77,7 +78,7 @@ impl CountedProcedure {
         image: &MappedImage,
         procedure: &Procedure,
         code: FunctionCode,
-        samples: &[(u64, u64)],
+        samples: &[(VirtualAddress, u64)],
     ) -> Result<Self, Refusal> {
         if let Some(address) = code.unknown_jump {
             return Err(Refusal::UnknownJump { address });
@@ -86,7 +87,7 @@ impl CountedProcedure {
         let read = |address, into: &mut [u8]| image.image.read(address, into);
         let targets = recover_jump_targets(image.image.arch(), &instructions, &read);
         let cfg = Cfg::build(&instructions, &targets);
-        let start = |block: &Range<usize>| instructions[block.start].address.0.wrapping_add(image.bias);
+        let start = |block: &Range<usize>| image.in_process(instructions[block.start].address).0;
         let starts: Vec<u64> = cfg.blocks.iter().map(start).collect();
         let mut counted = CountedProcedure {
             graph: FlowGraph::new(&cfg),
@@ -161,8 +162,8 @@ impl CountedProcedure {
     }
 
     /// Returns the addresses of the entry and of the anchor's first instruction.
-    pub fn anchor(&self) -> Option<(u64, u64)> {
-        Some((self.entry(), self.starts[self.anchor?]))
+    pub fn anchor(&self) -> Option<(VirtualAddress, VirtualAddress)> {
+        Some((self.entry(), VirtualAddress(self.starts[self.anchor?])))
     }
 
     /// Returns the copy that counts the chosen blocks, if it was written.
@@ -194,8 +195,8 @@ impl CountedProcedure {
     }
 
     /// Returns the entry's address.
-    pub fn entry(&self) -> u64 {
-        self.code.entry()
+    pub fn entry(&self) -> VirtualAddress {
+        VirtualAddress(self.code.entry())
     }
 
     /// Returns a number of bytes that the copy does not exceed.
@@ -219,7 +220,7 @@ impl CountedProcedure {
 
     /// Returns the executions of each block, named by the address of its first instruction, as far as they follow from how much its
     /// counters, by number, have increased.
-    pub fn executions(&mut self, increases: &[u64]) -> Vec<(u64, u64)> {
+    pub fn executions(&mut self, increases: &[u64]) -> Vec<(VirtualAddress, u64)> {
         let Some(version) = self.versions.iter().find(|version| version.is_on) else { return Vec::new() };
         let counted: Vec<(usize, u64)> =
             version.counters.iter().map(|(block, number)| (*block, increases[*number])).collect();
@@ -229,15 +230,16 @@ impl CountedProcedure {
                 *total.get_or_insert(0) += count;
             }
         }
-        self.starts.iter().copied().zip(solved).filter_map(|(start, count)| Some((start, count?))).collect()
+        let starts = self.starts.iter().copied().map(VirtualAddress);
+        starts.zip(solved).filter_map(|(start, count)| Some((start, count?))).collect()
     }
 }
 
 /// Returns how often each block seems to be executed: its samples for each of its instructions.
-fn weights(cfg: &Cfg, starts: &[u64], samples: &[(u64, u64)]) -> Vec<f64> {
+fn weights(cfg: &Cfg, starts: &[u64], samples: &[(VirtualAddress, u64)]) -> Vec<f64> {
     let mut weights = vec![0.0; starts.len()];
     for (address, number) in samples {
-        if let Some(block) = starts.partition_point(|start| start <= address).checked_sub(1) {
+        if let Some(block) = starts.partition_point(|start| *start <= address.0).checked_sub(1) {
             weights[block] += *number as f64 / cfg.blocks[block].len() as f64;
         }
     }

@@ -4,7 +4,7 @@
 
 use std::os::fd::AsRawFd;
 
-use dwell_profile::Pid;
+use dwell_profile::{Pid, VirtualAddress};
 
 use super::{Answer, Program, Request};
 use crate::{
@@ -35,10 +35,10 @@ impl Attached {
         Ok(())
     }
 
-    fn count(&mut self, samples: &[(u64, u64)]) -> Result<Added, String> {
-        let is_in =
-            |image: &MappedImage, address| (image.mapping.start..image.mapping.end).contains(&address);
-        if samples.iter().any(|(address, _)| !self.images.iter().any(|image| is_in(image, *address))) {
+    fn count(&mut self, samples: &[(VirtualAddress, u64)]) -> Result<Added, String> {
+        let is_known =
+            |address: VirtualAddress| self.images.iter().any(|image| image.mapping.contains(address));
+        if samples.iter().any(|(address, _)| !is_known(*address)) {
             let new = new_images(self.pid, &self.images).map_err(|error| error.to_string())?;
             self.images.extend(new);
         }
@@ -191,18 +191,21 @@ impl State {
 }
 
 impl Attached {
-    fn add(&mut self, addresses: &[u64], metrics: Metrics) -> Result<Vec<Result<u32, String>>, String> {
+    fn add(
+        &mut self,
+        addresses: &[VirtualAddress],
+        metrics: Metrics,
+    ) -> Result<Vec<Result<u32, String>>, String> {
         let mut codes = Vec::with_capacity(addresses.len());
         for address in addresses {
-            let image =
-                self.images.iter().find(|image| (image.mapping.start..image.mapping.end).contains(address));
+            let image = self.images.iter().find(|image| image.mapping.contains(*address));
             let procedure = image.and_then(|image| image.procedure_at(*address));
             codes.push(match (image, procedure) {
                 (Some(image), Some(procedure)) => {
                     let code = image.codes(&[procedure]).pop().expect("one code for one procedure");
                     code.map_err(|refusal| refusal.to_string())
                 }
-                _ => Err(format!("there is no function at {address:#x}")),
+                _ => Err(format!("there is no function at 0x{address}")),
             });
         }
         let good: Vec<_> = codes.iter().flatten().map(|code| (code, metrics)).collect();

@@ -5,7 +5,7 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 
-use dwell_profile::Pid;
+use dwell_profile::{Pid, VirtualAddress};
 
 use super::{
     installation::{AREA_BYTES, PAGE},
@@ -30,7 +30,8 @@ impl<'m> CodeMemory<'m> {
     pub fn open_areas(pid: Pid, placement: &Placement) -> io::Result<File> {
         let (start, end) = (placement.shared_at, placement.shared_at + placement.shared_bytes);
         let options = || File::options().read(true).write(true).clone();
-        let linked = |end: u64| options().open(format!("/proc/{pid}/map_files/{start:x}-{end:x}"));
+        let (start, end) = (VirtualAddress(start), VirtualAddress(end));
+        let linked = |end: VirtualAddress| options().open(format!("/proc/{pid}/map_files/{start}-{end}"));
         // The areas that were never used follow it in one mapping.
         linked(end).or_else(|error| {
             let mapping = super::procfs::mappings(pid)?.into_iter().find(|mapping| mapping.start == start);

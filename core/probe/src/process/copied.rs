@@ -41,7 +41,8 @@ impl Copied {
         let mut ours = mappings.iter().filter(|mapping| is_ours(mapping));
         let copied = ours.find_map(|mapping| families.get(mapping.file.as_ref()?))?;
         // Only a process with the same memory, as after vfork, has this.
-        let is_shared = mappings.iter().any(|mapping| is_ours(mapping) && mapping.start == copied.shared_at);
+        let is_shared =
+            mappings.iter().any(|mapping| is_ours(mapping) && mapping.start.0 == copied.shared_at);
         (!is_shared).then_some(copied)
     }
 

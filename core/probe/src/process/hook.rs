@@ -55,7 +55,7 @@ impl Hook {
         let value =
             |kind| words.as_chunks::<2>().0.iter().find(|[key, _]| *key == kind).map(|[_, value]| *value);
         let all = mappings(pid)?;
-        let loader = value(AT_BASE).and_then(|base| all.iter().find(|mapping| mapping.start == base));
+        let loader = value(AT_BASE).and_then(|base| all.iter().find(|mapping| mapping.start.0 == base));
         let loader_hook = loader.and_then(|loader| Some((find_hook(pid, loader, &all, loaders)?, loader)));
         let (address, is_final) = match loader_hook {
             Some((address, loader)) => (address, loader.path.contains("musl")),
@@ -119,10 +119,10 @@ fn find_hook(pid: Pid, loader: &Mapping, all: &[Mapping], loaders: &mut Loaders)
         let hook = procedures.find(|procedure| {
             procedure.name() == HOOK || procedure.aliases().iter().any(|alias| alias == HOOK)
         });
-        Some(hook?.address.0.wrapping_add(image.bias).wrapping_sub(loader.start))
+        Some(image.in_process(hook?.address).bytes_since(loader.start))
     };
     let offset = *loaders.entry((file, loader.path.clone())).or_insert_with(find);
-    Some(loader.start.wrapping_add(offset?))
+    Some(loader.start.offset(offset?).0)
 }
 
 /// Returns the number of executable mappings of files.

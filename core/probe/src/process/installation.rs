@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dwell_profile::{Pid, Tid};
+use dwell_profile::{Pid, Tid, VirtualAddress};
 
 use super::{
     code_memory::CodeMemory,
@@ -61,8 +61,8 @@ pub fn is_ours(mapping: &Mapping) -> bool {
 
 /// Returns whether a process's memory, which has something at this address, is gone: the process has ended or executed another
 /// program since `memory` was opened.
-pub fn is_gone(memory: &File, address: u64) -> bool {
-    !memory.read_at(&mut [0], address).is_ok_and(|bytes| bytes > 0)
+pub fn is_gone(memory: &File, address: VirtualAddress) -> bool {
+    !memory.read_at(&mut [0], address.0).is_ok_and(|bytes| bytes > 0)
 }
 
 /// Our mapping of an area of code.
@@ -154,13 +154,14 @@ impl Installation {
     /// Returns the file that the shared memory and the trampolines are mapped from, as mappings name it.
     pub fn family(&self) -> io::Result<String> {
         let mut mappings = mappings(self.pid)?.into_iter();
-        let shared = mappings.find(|mapping| mapping.start == self.placement.shared_at);
+        let shared_at = VirtualAddress(self.placement.shared_at);
+        let shared = mappings.find(|mapping| mapping.start == shared_at);
         shared.and_then(|mapping| mapping.file).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Returns whether the program that it is in has ended or was replaced by another one.
     pub fn is_gone(&self) -> bool {
-        is_gone(&self.memory, self.placement.gate)
+        is_gone(&self.memory, VirtualAddress(self.placement.gate))
     }
 
     /// Returns access to the process's code.
@@ -383,11 +384,11 @@ pub fn find_syscall(memory: &File, mappings: &[Mapping]) -> io::Result<u64> {
     let (vdso, others): (Vec<&Mapping>, Vec<&Mapping>) =
         executable.partition(|mapping| mapping.path == "[vdso]");
     for mapping in vdso.into_iter().chain(others) {
-        let mut code = vec![0; (mapping.end - mapping.start) as usize];
-        if memory.read_exact_at(&mut code, mapping.start).is_ok()
+        let mut code = vec![0; mapping.bytes() as usize];
+        if memory.read_exact_at(&mut code, mapping.start.0).is_ok()
             && let Some(at) = code.windows(2).position(|bytes| bytes == [0x0f, 0x05])
         {
-            return Ok(mapping.start + at as u64);
+            return Ok(mapping.start.offset(at as u64).0);
         }
     }
     Err(io::Error::other("it has no system call instruction"))
@@ -397,13 +398,14 @@ pub fn find_syscall(memory: &File, mappings: &[Mapping]) -> io::Result<u64> {
 fn free_place(mappings: &[Mapping], address: u64) -> Option<u64> {
     const LOWEST: u64 = 1 << 16;
     let mut end = address;
-    for mapping in mappings.iter().rev().filter(|mapping| mapping.start <= address) {
+    let ranges = mappings.iter().rev().map(|mapping| (mapping.start.0, mapping.end.0));
+    for (mapping_start, mapping_end) in ranges.filter(|(start, _)| *start <= address) {
         let start = end.checked_sub(AREA_BYTES)? & !(PAGE - 1);
-        if start >= mapping.end + PAGE && start >= LOWEST {
+        if start >= mapping_end + PAGE && start >= LOWEST {
             return (address - start < NEAR_BYTES).then_some(start);
         }
         // Not directly below: the lowest mapping of a library may be a stack's guard.
-        end = mapping.start.saturating_sub(PAGE);
+        end = mapping_start.saturating_sub(PAGE);
     }
     let start = end.checked_sub(AREA_BYTES)? & !(PAGE - 1);
     (start >= LOWEST && address - start < NEAR_BYTES).then_some(start)

@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeSet, fs::File, io, mem::offset_of, os::unix::fs::FileExt};
 
-use dwell_profile::Pid;
+use dwell_profile::{Pid, VirtualAddress};
 
 use super::{
     installation::{AREA_BYTES, AREAS_MAX, COUNTERS_TABLE_BYTES, PAGE, Worker, is_gone, is_ours},
@@ -45,7 +45,7 @@ impl Placement {
     pub fn unmap(&self, tracer: &mut Tracer, pid: Pid, memory: &File) -> io::Result<()> {
         let pages = self.perf_pages(pid, memory)?;
         let mut worker = Worker::begin(tracer, self.syscall_at)?;
-        if is_gone(memory, self.gate) {
+        if is_gone(memory, VirtualAddress(self.gate)) {
             worker.end()?;
             return Err(io::Error::from_raw_os_error(libc::ESRCH)); // It has executed another program meanwhile.
         }
@@ -87,9 +87,9 @@ impl Placement {
         // Only those that are such pages: the program could have written there.
         let is_page = |mapping: &Mapping| {
             let is_event = mapping.path.starts_with("anon_inode:[perf_event]");
-            is_event && mapping.end - mapping.start == PAGE && pages.contains(&mapping.start)
+            is_event && mapping.bytes() == PAGE && pages.contains(&mapping.start.0)
         };
-        Ok(mappings(pid)?.iter().filter(|mapping| is_page(mapping)).map(|mapping| mapping.start).collect())
+        Ok(mappings(pid)?.iter().filter(|mapping| is_page(mapping)).map(|mapping| mapping.start.0).collect())
     }
 }
 
@@ -131,14 +131,15 @@ impl Journal {
         let ours = mappings.iter().filter(|mapping| is_ours(mapping) && mapping.offset == 0);
         for mapping in ours {
             let mut header = vec![0; offset_of!(Shared, map)];
-            memory.read_exact_at(&mut header, mapping.start)?;
+            memory.read_exact_at(&mut header, mapping.start.0)?;
             let word = |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
             let version = word(offset_of!(Shared, version));
             if word(0) != layout::MAGIC || version as u32 != layout::VERSION {
                 continue;
             }
             let mut bytes = vec![0; JOURNAL_BYTES];
-            memory.read_exact_at(&mut bytes, mapping.start + offset_of!(Shared, journal) as u64)?;
+            let journal_at = mapping.start.offset(offset_of!(Shared, journal) as u64);
+            memory.read_exact_at(&mut bytes, journal_at.0)?;
             return Ok(Journal::parse(&bytes, (version >> 32) as u32));
         }
         Ok(None)

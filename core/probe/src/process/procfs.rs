@@ -5,15 +5,15 @@
 use std::{fs, io};
 
 use dwell_collect::Signals;
-use dwell_profile::{Pid, Tid};
+use dwell_profile::{Pid, Tid, VirtualAddress};
 
 /// A mapping of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mapping {
     /// First address.
-    pub start: u64,
+    pub start: VirtualAddress,
     /// Address behind the last byte.
-    pub end: u64,
+    pub end: VirtualAddress,
     /// Offset in the file of the first byte.
     pub offset: u64,
     /// Whether it may be written.
@@ -24,6 +24,18 @@ pub struct Mapping {
     pub file: Option<String>,
     /// The path of the file, or a name such as `[vdso]`; may be empty.
     pub path: String,
+}
+
+impl Mapping {
+    /// Returns whether an address is in it.
+    pub fn contains(&self, address: VirtualAddress) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+
+    /// Returns its size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.end.bytes_since(self.start)
+    }
 }
 
 /// Returns the mappings of a process, ascending.
@@ -40,8 +52,8 @@ fn parse_mappings(text: &str) -> Vec<Mapping> {
         let (device, inode) = (fields.next()?, fields.next()?);
         let number = |text| u64::from_str_radix(text, 16).ok();
         Some(Mapping {
-            start: number(start)?,
-            end: number(end)?,
+            start: VirtualAddress(number(start)?),
+            end: VirtualAddress(number(end)?),
             offset: number(offset)?,
             is_writable: access.contains('w'),
             is_executable: access.contains('x'),
@@ -174,7 +186,7 @@ mod tests {
                     7f00-7f10 rw-s 00000000 00:01 7   /memfd:x (deleted)\n7f10-7f20 ---p 00000000 00:00 0 \nbad";
         let parsed = parse_mappings(text);
         assert_eq!(parsed.len(), 3);
-        assert_eq!((parsed[0].start, parsed[0].end, parsed[0].offset), (0x55d0, 0x55e0, 0x1000));
+        assert_eq!((parsed[0].start.0, parsed[0].end.0, parsed[0].offset), (0x55d0, 0x55e0, 0x1000));
         assert!(parsed[0].is_executable && !parsed[0].is_writable && parsed[0].path == "/usr/bin/a b");
         assert_eq!(parsed[0].file.as_deref(), Some("fe:00 42"));
         assert_eq!((parsed[1].path.as_str(), &parsed[2].file), ("/memfd:x (deleted)", &None));

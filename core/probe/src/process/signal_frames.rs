@@ -5,9 +5,9 @@
 
 use std::{collections::BTreeMap, fs::File, io, os::unix::fs::FileExt};
 
-use dwell_profile::{Pid, Tid};
+use dwell_profile::{Pid, Tid, VirtualAddress};
 
-use super::procfs::{self, Position};
+use super::procfs::{self, Mapping, Position};
 
 /// Returns whether a signal handler will return to such an address: whether a stack contains the registers of a signal frame with one.
 /// A frame of a handler that has returned is found as well, if nothing was written over it. `pointers` are stack pointers of
@@ -25,13 +25,11 @@ pub fn any_returns_to(
     let mappings = procfs::mappings(pid)?;
     for tid in procfs::threads(pid)? {
         let Some(pointer) = stack_pointer(pid, tid).or(pointers.get(&tid).copied()) else { continue };
-        let Some(stack) = mappings.iter().find(|mapping| (mapping.start..mapping.end).contains(&pointer))
-        else {
-            continue;
-        };
-        let from = (pointer & !7).max(stack.start);
-        let mut bytes = vec![0; (stack.end - from) as usize];
-        if memory.read_exact_at(&mut bytes, from).is_err() {
+        let is_in = |mapping: &&Mapping| mapping.contains(VirtualAddress(pointer));
+        let Some(stack) = mappings.iter().find(is_in) else { continue };
+        let from = VirtualAddress(pointer & !7).max(stack.start);
+        let mut bytes = vec![0; stack.end.bytes_since(from) as usize];
+        if memory.read_exact_at(&mut bytes, from.0).is_err() {
             continue;
         }
         if bytes.windows(SIGNAL_FRAME_BYTES).step_by(8).any(|frame| is_signal_frame(frame, memory, is_there))

@@ -16,7 +16,7 @@ use dwell_probe::{
     process_images::{MappedImage, process_images},
     shared_memory::{Metrics, PathCounts, Snapshot},
 };
-use dwell_profile::Pid;
+use dwell_profile::{Pid, VirtualAddress};
 
 /// A program that runs.
 pub struct Target {
@@ -79,7 +79,7 @@ impl Target {
     /// Returns the address that its image addresses are relative to.
     pub fn bias(&self) -> u64 {
         let path = self.program.to_str().unwrap();
-        mappings(self.pid()).unwrap().iter().find(|mapping| mapping.path == path).unwrap().start
+        mappings(self.pid()).unwrap().iter().find(|mapping| mapping.path == path).unwrap().start.0
     }
 
     /// Returns the code of a function.
@@ -96,11 +96,11 @@ impl Target {
     }
 
     /// Returns where functions are in the process.
-    pub fn addresses(&self, names: &[&str]) -> Vec<u64> {
+    pub fn addresses(&self, names: &[&str]) -> Vec<VirtualAddress> {
         let image = Image::open(&self.program).unwrap();
         let bias = self.bias();
         let address = |name: &&str| image.procedures().iter().find(|p| p.name() == **name).unwrap().address.0;
-        names.iter().map(|name| address(name) + bias).collect()
+        names.iter().map(|name| VirtualAddress(address(name) + bias)).collect()
     }
 
     /// Returns whether anything of probes is mapped.

@@ -20,7 +20,7 @@ use dwell_probe::process::{
     procfs,
     tracee::{Registers, Tracee},
 };
-use dwell_profile::{Pid, Tid};
+use dwell_profile::{Pid, Tid, VirtualAddress};
 
 use super::{
     ptrace::{
@@ -375,7 +375,7 @@ impl Engine<'_> {
         if space.look_at_page(pc) {
             // The cache would keep copies of code that the program may change.
             let all = procfs::mappings(Pid(thread.tracee.tid.0))?;
-            let of_pc = all.iter().find(|mapping| (mapping.start..mapping.end).contains(&pc));
+            let of_pc = all.iter().find(|mapping| mapping.contains(VirtualAddress(pc)));
             if of_pc
                 .is_some_and(|m| m.is_executable && (m.is_writable || m.file.is_none() && m.path.is_empty()))
             {
@@ -582,7 +582,10 @@ fn room_near(mappings: &[procfs::Mapping], pc: u64) -> Option<u64> {
     const APART: u64 = 256 << 20;
     const STEP: u64 = 16 << 20;
     const REACH: u64 = (1 << 30) - CACHE_BYTES;
-    let is_free = |start: u64| mappings.iter().all(|m| m.end <= start || m.start >= start + CACHE_BYTES);
+    let is_free = |start: u64| {
+        let (start, end) = (VirtualAddress(start), VirtualAddress(start + CACHE_BYTES));
+        mappings.iter().all(|m| m.end <= start || m.start >= end)
+    };
     let below = (0..)
         .map(|n| (pc & !0xfff).checked_sub(APART + n * STEP))
         .take_while(|start| start.is_some_and(|s| pc - s < REACH));

@@ -3,6 +3,7 @@
 //! Enters: the counts of the edges that compiled code counts itself, and each other transfer. Leaves: the path so far. Never here: the
 //! code. The cost is constant for each transfer that code does not count, and linear in the number of edges for each path.
 
+use dwell_profile::VirtualAddress;
 use rustc_hash::FxHashMap;
 
 use crate::{emulate::translate::Edge, path::Path};
@@ -75,7 +76,9 @@ impl Counts {
         let other = self.other.iter().map(|((from, to), count)| (*from, *to, *count));
         let all = counted.chain(usual).chain(other).filter(|transfer| transfer.2 > 0);
         let steps = self.made(counts, edges) as u64;
-        Path { first: self.first, last: end, steps, transfers: all.collect() }.in_order()
+        let transfers = all.map(|(from, to, count)| (VirtualAddress(from), VirtualAddress(to), count));
+        let (first, last) = (VirtualAddress(self.first), VirtualAddress(end));
+        Path { first, last, steps, transfers: transfers.collect() }.in_order()
     }
 
     /// Notes the path to a place in the beginning.

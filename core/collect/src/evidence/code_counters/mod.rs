@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use dwell_profile::{CountsRecord, Pid};
+use dwell_profile::{CountsRecord, Pid, VirtualAddress};
 use worker::Worker;
 
 use super::counts::{RawCount, Seen};
@@ -37,7 +37,7 @@ pub trait CodeCounter: Send {
 
     /// Counts the blocks of the procedures that have most of the samples, which are addresses with their numbers. In those that are
     /// counted already, chooses again which blocks have counters, by what was counted so far. What is counted meanwhile is lost.
-    fn count(&mut self, samples: Vec<(u64, u64)>) -> io::Result<NewCounters>;
+    fn count(&mut self, samples: Vec<(VirtualAddress, u64)>) -> io::Result<NewCounters>;
 
     /// Returns the executions since the last call of each block whose executions are known, named by the address of its first
     /// instruction; `None` if that is not certain.
@@ -62,7 +62,7 @@ pub struct NewCounters {
     /// Code that counts and was not there before. Samples will be in it.
     pub spans: Vec<Span>,
     /// The anchors by the first addresses of their procedures.
-    pub anchors: Vec<(u64, u64)>,
+    pub anchors: Vec<(VirtualAddress, VirtualAddress)>,
     /// The longest time for which a thread of the program was stopped.
     pub stopped_ns: u64,
 }
@@ -80,9 +80,9 @@ pub struct CodeCounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProcedureCounts {
     /// The procedure's first address.
-    pub entry: u64,
+    pub entry: VirtualAddress,
     /// Executions by the address of each block's first instruction.
-    pub blocks: Vec<(u64, u64)>,
+    pub blocks: Vec<(VirtualAddress, u64)>,
 }
 
 /// When executions are counted.

@@ -4,24 +4,24 @@
 
 use std::collections::BTreeMap;
 
-use dwell_profile::Pid;
+use dwell_profile::{Pid, VirtualAddress};
 use rustc_hash::FxHashMap;
 
 /// A range of added code and the instruction of the program that it stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The first address.
-    pub start: u64,
+    pub start: VirtualAddress,
     /// The address behind the last.
-    pub end: u64,
+    pub end: VirtualAddress,
     /// The instruction's address; none for code that only counts.
-    pub stands_for: Option<u64>,
+    pub stands_for: Option<VirtualAddress>,
 }
 
 /// Added code by process and address.
 #[derive(Default)]
 pub struct MovedCode {
-    processes: FxHashMap<Pid, BTreeMap<u64, Span>>,
+    processes: FxHashMap<Pid, BTreeMap<VirtualAddress, Span>>,
 }
 
 impl MovedCode {
@@ -43,7 +43,7 @@ impl MovedCode {
     }
 
     /// Returns the added code at an address.
-    pub fn find(&self, pid: Pid, address: u64) -> Option<Span> {
+    pub fn find(&self, pid: Pid, address: VirtualAddress) -> Option<Span> {
         if self.processes.is_empty() {
             return None;
         }
@@ -59,19 +59,25 @@ mod tests {
     #[test]
     fn addresses_are_found_in_their_process() {
         let (pid, child) = (Pid(7), Pid(8));
-        let span = |start, end, stands_for| Span { start, end, stands_for };
+        let span = |start, end, stands_for: Option<u64>| Span {
+            start: VirtualAddress(start),
+            end: VirtualAddress(end),
+            stands_for: stands_for.map(VirtualAddress),
+        };
         let mut moved = MovedCode::default();
         moved.add(pid, &[span(100, 109, None), span(109, 112, Some(50))]);
         moved.fork(child, pid);
         moved.fork(Pid(9), Pid(10));
+        let find = |moved: &MovedCode, pid, address| moved.find(pid, VirtualAddress(address));
         for pid in [pid, child] {
-            assert_eq!(moved.find(pid, 99), None);
-            assert_eq!(moved.find(pid, 108), Some(span(100, 109, None)));
-            assert_eq!(moved.find(pid, 109).and_then(|span| span.stands_for), Some(50));
-            assert_eq!(moved.find(pid, 112), None);
+            assert_eq!(find(&moved, pid, 99), None);
+            assert_eq!(find(&moved, pid, 108), Some(span(100, 109, None)));
+            let stands_for = find(&moved, pid, 109).and_then(|span| span.stands_for);
+            assert_eq!(stands_for, Some(VirtualAddress(50)));
+            assert_eq!(find(&moved, pid, 112), None);
         }
         moved.forget(pid);
-        assert_eq!((moved.find(pid, 100), moved.find(Pid(9), 100)), (None, None));
-        assert!(moved.find(child, 100).is_some());
+        assert_eq!((find(&moved, pid, 100), find(&moved, Pid(9), 100)), (None, None));
+        assert!(find(&moved, child, 100).is_some());
     }
 }

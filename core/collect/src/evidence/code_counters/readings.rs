@@ -5,8 +5,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use dwell_profile::VirtualAddress;
+
 /// Executions by the address of each block's first instruction.
-type BlockCounts = Vec<(u64, u64)>;
+type BlockCounts = Vec<(VirtualAddress, u64)>;
 
 /// Executions and samples of one interval.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -71,14 +73,17 @@ mod tests {
         readings.sample(5);
         readings.skip(10);
         (11..=20).for_each(|time_ns| readings.sample(time_ns));
-        readings.read(15, Some(vec![(1, 50)]));
+        let (first, second) = (VirtualAddress(1), VirtualAddress(2));
+        readings.read(15, Some(vec![(first, 50)]));
         readings.skip(17);
-        readings.read(20, Some(vec![(1, 10), (2, 10)]));
-        let counted =
-            |executions: &[(u64, u64)], samples| Counted { executions: executions.to_vec(), samples };
+        readings.read(20, Some(vec![(first, 10), (second, 10)]));
+        let counted = |executions: &[(VirtualAddress, u64)], samples| Counted {
+            executions: executions.to_vec(),
+            samples,
+        };
         assert_eq!(readings.take(10), []);
-        assert_eq!(readings.take(16), [counted(&[(1, 50)], 5)]);
+        assert_eq!(readings.take(16), [counted(&[(first, 50)], 5)]);
         assert_eq!(readings.take(20), []);
-        assert_eq!(readings.take(u64::MAX), [counted(&[(1, 10), (2, 10)], 3)]);
+        assert_eq!(readings.take(u64::MAX), [counted(&[(first, 10), (second, 10)], 3)]);
     }
 }

@@ -13,6 +13,8 @@
 
 use std::collections::BTreeMap;
 
+use dwell_profile::VirtualAddress;
+
 use super::ProcedureCounts;
 
 /// Executions of an anchor, in windows and between them, without which they say nothing.
@@ -33,15 +35,18 @@ const DEVIATION_MIN: f64 = 0.05;
 /// The counts of a process.
 #[derive(Default)]
 pub struct Windows {
-    procedures: BTreeMap<u64, Procedure>,
+    procedures: BTreeMap<VirtualAddress, Procedure>,
     /// CPU time between windows, in ns.
     between_ns: f64,
 }
 
+/// The anchors by the first addresses of their procedures.
+pub type Anchors = BTreeMap<VirtualAddress, VirtualAddress>;
+
 /// Sums over the windows of a procedure.
 #[derive(Default)]
 struct Procedure {
-    blocks: BTreeMap<u64, Block>,
+    blocks: BTreeMap<VirtualAddress, Block>,
     /// Number of windows.
     windows: f64,
     /// CPU time in ns of the windows, and executions of the anchor in them: sums and sums of squares.
@@ -81,7 +86,7 @@ struct Block {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockEstimate {
     /// The address of its first instruction.
-    pub block: u64,
+    pub block: VirtualAddress,
     /// How often it was executed.
     pub executions: f64,
     /// Standard deviation of the logarithm of `executions`.
@@ -92,13 +97,7 @@ pub struct BlockEstimate {
 
 impl Windows {
     /// Adds what was counted in a window. `anchors` are blocks by procedure, `samples` the number of samples so far.
-    pub fn add_window(
-        &mut self,
-        counts: Vec<ProcedureCounts>,
-        anchors: &BTreeMap<u64, u64>,
-        cpu_ns: u64,
-        samples: u64,
-    ) {
+    pub fn add_window(&mut self, counts: Vec<ProcedureCounts>, anchors: &Anchors, cpu_ns: u64, samples: u64) {
         let time = cpu_ns as f64;
         for ProcedureCounts { entry, blocks } in counts {
             let anchor = anchors.get(&entry).map_or(0.0, |anchor| executions_of(&blocks, *anchor));
@@ -121,7 +120,7 @@ impl Windows {
     }
 
     /// Adds what was counted between two windows.
-    pub fn add_between(&mut self, counts: &[ProcedureCounts], anchors: &BTreeMap<u64, u64>, cpu_ns: u64) {
+    pub fn add_between(&mut self, counts: &[ProcedureCounts], anchors: &Anchors, cpu_ns: u64) {
         self.between_ns += cpu_ns as f64;
         for ProcedureCounts { entry, blocks } in counts {
             if let (Some(anchor), Some(procedure)) = (anchors.get(entry), self.procedures.get_mut(entry)) {
@@ -178,14 +177,14 @@ impl Procedure {
     }
 
     /// Returns half a call as a part of those in a window.
-    fn cut_part(&self, entry: u64) -> f64 {
+    fn cut_part(&self, entry: VirtualAddress) -> f64 {
         let calls = self.blocks.get(&entry).map_or(0.0, |block| block.executions.sum) / self.windows;
         (0.5 / calls.max(f64::MIN_POSITIVE)).min(1.0)
     }
 
     fn estimates(
         &self,
-        entry: u64,
+        entry: VirtualAddress,
         between_ns: f64,
         (slower, slower_deviation): (f64, f64),
     ) -> impl Iterator<Item = BlockEstimate> + '_ {
@@ -219,7 +218,7 @@ impl Procedure {
     }
 }
 
-fn executions_of(blocks: &[(u64, u64)], block: u64) -> f64 {
+fn executions_of(blocks: &[(VirtualAddress, u64)], block: VirtualAddress) -> f64 {
     blocks.iter().find(|(other, _)| *other == block).map_or(0.0, |(_, count)| *count as f64)
 }
 
@@ -229,21 +228,31 @@ mod tests {
 
     const ENTRY: u64 = 0x110;
 
+    fn procedure(entry: u64, blocks: &[(u64, u64)]) -> ProcedureCounts {
+        let blocks = blocks.iter().map(|&(block, count)| (VirtualAddress(block), count)).collect();
+        ProcedureCounts { entry: VirtualAddress(entry), blocks }
+    }
+
     fn counts(blocks: &[(u64, u64)]) -> Vec<ProcedureCounts> {
-        vec![ProcedureCounts { entry: ENTRY, blocks: blocks.to_vec() }]
+        vec![procedure(ENTRY, blocks)]
+    }
+
+    /// Returns anchors that are the entries of their procedures.
+    fn anchors_at(entries: &[u64]) -> Anchors {
+        entries.iter().map(|&entry| (VirtualAddress(entry), VirtualAddress(entry))).collect()
     }
 
     fn executions(windows: &Windows) -> Vec<(u64, u64)> {
         windows
             .estimates()
             .iter()
-            .map(|estimate| (estimate.block, estimate.executions.round() as u64))
+            .map(|estimate| (estimate.block.0, estimate.executions.round() as u64))
             .collect()
     }
 
     #[test]
     fn work_is_extrapolated_by_the_anchor() {
-        let anchors = BTreeMap::from([(ENTRY, 0x110)]);
+        let anchors = anchors_at(&[ENTRY]);
         let mut windows = Windows::default();
         for (work, slow) in [(10, 2), (30, 2), (20, 3), (40, 1)] {
             windows.add_window(
@@ -260,11 +269,11 @@ mod tests {
 
     #[test]
     fn time_is_corrected_by_the_anchors_of_others() {
-        let anchors = BTreeMap::from([(ENTRY, 0x110)]);
+        let anchors = anchors_at(&[ENTRY]);
         let mut windows = Windows::default();
         for _ in 0..4 {
             let mut all = counts(&[(0x110, 100)]);
-            all.push(ProcedureCounts { entry: 0x500, blocks: vec![(0x500, 70)] });
+            all.push(procedure(0x500, &[(0x500, 70)]));
             // 100 executions of the anchor in 2 ms, then 900 in 9 ms.
             windows.add_window(all, &anchors, 2_000_000, 0);
             windows.add_between(&counts(&[(0x110, 900)]), &anchors, 9_000_000);
@@ -278,21 +287,20 @@ mod tests {
         const WITHOUT: u64 = 0x500;
         let deviation = |slow: [u64; 3]| {
             let entries = [0x100, 0x200, 0x300];
-            let anchors = entries.map(|entry| (entry, entry)).into();
+            let anchors = anchors_at(&entries);
             let mut windows = Windows::default();
             for _ in 0..4 {
                 let anchored = |executions: [u64; 3]| {
-                    let of =
-                        |(entry, executions)| ProcedureCounts { entry, blocks: vec![(entry, executions)] };
+                    let of = |(entry, executions)| procedure(entry, &[(entry, executions)]);
                     entries.into_iter().zip(executions).map(of).collect::<Vec<_>>()
                 };
                 let mut all = anchored(slow.map(|slow| 120 / slow));
-                all.push(ProcedureCounts { entry: WITHOUT, blocks: vec![(WITHOUT, 70)] });
+                all.push(procedure(WITHOUT, &[(WITHOUT, 70)]));
                 windows.add_window(all, &anchors, 1_000_000, 0);
                 windows.add_between(&anchored([1200; 3]), &anchors, 10_000_000);
             }
             let estimates = windows.estimates();
-            estimates.iter().find(|estimate| estimate.block == WITHOUT).expect("it was counted").deviation
+            estimates.iter().find(|estimate| estimate.block.0 == WITHOUT).expect("it was counted").deviation
         };
         assert_eq!(deviation([2, 2, 2]), DEVIATION_MIN);
         assert!(deviation([1, 2, 4]) > 0.4);
@@ -301,11 +309,11 @@ mod tests {
     #[test]
     fn a_procedure_that_is_counted_later_stands_for_later_time() {
         let mut windows = Windows::default();
-        windows.add_window(counts(&[(0x110, 100)]), &BTreeMap::new(), 1000, 0);
-        windows.add_between(&[], &BTreeMap::new(), 1000);
-        let later = ProcedureCounts { entry: 0x500, blocks: vec![(0x500, 10)] };
-        windows.add_window(vec![later], &BTreeMap::new(), 1000, 7);
-        windows.add_between(&[], &BTreeMap::new(), 1000);
+        windows.add_window(counts(&[(0x110, 100)]), &Anchors::new(), 1000, 0);
+        windows.add_between(&[], &Anchors::new(), 1000);
+        let later = procedure(0x500, &[(0x500, 10)]);
+        windows.add_window(vec![later], &Anchors::new(), 1000, 7);
+        windows.add_between(&[], &Anchors::new(), 1000);
         let estimates = windows.estimates();
         assert_eq!((estimates[1].executions.round(), estimates[1].samples_before), (23.0, 7));
     }
@@ -314,7 +322,7 @@ mod tests {
     fn calls_as_long_as_windows_are_uncertain() {
         let deviation = |calls: u64| {
             let mut windows = Windows::default();
-            let anchors = BTreeMap::from([(ENTRY, ENTRY)]);
+            let anchors = anchors_at(&[ENTRY]);
             for _ in 0..40 {
                 windows.add_window(counts(&[(ENTRY, calls), (0x120, 1000 * calls)]), &anchors, 1000, 0);
                 windows.add_between(&counts(&[(ENTRY, 20 * calls)]), &anchors, 20_000);
@@ -326,7 +334,7 @@ mod tests {
 
     #[test]
     fn windows_that_differ_are_less_certain() {
-        let anchors = BTreeMap::from([(ENTRY, 0x110)]);
+        let anchors = anchors_at(&[ENTRY]);
         let mut windows = Windows::default();
         for count in [10, 4000, 500, 90] {
             windows.add_window(counts(&[(0x110, 1000), (0x120, count)]), &anchors, 1000, 0);

@@ -4,21 +4,20 @@
 //! later are added later. Counting goes on all the time ([`Readings`]) or in windows ([`Windows`]), which begin at random times.
 
 use std::{
-    collections::BTreeMap,
     io,
     sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
 use dwell_attribution::{CodeId, ExecutionId};
-use dwell_profile::{CountSource, Pid};
+use dwell_profile::{CountSource, Pid, VirtualAddress};
 use rustc_hash::FxHashMap;
 
 use super::{
     CodeCounter, CodeCounts, CountWhen, Inbox, NewCounters, Shared,
     readings::Readings,
     times::Times,
-    windows::{BlockEstimate, Windows},
+    windows::{Anchors, BlockEstimate, Windows},
 };
 use crate::{
     evidence::counts::{RawCount, Seen},
@@ -59,7 +58,7 @@ type Program = (Pid, CodeId, ExecutionId);
 #[derive(Default)]
 struct Sampled {
     /// Numbers of samples in user mode by address.
-    places: FxHashMap<u64, u64>,
+    places: FxHashMap<VirtualAddress, u64>,
     samples: u64,
     /// Whether it cannot be counted.
     is_refused: bool,
@@ -67,7 +66,7 @@ struct Sampled {
 
 /// What a change of counters has done.
 struct Changed {
-    anchors: Vec<(u64, u64)>,
+    anchors: Vec<(VirtualAddress, VirtualAddress)>,
     stopped_ns: u64,
 }
 
@@ -88,7 +87,7 @@ struct InWindows {
     times: Times,
     /// Number of samples when the window, or the time between two windows, began.
     samples_begin: u64,
-    anchors: BTreeMap<u64, u64>,
+    anchors: Anchors,
     is_in_window: bool,
     ends: Instant,
     /// CPU time when the window, or the time between two windows, began; `None` if its counts are not certain.
@@ -217,7 +216,7 @@ impl Worker {
                 windows: Windows::default(),
                 times: Times::new(now_ns()),
                 samples_begin: 0,
-                anchors: BTreeMap::new(),
+                anchors: Anchors::new(),
                 is_in_window: true,
                 ends: now + WINDOW,
                 cpu_ns: counts.map(|counts| counts.cpu_ns),

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeSet, fs::File, os::unix::fs::FileExt};
 
+use dwell_profile::VirtualAddress;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::increments::{CODE_BYTES, Increment, Run, Written, written};
@@ -29,7 +30,7 @@ const BEFORE_RUNS: usize = 8;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Word {
     /// The word's address.
-    pub address: u64,
+    pub address: VirtualAddress,
     /// The word's size in bytes: 4 or 8.
     pub size: u8,
 }
@@ -38,25 +39,25 @@ pub struct Word {
 #[derive(Default)]
 pub struct Candidates {
     /// Places that were sampled.
-    sampled: FxHashSet<u64>,
-    decoded: BTreeSet<u64>,
+    sampled: FxHashSet<VirtualAddress>,
+    decoded: BTreeSet<VirtualAddress>,
     /// Increments by the place whose registers determine the word's address.
-    visible: FxHashMap<u64, Vec<Increment>>,
+    visible: FxHashMap<VirtualAddress, Vec<Increment>>,
     /// Increments by the place after them.
-    by_next_pc: FxHashMap<u64, Increment>,
-    addresses: FxHashMap<u64, Addresses>,
+    by_next_pc: FxHashMap<VirtualAddress, Increment>,
+    addresses: FxHashMap<VirtualAddress, Addresses>,
     offered: FxHashSet<Word>,
 }
 
 #[derive(Default)]
 struct Addresses {
     samples: u32,
-    by_address: Vec<(u64, u32)>,
+    by_address: Vec<(VirtualAddress, u32)>,
 }
 
 impl Addresses {
     /// Adds a sample. Returns how many samples so far have this address.
-    fn agree_on(&mut self, address: u64) -> u32 {
+    fn agree_on(&mut self, address: VirtualAddress) -> u32 {
         self.samples += 1;
         if let Some((_, samples)) = self.by_address.iter_mut().find(|(known, _)| *known == address) {
             *samples += 1;
@@ -70,7 +71,7 @@ impl Addresses {
 
     /// Returns the share of the samples that have this address, and its logarithmic error: executions with other
     /// addresses may take less time, or may not have been sampled.
-    fn share_of(&self, address: u64) -> (f64, f64) {
+    fn share_of(&self, address: VirtualAddress) -> (f64, f64) {
         let agreeing = self.by_address.iter().find(|(known, _)| *known == address).map_or(0, |(_, n)| *n);
         let samples = f64::from(self.samples.max(1));
         let share = f64::from(agreeing) / samples;
@@ -83,7 +84,7 @@ impl Addresses {
 
 impl Candidates {
     /// Takes a sample into account. Returns a word once, when enough samples agree on its address.
-    pub fn sample(&mut self, memory: &File, pc: u64, registers: &Registers) -> Option<Word> {
+    pub fn sample(&mut self, memory: &File, pc: VirtualAddress, registers: &Registers) -> Option<Word> {
         // Decoding a place that is sampled only once is rarely worth its cost.
         if self.sampled.insert(pc) {
             if self.sampled.len() > SAMPLED_MAX {
@@ -94,8 +95,7 @@ impl Candidates {
         self.decode(memory, pc, true);
         let mut found = None;
         for increment in self.visible.get(&pc).into_iter().flatten() {
-            let address =
-                increment.word.memory.effective_address(increment.pc, |number| registers.general(number));
+            let address = increment.word.address(increment.pc, registers);
             let of_increment = self.addresses.entry(increment.pc).or_default();
             let agreeing = of_increment.agree_on(address);
             let word = Word { address, size: increment.word.size };
@@ -118,7 +118,7 @@ impl Candidates {
         }
     }
 
-    fn decode(&mut self, memory: &File, pc: u64, and_targets: bool) {
+    fn decode(&mut self, memory: &File, pc: VirtualAddress, and_targets: bool) {
         if self.decoded.len() >= RUNS_MAX || !self.decoded.insert(pc) {
             return;
         }
@@ -141,12 +141,12 @@ impl Candidates {
     pub fn written(
         &mut self,
         memory: &File,
-        next_pc: u64,
+        next_pc: VirtualAddress,
         word: Word,
         registers: Option<&Registers>,
     ) -> Option<Written> {
         if !self.by_next_pc.contains_key(&next_pc) {
-            let starts = self.decoded.range(next_pc.saturating_sub(BEFORE_BYTES)..next_pc).rev();
+            let starts = self.decoded.range(next_pc.saturating_back(BEFORE_BYTES)..next_pc).rev();
             for start in starts.take(BEFORE_RUNS) {
                 let run = read_run(memory, *start);
                 if let Some(increment) = run.increments().find(|increment| increment.next_pc == next_pc) {
@@ -159,7 +159,7 @@ impl Candidates {
             return (increment.word.size >= word.size).then_some(Written::Added(*increment));
         }
         let mut code = [0; INSTRUCTION_BYTES_MAX];
-        memory.read_exact_at(&mut code, next_pc.wrapping_sub(INSTRUCTION_BYTES_MAX as u64)).ok()?;
+        memory.read_exact_at(&mut code, next_pc.back(INSTRUCTION_BYTES_MAX as u64).0).ok()?;
         let found = written(&code, next_pc, word.address, registers?)?;
         if let Written::Added(increment) = found {
             self.by_next_pc.insert(next_pc, increment);
@@ -171,8 +171,8 @@ impl Candidates {
     }
 }
 
-fn read_run(memory: &File, pc: u64) -> Run {
+fn read_run(memory: &File, pc: VirtualAddress) -> Run {
     let mut code = [0; CODE_BYTES];
-    let length = memory.read_at(&mut code, pc).unwrap_or(0);
+    let length = memory.read_at(&mut code, pc.0).unwrap_or(0);
     Run::decode(&code[..length], pc)
 }

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use dwell_profile::{CountsRecord, Pid, Tid};
+use dwell_profile::{CountsRecord, Pid, Tid, VirtualAddress};
 
 use crate::{
     evidence::counts::pairs::CounterId,
@@ -47,7 +47,7 @@ pub struct Watch {
     /// The counter of the loop.
     pub counter: CounterId,
     /// Addresses of the loop's exits.
-    pub addresses: Vec<u64>,
+    pub addresses: Vec<VirtualAddress>,
 }
 
 /// Watches exits, one loop at a time.

@@ -8,6 +8,8 @@
 //! the same operand before and changed by constants only. Operands with an index register, an `fs` or `gs` base or the stack
 //! pointer are left out: samples rarely agree on the address of such a word.
 
+use dwell_profile::VirtualAddress;
+
 use crate::{
     registers::Registers,
     x86::{Base, MemoryOperand},
@@ -22,9 +24,9 @@ pub const CODE_BYTES: usize = 192;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Increment {
     /// The virtual address of the instruction.
-    pub pc: u64,
+    pub pc: VirtualAddress,
     /// The address of the instruction after it, where a watchpoint stops the thread.
-    pub next_pc: u64,
+    pub next_pc: VirtualAddress,
     pub word: WordOperand,
     /// The constant.
     pub step: i64,
@@ -47,6 +49,11 @@ impl WordOperand {
         self.memory.base == Base::None && self.memory.index.is_none()
     }
 
+    /// Returns the address that registers give it before the instruction at `pc`.
+    pub fn address(&self, pc: VirtualAddress, registers: &Registers) -> VirtualAddress {
+        VirtualAddress(self.memory.effective_address(pc.0, |number| registers.general(number)))
+    }
+
     /// Whether the address is relative to a register in this set of bits.
     fn depends_on(&self, registers: u16) -> bool {
         matches!(self.memory.base, Base::Register(base) if registers & 1 << base != 0)
@@ -65,7 +72,12 @@ pub enum Written {
 /// Returns how the instruction that ends where `code` ends, at `next_pc`, wrote to the word at `address`, if the instruction alone
 /// shows that. `registers` are those after it; they show where it begins, because bytes that are decoded from elsewhere rarely
 /// refer to the same address.
-pub fn written(code: &[u8], next_pc: u64, address: u64, registers: &Registers) -> Option<Written> {
+pub fn written(
+    code: &[u8],
+    next_pc: VirtualAddress,
+    address: VirtualAddress,
+    registers: &Registers,
+) -> Option<Written> {
     if cfg!(target_arch = "x86_64") { decode::written(code, next_pc, address, registers) } else { None }
 }
 
@@ -76,19 +88,19 @@ pub struct Run {
     /// Increments, each with the index of its instruction.
     increments: Vec<(usize, Increment)>,
     /// The targets of its direct branches and jumps.
-    pub targets: Vec<u64>,
+    pub targets: Vec<VirtualAddress>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Decoded {
-    pc: u64,
+    pc: VirtualAddress,
     /// The general registers that it, or what it calls, may change, as bits.
     written: u16,
 }
 
 impl Run {
     /// Decodes code from the boundary of an instruction at `pc` on. Code of other architectures is not decoded.
-    pub fn decode(code: &[u8], pc: u64) -> Run {
+    pub fn decode(code: &[u8], pc: VirtualAddress) -> Run {
         if cfg!(target_arch = "x86_64") { decode::run(code, pc) } else { Run::default() }
     }
 
@@ -98,7 +110,7 @@ impl Run {
     }
 
     /// Returns for each instruction, by its address, the increments whose word's address is known from the registers before it.
-    pub fn visible_from(&self) -> impl Iterator<Item = (u64, Vec<Increment>)> {
+    pub fn visible_from(&self) -> impl Iterator<Item = (VirtualAddress, Vec<Increment>)> {
         (0..self.instructions.len()).filter_map(|at| {
             let visible: Vec<Increment> = self
                 .increments
@@ -127,7 +139,7 @@ mod tests {
     fn check(code: &str, expect: Expect) {
         let bytes: Vec<u8> =
             code.split_whitespace().map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
-        let run = Run::decode(&bytes, 0x1000);
+        let run = Run::decode(&bytes, VirtualAddress(0x1000));
         let mut text = String::new();
         for increment in run.increments() {
             let WordOperand { memory, size } = increment.word;
@@ -137,12 +149,12 @@ mod tests {
                 _ => "at ".to_owned(),
             };
             text += &format!(
-                "{:x}: {:+} to {size} bytes {base}{:x}{lock}, seen from",
+                "{}: {:+} to {size} bytes {base}{:x}{lock}, seen from",
                 increment.pc, increment.step, memory.displacement
             );
             for (pc, visible) in run.visible_from() {
                 if visible.contains(increment) {
-                    text += &format!(" {pc:x}");
+                    text += &format!(" {pc}");
                 }
             }
             text += "\n";
@@ -245,9 +257,10 @@ mod tests {
         (0..16).for_each(|number| registers.set_general(number, 0x1000 * (u64::from(number) + 1)));
         let check = |code: &str, address: u64| {
             let bytes: Vec<u8> = code.split(' ').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
-            match written(&bytes, 0x1000 + bytes.len() as u64, address, &registers) {
+            let next_pc = VirtualAddress(0x1000).offset(bytes.len() as u64);
+            match written(&bytes, next_pc, VirtualAddress(address), &registers) {
                 Some(Written::Added(increment)) => {
-                    format!("{:+} to {} bytes at {:x}", increment.step, increment.word.size, increment.pc)
+                    format!("{:+} to {} bytes at {}", increment.step, increment.word.size, increment.pc)
                 }
                 Some(Written::Set) => "set".to_owned(),
                 None => "unknown".to_owned(),
@@ -273,9 +286,10 @@ mod tests {
                     (state >> 33) as u8
                 })
                 .collect();
-            let run = Run::decode(&bytes, u64::MAX - 20);
+            let run = Run::decode(&bytes, VirtualAddress(u64::MAX - 20));
             run.visible_from().for_each(drop);
-            written(&bytes, 20, state, &Registers([state; crate::registers::REGISTER_COUNT]));
+            let registers = Registers([state; crate::registers::REGISTER_COUNT]);
+            written(&bytes, VirtualAddress(20), VirtualAddress(state), &registers);
         }
     }
 }

@@ -29,7 +29,7 @@ use std::{
 };
 
 use dwell_attribution::{CodeId, ExecutionId};
-use dwell_profile::{CountSource, CountsRecord, Pid};
+use dwell_profile::{CountSource, CountsRecord, Pid, VirtualAddress};
 use worker::Worker;
 
 use crate::{registers::Registers, sys::guard::Protection};
@@ -46,7 +46,7 @@ pub struct Seen {
     /// What the process executes.
     pub execution: ExecutionId,
     /// The program counter.
-    pub pc: u64,
+    pub pc: VirtualAddress,
     /// Whether it is a sample of time.
     pub is_time: bool,
     /// Whether it is a sample of user code.
@@ -63,7 +63,7 @@ pub struct RawCount {
     /// The process's address space at that time.
     pub code: CodeId,
     /// The address of the instruction.
-    pub pc: u64,
+    pub pc: VirtualAddress,
     /// Number of executions.
     pub executions: f64,
     /// Number of samples of the execution that were taken meanwhile.

@@ -8,7 +8,7 @@ use std::{
     ops::Range,
 };
 
-use dwell_profile::Tid;
+use dwell_profile::{Tid, VirtualAddress};
 
 use super::{
     candidates::Word,
@@ -43,7 +43,7 @@ const EXECUTIONS_MIN: f64 = 2000.0;
 const SPANS_MAX: usize = 512;
 
 /// An instruction's address, its executions, and the standard deviation of their logarithm.
-pub type Executed = (u64, f64, f64);
+pub type Executed = (VirtualAddress, f64, f64);
 
 /// The observations of a word in a round of the watchpoint.
 #[derive(Clone, Debug, Default)]
@@ -63,7 +63,7 @@ pub struct Round {
 /// The writes that a round observed.
 #[derive(Debug)]
 struct Seen {
-    by_writer: BTreeMap<u64, u32>,
+    by_writer: BTreeMap<VirtualAddress, u32>,
     writes: f64,
     /// The same value as in [`Round`].
     rate_before: Option<f64>,
@@ -76,7 +76,7 @@ pub struct Tally {
     pub word: Word,
     /// Its values, once increments were observed to write it.
     pub series: Option<Series>,
-    writers: BTreeMap<u64, Increment>,
+    writers: BTreeMap<VirtualAddress, Increment>,
     /// Each round that had writes.
     rounds: Vec<Seen>,
     tids: BTreeSet<Tid>,
@@ -143,7 +143,7 @@ impl Tally {
             let is_hopeless = self.rounds.is_empty() && self.idle >= IDLE_ROUNDS_MAX;
             return if is_hopeless { Err("not written while it was watched") } else { Ok(()) };
         }
-        let mut by_writer: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut by_writer: BTreeMap<VirtualAddress, u32> = BTreeMap::new();
         for writer in &round.known {
             *by_writer.entry(writer.pc).or_default() += 1;
             self.writers.insert(writer.pc, *writer);
@@ -276,7 +276,7 @@ impl Tally {
     /// A round observes a number of writes from a random *time* on, and slow phases contain more time than writes. So
     /// each round stands for the amount that the word counted just before it, when nothing disturbed the program (ratio
     /// estimation, Cochran, "Sampling Techniques", 3rd ed., ch. 6).
-    fn shares(&self) -> Vec<(u64, f64, f64)> {
+    fn shares(&self) -> Vec<(VirtualAddress, f64, f64)> {
         if let [only] = *self.writers.keys().collect::<Vec<_>>() {
             return vec![(*only, 1.0, 0.0)];
         }
@@ -290,7 +290,7 @@ impl Tally {
         if rounds.len() < SHARED_ROUNDS_MIN || total <= 0.0 {
             return Vec::new();
         }
-        let of = |pc: &u64| {
+        let of = |pc: &VirtualAddress| {
             let share_in = |round: &Seen| {
                 round.by_writer.get(pc).map_or(0.0, |writes| f64::from(*writes) / round.writes)
             };
@@ -339,7 +339,8 @@ mod tests {
             is_32_bit: false,
         };
         let word = WordOperand { memory, size: 8 };
-        Increment { pc, next_pc: pc + 4, word, step, is_locked }
+        let pc = VirtualAddress(pc);
+        Increment { pc, next_pc: pc.offset(4), word, step, is_locked }
     }
 
     fn round(known: &[(u64, i64, usize)], unknown: u32, tids: &[Tid]) -> Round {
@@ -349,7 +350,7 @@ mod tests {
     }
 
     fn tally() -> Tally {
-        Tally::new(Word { address: 0x4000, size: 8 })
+        Tally::new(Word { address: VirtualAddress(0x4000), size: 8 })
     }
 
     /// Returns the state of a word after rounds with these writers, and after spans of 100 ms, each given by the amount that was
@@ -384,7 +385,7 @@ mod tests {
     fn a_single_writer_gets_all_executions() {
         let tally = counted(&one(), &[(4000, 100); 3]);
         let counted = tally.executions(300, alone).unwrap();
-        assert_eq!(counted, Executions { samples: 300, of: vec![(0x10, 3000.0, DEVIATION)] });
+        assert_eq!(counted, Executions { samples: 300, of: vec![(VirtualAddress(0x10), 3000.0, DEVIATION)] });
         assert_eq!(tally.executions(400, alone), Err("too uncertain"));
         assert_eq!(self::counted(&one(), &[(4000, 100)]).executions(100, alone), Err("counted too little"));
     }
@@ -429,7 +430,7 @@ mod tests {
         let tally = counted(&one(), &[(4000, 10); 2000]);
         assert!(tally.counted.len() <= SPANS_MAX);
         let counted = tally.executions(20_000, alone).unwrap();
-        assert_eq!(counted, Executions { samples: 20_000, of: vec![(0x10, 2e6, DEVIATION)] });
+        assert_eq!(counted, Executions { samples: 20_000, of: vec![(VirtualAddress(0x10), 2e6, DEVIATION)] });
     }
 
     #[test]

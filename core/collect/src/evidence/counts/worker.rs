@@ -15,7 +15,7 @@ use std::{
 };
 
 use dwell_attribution::{CodeId, ExecutionId, program_headers::is_32_bit};
-use dwell_profile::{CountSource, Pid, Tid};
+use dwell_profile::{CountSource, Pid, Tid, VirtualAddress};
 use rustc_hash::FxHashMap;
 
 use super::{
@@ -338,12 +338,12 @@ impl Worker {
         series.filter(|series| waits(series)).for_each(Series::cut);
         let is_read = |tally: &&mut Tally| tally.series.as_ref().is_some_and(|series| !waits(series));
         let mut words: Vec<&mut Tally> = tracked.words.iter_mut().filter(is_read).collect();
-        let addresses: Vec<(u64, u8)> =
+        let addresses: Vec<(VirtualAddress, u8)> =
             words.iter().map(|tally| (tally.word.address, tally.word.size)).collect();
         let time_ns = now_ns();
         let values = read_words(pid, &addresses)?;
         let mut interval_ns = INTERVAL_NS_MAX;
-        let mut refused: BTreeMap<u64, &'static str> = BTreeMap::new();
+        let mut refused: BTreeMap<VirtualAddress, &'static str> = BTreeMap::new();
         for (tally, value) in words.iter_mut().zip(values) {
             let address = tally.word.address;
             let Some(series) = &mut tally.series else { continue };

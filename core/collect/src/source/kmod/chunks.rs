@@ -1,6 +1,6 @@
 //! Parses the bytes of `/dev/dwell` into chunks. Enters: the bytes of a read. Leaves: heads and records. Pure; never panics.
 
-use dwell_profile::{EventIndex, Pid, Tid};
+use dwell_profile::{EventIndex, Pid, Tid, VirtualAddress};
 
 use crate::{
     entries::EntryWords,
@@ -61,7 +61,7 @@ pub fn words(records: &[u8]) -> impl Iterator<Item = EntryWords> {
 /// Returns samples with registers, each with its time. `event` is the event that they represent.
 pub fn registers(records: &[u8], event: EventIndex) -> impl Iterator<Item = (u64, OwnedRecord)> {
     records.chunks_exact(REGISTER_SAMPLE_BYTES).filter_map(move |record| {
-        let (pc, mut registers) = (u64_at(record, 8)?, [0; REGISTERS_REPORTED]);
+        let (pc, mut registers) = (VirtualAddress(u64_at(record, 8)?), [0; REGISTERS_REPORTED]);
         for (at, register) in registers.iter_mut().enumerate() {
             *register = u64_at(record, REGISTERS_AT + 8 * at)?;
         }
@@ -122,10 +122,10 @@ mod tests {
         let OwnedRecord::Registers(EventIndex(0), Sample { pc, registers: Some(reported), .. }) = item else {
             panic!("{item:?}")
         };
-        assert_eq!((time_ns, pc), (0, 1));
+        assert_eq!((time_ns, pc), (0, VirtualAddress(1)));
         // The kernel's place of the pc: after the stack pointer on AArch64, before the flags on x86-64.
         let mut expected: Vec<u64> = (4..).take(REGISTERS_REPORTED).collect();
-        expected.insert(if cfg!(target_arch = "aarch64") { 32 } else { 8 }, pc);
+        expected.insert(if cfg!(target_arch = "aarch64") { 32 } else { 8 }, pc.0);
         assert_eq!(reported.0.to_vec(), expected);
     }
 

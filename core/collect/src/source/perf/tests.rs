@@ -1,6 +1,6 @@
 //! Tests CPUs that come and go. The list of CPUs is replaced, since no test may take a CPU from this machine.
 
-use dwell_profile::{CpuId, Event, Pid};
+use dwell_profile::{CpuId, Event, Pid, VirtualAddress};
 
 use super::*;
 use crate::source::{Rate, events::EventConfig};
@@ -307,7 +307,8 @@ fn records_of_the_branch_stack_event_are_stacks() {
             other => panic!("{other:?}"),
         });
     });
-    assert_eq!(items, [(1, vec![]), (2, vec![(0x20, 0x10)]), (4, vec![])]);
+    let branch = (VirtualAddress(0x20), VirtualAddress(0x10));
+    assert_eq!(items, [(1, vec![]), (2, vec![branch]), (4, vec![])]);
     assert_eq!(
         (source.take_malformed(), source.tally().by_cpu),
         (1, [((EventIndex(0), CpuId(0)), 1)].into())

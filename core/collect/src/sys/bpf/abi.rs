@@ -3,6 +3,8 @@
 //!
 //! Enters: nothing. Leaves: mirrors of the structures. A test compiles the headers and compares sizes and offsets.
 
+use dwell_profile::VirtualAddress;
+
 use super::{Notice, SampledRegisters};
 use crate::entries::EntryWords;
 
@@ -173,6 +175,7 @@ impl Notice {
         if let Some(n) = registers {
             let (event, registers) = (n.event as u8, n.registers);
             let (time_ns, pc, pid, tid) = (n.time_ns, n.pc, n.pid, n.tid);
+            let pc = VirtualAddress(pc);
             return Some(Notice::Registers(SampledRegisters { event, time_ns, pc, pid, tid, registers }));
         }
         let executed = ExecNotice::of_bytes(bytes).filter(|n| n.kind == NOTICE_EXEC);

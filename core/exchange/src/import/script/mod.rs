@@ -13,7 +13,7 @@ use std::{
 };
 
 use dwell_image::Image;
-use dwell_profile::{ImageId, ImageKind, NamedFrame, Pid, bytes_to_text, text_to_path};
+use dwell_profile::{ImageId, ImageKind, NamedFrame, Pid, VirtualAddress, bytes_to_text, text_to_path};
 use dwell_unwind::FRAMES_MAX;
 use lines::{Call, Head, source_line};
 use rustc_hash::FxHashMap;
@@ -289,7 +289,7 @@ impl<'a> Reader<'a> {
         }
         let found = if address >> 63 == 1 || image.starts_with("[kernel.") {
             Some(self.kernel_place(address, &image))
-        } else if let Some(place) = self.imported.user_place(pid, address) {
+        } else if let Some(place) = self.imported.user_place(pid, VirtualAddress(address)) {
             Some(place)
         } else if is_generated(&image) {
             Some((self.imported.intern(Target::Jit { process: pid, owner: pid }), address))
@@ -317,7 +317,7 @@ impl<'a> Reader<'a> {
 
     /// Returns a place in the kernel; offsets are addresses if no mapping reports where the kernel's code begins.
     fn kernel_place(&mut self, address: u64, image: &str) -> Place {
-        if let Some(place) = self.imported.kernel_place(address) {
+        if let Some(place) = self.imported.kernel_place(VirtualAddress(address)) {
             return place;
         }
         let target = match image {
@@ -448,7 +448,7 @@ fn mapping(imported: &mut ImportedProfile, text: &str) -> Option<()> {
     let offset = rest_of_place.split_whitespace().next()?;
     let (protection, path) = rest.split_once(' ')?;
     if protection.contains('x') {
-        let place = (hex(start)?, hex(length)?, hex(offset)?);
+        let place = (VirtualAddress(hex(start)?), hex(length)?, hex(offset)?);
         imported.map(pid, pid == Pid::ENDED, place, &path_bytes(path.trim()), None);
     }
     Some(())

@@ -2,6 +2,7 @@
 //!
 //! Enters: bytes at an instruction's boundary. Leaves: a [`Run`]. Never here: other code, samples.
 
+use dwell_profile::VirtualAddress;
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
 };
@@ -33,11 +34,11 @@ enum Value {
 }
 
 /// Decodes code from the boundary of an instruction at `pc` on.
-pub fn run(code: &[u8], pc: u64) -> Run {
+pub fn run(code: &[u8], pc: VirtualAddress) -> Run {
     let mut run = Run::default();
     let mut state = State { values: [Value::Unknown; 16] };
     let mut factory = InstructionInfoFactory::new();
-    let mut decoder = Decoder::with_ip(64, code, pc, DecoderOptions::NONE);
+    let mut decoder = Decoder::with_ip(64, code, pc.0, DecoderOptions::NONE);
     let mut instruction = Instruction::default();
     while run.instructions.len() < INSTRUCTIONS_MAX && decoder.can_decode() {
         decoder.decode_out(&mut instruction);
@@ -55,12 +56,12 @@ pub fn run(code: &[u8], pc: u64) -> Run {
             registers_written(&mut factory, &instruction).fold(0, |bits, register| bits | 1 << register)
         };
         state.apply(&instruction, written, is_call);
-        run.instructions.push(Decoded { pc: instruction.ip(), written });
+        run.instructions.push(Decoded { pc: VirtualAddress(instruction.ip()), written });
         match instruction.flow_control() {
             FlowControl::Next | FlowControl::Call | FlowControl::IndirectCall => {}
-            FlowControl::ConditionalBranch => run.targets.push(instruction.near_branch_target()),
+            FlowControl::ConditionalBranch => run.targets.push(target(&instruction)),
             FlowControl::UnconditionalBranch => {
-                run.targets.push(instruction.near_branch_target());
+                run.targets.push(target(&instruction));
                 break;
             }
             _ => break,
@@ -69,21 +70,35 @@ pub fn run(code: &[u8], pc: u64) -> Run {
     run
 }
 
+fn target(branch: &Instruction) -> VirtualAddress {
+    VirtualAddress(branch.near_branch_target())
+}
+
 /// Returns how an instruction wrote to a word: see [`super::written`].
-pub fn written(code: &[u8], next_pc: u64, address: u64, registers: &Registers) -> Option<Written> {
+pub fn written(
+    code: &[u8],
+    next_pc: VirtualAddress,
+    address: VirtualAddress,
+    registers: &Registers,
+) -> Option<Written> {
     let lengths = (2..=code.len().min(INSTRUCTION_BYTES_MAX)).rev();
     lengths.filter_map(|length| written_by(&code[code.len() - length..], next_pc, address, registers)).next()
 }
 
 /// Returns how the instruction that consists of these bytes wrote to the word at an address, if it did.
-fn written_by(bytes: &[u8], next_pc: u64, address: u64, registers: &Registers) -> Option<Written> {
-    let pc = next_pc.wrapping_sub(bytes.len() as u64);
-    let instruction = Decoder::with_ip(64, bytes, pc, DecoderOptions::NONE).decode();
+fn written_by(
+    bytes: &[u8],
+    next_pc: VirtualAddress,
+    address: VirtualAddress,
+    registers: &Registers,
+) -> Option<Written> {
+    let pc = next_pc.back(bytes.len() as u64);
+    let instruction = Decoder::with_ip(64, bytes, pc.0, DecoderOptions::NONE).decode();
     let is_whole = !instruction.is_invalid() && instruction.len() == bytes.len();
     let writes = is_whole && instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Memory;
     let memory = MemoryOperand::from_instruction(&instruction).filter(|_| writes)?;
-    let written = memory.effective_address(pc, |number| registers.general(number));
-    if memory.segment != Segment::Flat || written != address {
+    let written = memory.effective_address(pc.0, |number| registers.general(number));
+    if memory.segment != Segment::Flat || VirtualAddress(written) != address {
         return None;
     }
     if instruction.mnemonic() == Mnemonic::Mov && immediate(&instruction).is_some() {
@@ -103,8 +118,8 @@ fn written_by(bytes: &[u8], next_pc: u64, address: u64, registers: &Registers) -
 fn increment(instruction: &Instruction, word: WordOperand, step: i64) -> Option<Increment> {
     let step = if word.size == 4 { i64::from(step as i32) } else { step };
     (step != 0 && step.abs() <= STEP_MAX).then_some(Increment {
-        pc: instruction.ip(),
-        next_pc: instruction.next_ip(),
+        pc: VirtualAddress(instruction.ip()),
+        next_pc: VirtualAddress(instruction.next_ip()),
         word,
         step,
         is_locked: instruction.has_lock_prefix(),

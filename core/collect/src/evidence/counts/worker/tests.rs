@@ -56,7 +56,7 @@ fn seen(pid: Pid) -> Seen {
         pid,
         code: CodeId(1),
         execution: EXECUTION,
-        pc: 0x1000,
+        pc: VirtualAddress(0x1000),
         is_time: true,
         is_user: true,
         registers: Some(Box::new(Registers([0; REGISTER_COUNT]))),
@@ -73,12 +73,13 @@ fn a_word_waits_while_another_debugger_has_all_watchpoints() {
     let target = Target(Command::new("sleep").arg("600").spawn().unwrap());
     let (pid, tid) = (target.pid(), Tid(target.0.id()));
     let mut worker = worker();
-    let held = |at: u64| Watchpoint::set(&Guard::for_own_thread(), &[tid], 0x10_0000 + 8 * at, 8, 1);
+    let word = |at| VirtualAddress(0x10_0000).offset(8 * at);
+    let held = |at: u64| Watchpoint::set(&Guard::for_own_thread(), &[tid], word(at), 8, 1);
     let held: Vec<Watchpoint> = match (0..WATCHED_MAX as u64).map(held).collect() {
         Ok(held) => held,
         Err(error) => return println!("SKIPPED {name}: {error}"),
     };
-    consider(&mut worker, pid, Tally::new(Word { address: 0x20_0000, size: 8 }));
+    consider(&mut worker, pid, Tally::new(Word { address: VirtualAddress(0x20_0000), size: 8 }));
     worker.round(pid).unwrap();
     let in_use = vec![("watchpoints in use".to_owned(), 1)];
     if refused(&worker) != in_use && worker.protection.guard(pid, &[tid], true).is_err() {
@@ -98,22 +99,23 @@ fn a_word_in_a_page_that_goes_away_is_refused() {
     static STAYS: AtomicU64 = AtomicU64::new(7);
     let own = Pid(std::process::id());
     let mut worker = worker();
-    let counting = |address: u64| {
+    let counting = |address: VirtualAddress| {
         let mut tally = Tally::new(Word { address, size: 8 });
         let mut series = Series::new(8, 1);
         series.read(1, 7); // When it was read last, its page was there.
         tally.series = Some(series);
         tally
     };
-    consider(&mut worker, own, counting(STAYS.as_ptr() as u64));
-    let words = |worker: &Worker| -> Vec<u64> {
+    let stays = VirtualAddress(STAYS.as_ptr() as u64);
+    consider(&mut worker, own, counting(stays));
+    let words = |worker: &Worker| -> Vec<VirtualAddress> {
         worker.processes[&own].words.iter().map(|tally| tally.word.address).collect()
     };
     // Nothing is ever mapped in the first page.
-    worker.processes.get_mut(&own).unwrap().words.push(counting(0x10));
+    worker.processes.get_mut(&own).unwrap().words.push(counting(VirtualAddress(0x10)));
     worker.read(own).unwrap();
     assert_eq!(refused(&worker), [("its memory went away".to_owned(), 1)]);
-    assert_eq!(words(&worker), [STAYS.as_ptr() as u64]);
+    assert_eq!(words(&worker), [stays]);
 }
 
 #[test]
@@ -122,7 +124,7 @@ fn time_in_which_other_processes_of_the_execution_ran_does_not_count() {
     for (others, expected) in [(0, vec![]), (2, vec![("other processes of the execution ran".to_owned(), 1)])]
     {
         let mut worker = worker();
-        let mut tally = Tally::new(Word { address: 0x1000, size: 8 });
+        let mut tally = Tally::new(Word { address: VirtualAddress(0x1000), size: 8 });
         tally.pending.push(Span { begin_ns: 0, end_ns: 100, added: 1 << 20, ..Span::default() });
         consider(&mut worker, own, tally);
         let tracked = worker.processes.get_mut(&own).unwrap();

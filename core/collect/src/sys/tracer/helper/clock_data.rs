@@ -33,7 +33,7 @@ impl ClockData {
     pub fn of(tid: libc::pid_t) -> Option<ClockData> {
         let regions = parse_regions(&fs::read(format!("/proc/{tid}/maps")).ok()?);
         let data = regions.into_iter().find(|region| region.name == NAME)?;
-        Some(ClockData(data.start..data.end))
+        Some(ClockData(data.start.0..data.end.0))
     }
 
     /// Fills a page of it. Returns `None` if the address is elsewhere or the page cannot be read.

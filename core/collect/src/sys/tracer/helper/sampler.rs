@@ -157,7 +157,7 @@ fn moment(record: &[u8]) -> Option<Moment> {
     }
     let general = std::array::from_fn(|number| registers.general(number as u8));
     let (cpu_ns, faults) = (word(RUNNING_NS)?, word(PAGE_FAULTS)?);
-    Some(Moment { pc: registers.pc(), general, cpu_ns, faults, calls: 0 })
+    Some(Moment { pc: registers.pc().0, general, cpu_ns, faults, calls: 0 })
 }
 
 #[cfg(test)]

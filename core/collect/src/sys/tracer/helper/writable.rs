@@ -60,7 +60,7 @@ impl Writable {
         let (pages, zeros, files) = (Vec::new(), Vec::new(), Vec::new());
         let mut writable = Writable { tid, pages, zeros, files, listed: 0, faults };
         for region in regions.iter().filter(|region| region.is_private_data) {
-            let (first, end) = (region.start / PAGE_BYTES as u64, region.end / PAGE_BYTES as u64);
+            let [first, end] = [region.start, region.end].map(|address| address.0 / PAGE_BYTES as u64);
             writable.listed += end.checked_sub(first)?;
             if writable.listed > LISTED_MAX {
                 return None;
@@ -96,7 +96,8 @@ impl Writable {
                 && !region.is_guard
                 && !programs.contains(&*region.name)
         };
-        let pages = regions.iter().filter(is_data).flat_map(|region| pages_of_file(region.start, region.end));
+        let pages =
+            regions.iter().filter(is_data).flat_map(|region| pages_of_file(region.start.0, region.end.0));
         self.files.extend(pages.take(FILES_MAX));
     }
 
