@@ -1,6 +1,6 @@
 //! Executions by path bursts whose time is known, end to end: on a program compiled here, with counts made up here.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::{fs, path::PathBuf, process::Command, rc::Rc};
 
 use dwell_image::{Flow, Image, Instruction};
 use dwell_profile::{
@@ -46,19 +46,31 @@ const PLAIN: Recording =
     Recording { period: 1_000_000, unit: Unit::Nanoseconds, clock_hz: 2e9, cycles: &[10.0; 12] };
 
 struct Scene {
-    dir: tempfile::TempDir,
+    dir: Rc<tempfile::TempDir>,
     program: PathBuf,
 }
 
 impl Scene {
     fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let (source, program) = (dir.path().join("walk.c"), dir.path().join("walk"));
+        Scene::compiled(Rc::new(tempfile::tempdir().unwrap()), "walk", "-O1")
+    }
+
+    /// Returns another program with recordings in the same database.
+    fn beside(&self, name: &str) -> Self {
+        Scene::compiled(self.dir.clone(), name, "-O2")
+    }
+
+    fn compiled(dir: Rc<tempfile::TempDir>, name: &str, level: &str) -> Self {
+        let (source, program) = (dir.path().join("walk.c"), dir.path().join(name));
         fs::write(&source, SOURCE).unwrap();
-        let arguments = ["-O1", "-g", "-no-pie", "-Wl,--build-id"];
+        let arguments = [level, "-g", "-no-pie", "-Wl,--build-id"];
         let status = Command::new("gcc").args(arguments).arg(&source).arg("-o").arg(&program).status();
         assert!(status.unwrap().success());
         Scene { dir, program }
+    }
+
+    fn app(&self) -> String {
+        self.program.file_name().unwrap().to_str().unwrap().to_owned()
     }
 
     fn database(&self) -> Database {
@@ -92,7 +104,7 @@ impl Scene {
             image: id.clone(),
             event: event.clone(),
             offset: offset(at),
-            app: "walk".into(),
+            app: self.app().into(),
             instance: 0,
             dimensions: None,
         };
@@ -121,7 +133,7 @@ impl Scene {
         let image = Image::open(&self.program).unwrap();
         let (instructions, first, _) = self.walk(&image);
         let counts = self.dir.path().join("counts.tsv");
-        fs::write(&counts, format!("walk\t{:x}\t1\n", instructions[first].address.0)).unwrap();
+        fs::write(&counts, format!("{}\t{:x}\t1\n", self.app(), instructions[first].address.0)).unwrap();
         let request = ImportRequest {
             counts,
             images: vec![self.program.clone()],
@@ -141,7 +153,7 @@ impl Scene {
     fn listing(&self, epochs: &[&str]) -> Listing {
         let epochs: Vec<String> = epochs.iter().map(|name| (*name).to_owned()).collect();
         let query = Query::open(Options::for_database(self.dir.path().join("db"))).unwrap();
-        query.listing(&epochs, "walk", &Cancel::new()).unwrap()
+        query.listing(&epochs, &format!("{}:walk", self.app()), &Cancel::new()).unwrap()
     }
 }
 
@@ -191,6 +203,26 @@ fn recordings_with_other_periods_and_clocks_are_merged() {
     let half = scene.listing(&["one", "untimed"]);
     assert_ne!(half.scale.kind, ScaleKind::Absolute, "{:?}", half.scale);
     assert_ne!(scene.listing(&["few"]).scale.kind, ScaleKind::Absolute);
+}
+
+/// Programs run the same libraries in other ways, so each has its own bursts.
+#[test]
+fn the_bursts_of_several_programs_say_nothing_of_each_other() {
+    let scene = Scene::new();
+    let other = scene.beside("march");
+    scene.record("one", PLAIN, &[]);
+    other.record("two", Recording { cycles: &[40.0; 12], ..PLAIN }, &[]);
+    for (scene, epoch, cycles) in [(&scene, "one", 10.0), (&other, "two", 40.0)] {
+        let both = scene.listing(&["one", "two"]);
+        assert_eq!(both.scale.kind, ScaleKind::Absolute, "{:?}", both.scale);
+        let (of_both, of_one) = (of_loop(&both).unwrap(), of_loop(&scene.listing(&[epoch])).unwrap());
+        assert!((of_both.0 / cycles - 1.0).abs() < 0.05, "{of_both:?}");
+        assert!((of_both.1 / of_one.1 - 1.0).abs() < 0.02, "{of_both:?} {of_one:?}");
+    }
+    // Not even one that has too few of them.
+    let third = scene.beside("stroll");
+    third.record("three", Recording { cycles: &[10.0; 2], ..PLAIN }, &[]);
+    assert_ne!(third.listing(&["one", "two", "three"]).scale.kind, ScaleKind::Absolute);
 }
 
 #[test]

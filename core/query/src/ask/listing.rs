@@ -27,6 +27,13 @@ impl Query {
         let sampled = self.procedures(&view, cancel)?;
         let procedure = procedure_names::by_name(&view.selection, &self.store, sampled, name)?;
         cancel.check()?;
+        // Of one application alone, bursts have times.
+        if view.selection.bursts.has_times_of_several
+            && let Some(app) = view.selection.programs.sole(procedure.image)
+        {
+            let of_app = SampleFilter { app: Some(app.to_owned()), ..filter.clone() };
+            return self.listing_of(epochs, &of_app, name, cancel);
+        }
         let Some(costs) = self.costs_or_places(&view, &procedure) else {
             return Err(QueryError::NoInstructions {
                 name: name.to_owned(),

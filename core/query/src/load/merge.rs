@@ -67,6 +67,8 @@ type EventSums = SmallVec<[u64; 4]>;
 struct MergedImage {
     record: ImageRecord,
     epochs: BTreeSet<usize>,
+    /// The applications that have samples in it, whether they are taken or not.
+    apps: BTreeSet<Arc<str>>,
     /// Samples by the number of the event.
     rows: Vec<Rows>,
 }
@@ -111,8 +113,8 @@ impl Merge {
         match self.images.get_mut(at) {
             Some(image) => image.record.absorb(record),
             None => {
-                let (epochs, rows) = Default::default();
-                self.images.push(MergedImage { record, epochs, rows });
+                let (epochs, apps, rows) = Default::default();
+                self.images.push(MergedImage { record, epochs, apps, rows });
             }
         }
         at
@@ -177,6 +179,7 @@ impl Merge {
         for image in other.images {
             let at = self.add_image(image.record);
             self.images[at].epochs.extend(image.epochs);
+            self.images[at].apps.extend(image.apps);
             for (rows, event) in image.rows.into_iter().zip(&events) {
                 event.iter().for_each(|&event| self.images[at].rows_of(event).append(&rows));
             }
@@ -257,6 +260,7 @@ impl Merge {
         if run.is_of_data {
             return;
         }
+        self.images[run.image_at].apps.insert(run.app.clone());
         if !run.is_taken {
             return add_to_event(&mut self.others, run.event_at, run.count);
         }
@@ -271,6 +275,12 @@ impl Merge {
         }
         let sums = self.apps.entry((run.app, run.instance, run.image_at)).or_default();
         add_to_event(sums, run.event_at, run.count);
+    }
+
+    /// Returns the applications that have samples in each image. Call it after the last rows of all.
+    pub fn image_apps(&mut self) -> Vec<BTreeSet<Arc<str>>> {
+        self.end_run();
+        self.images.iter_mut().map(|image| std::mem::take(&mut image.apps)).collect()
     }
 
     /// Returns the sums, with counts in the order of `events`. Images without samples are included, so that indices stay

@@ -14,7 +14,7 @@ use crate::{
     answer::EventCounts,
     load::{
         breakpoint_counts::BreakpointCounts,
-        bursts::BurstTransfers,
+        bursts::{BurstTransfers, Programs},
         execution_counts::ExecutionCounts,
         merge::{Merge, Places},
         period_weights::{PeriodWeights, Weighing, mean_period},
@@ -48,6 +48,8 @@ pub struct Selection {
     pub transfers: TransferSums,
     /// Path bursts of which it is known how long the thread itself took for them.
     pub bursts: BurstTransfers,
+    /// Whose they are.
+    pub programs: Programs,
     /// Executions counted by hardware breakpoints.
     pub breakpoint_counts: BreakpointCounts,
     /// Executions counted while programs ran at full speed.
@@ -73,11 +75,13 @@ impl Selection {
         let notes = notes(&profiles);
         let kept = (0..profiles.len()).map(|at| merge.kept.get(&at).copied().unwrap_or_default()).collect();
         let data = std::mem::take(&mut merge.data);
+        let image_apps = merge.image_apps();
         let (images, apps, dimensions, total) = merge.finish(&events);
+        let programs = Programs::new(image_apps, &apps, filter.app.as_deref());
         // Bursts were not timed by thread, CPU or control group, and one thread may be slower than another in the same code.
         let bursts = match filter.has_dimensions() {
             true => BurstTransfers::default(),
-            false => BurstTransfers::new(&profiles, &images, events.first()),
+            false => BurstTransfers::new(&profiles, &images, &programs, events.first()),
         };
         let (mut epochs, mut sources, mut evidence, mut counts) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
@@ -111,6 +115,7 @@ impl Selection {
             sources,
             transfers,
             bursts,
+            programs,
             breakpoint_counts,
             execution_counts,
             notes,
