@@ -41,5 +41,11 @@ export async function startTrino({ folder, store }) {
       answer = await (await fetch(answer.nextUri)).json();
     }
   };
+  // It has started before it knows itself as a node that runs queries.
+  const isReady = () => ask('SELECT count(*) FROM hive.information_schema.schemata').then(() => true, () => false);
+  for (let tries = 0; !(await isReady()); tries++) {
+    if (tries > 100) throw new Error(`Trino runs no query: ${told.slice(-2000)}`);
+    await pause(200);
+  }
   return { ask, stop: () => child.kill('SIGKILL') };
 }
