@@ -164,9 +164,9 @@ pub struct MergedPath {
     pub app: Arc<str>,
     /// The call sites from the outermost one on, without inlined calls.
     pub sites: Vec<CallSite>,
-    /// Why there are no more.
+    /// The reason why there are no further call sites.
     pub end: PathEnd,
-    /// The numbers.
+    /// The calls on this path and their times, of all processes.
     pub counts: PathCounts,
 }
 

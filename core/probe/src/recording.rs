@@ -20,7 +20,7 @@ use crate::{
 /// The name of the backend in a recording of calls.
 pub const BACKEND: &str = "callpaths";
 
-/// What a database stores of calls.
+/// The part of a recording that a database stores of calls.
 pub struct Recording {
     /// `calls`, with those that were missed as lost ones, and `calls-wall`, `calls-cpu` and `calls-blocked` in ns where these were
     /// measured.

@@ -110,7 +110,7 @@ struct PendingRequest {
 /// A burst that was not requested yet.
 struct Next {
     is_to_time: bool,
-    /// What it will probably cost in ns.
+    /// The cost in ns that is expected of it.
     cost_ns: f64,
     /// The part of the budget for bursts of its kind.
     part: f64,

@@ -6,76 +6,20 @@
 //! Time is in cycles, since that is what a procedure's samples over its frequency are, whatever the sampling period is. So
 //! epochs with other periods, events or clocks can be merged.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use dwell_analysis::program::{Burst, BurstTransfer, Bursts};
 use dwell_image::{ImageOffset, ProcedureOffsets};
 use dwell_profile::{ControlTransfer, EpochProfile, Event, ExecutionEvidence, ImageId, ImageKind};
 use rustc_hash::FxHashMap;
 
-use crate::load::samples::{AppCounts, ImageSamples, file_indexes};
+use crate::load::{
+    programs::Programs,
+    samples::{ImageSamples, file_indexes},
+};
 
 /// Number of groups of bursts of which no time is known: a week of them does not need more.
 const GROUPS: usize = 512;
-
-/// Least part of the samples that one application has where bursts are taken for its own.
-const ALONE_MIN: f64 = 0.9;
-/// Least part of a burst's transfers in an image that says something about whose burst it is.
-const IMAGE_PART_MIN: f64 = 0.01;
-
-/// Whose the bursts of a selection are. Applications run the same libraries in other ways, so that the time of one's burst says
-/// nothing of another's functions.
-#[derive(Default)]
-pub struct Programs {
-    /// The applications that have samples in each image (an index).
-    image_apps: Vec<BTreeSet<Arc<str>>>,
-    /// The application whose bursts count alone.
-    only: Option<String>,
-    /// Whether the samples are of several applications, of which none is by far the largest.
-    are_several: bool,
-}
-
-impl Programs {
-    /// Examines the samples of a selection, which are those of the application `only` if there is one.
-    pub fn new(image_apps: Vec<BTreeSet<Arc<str>>>, apps: &AppCounts, only: Option<&str>) -> Self {
-        let mut sums: BTreeMap<&str, u64> = BTreeMap::new();
-        for ((app, ..), counts) in apps {
-            *sums.entry(app).or_default() += counts.first().copied().unwrap_or(0);
-        }
-        let (all, largest) = (sums.values().sum::<u64>() as f64, sums.values().max().copied().unwrap_or(0));
-        let are_several = (largest as f64) < ALONE_MIN * all;
-        Programs { image_apps, only: only.map(str::to_owned), are_several }
-    }
-
-    /// Returns the application of which all samples in an image (an index) are, where there are several: asked about it alone, more
-    /// is known.
-    pub fn sole(&self, image: usize) -> Option<&str> {
-        let apps = self.image_apps.get(image).filter(|apps| self.are_several && apps.len() == 1)?;
-        apps.first().map(|app| &**app)
-    }
-
-    /// Returns whether a burst with these transfers is of the application that counts alone, if there is one.
-    fn has(&self, transfers: &[ControlTransfer], index: &FxHashMap<&ImageId, usize>) -> bool {
-        let Some(only) = &self.only else { return true };
-        let mut by_image: BTreeMap<usize, f64> = BTreeMap::new();
-        for transfer in transfers {
-            if let Some(&image) = index.get(&transfer.from.image) {
-                *by_image.entry(image).or_default() += transfer.count as f64;
-            }
-        }
-        let least = IMAGE_PART_MIN * length(transfers);
-        let images = by_image.into_iter().filter(|(_, count)| *count >= least);
-        let mut apps: Option<BTreeSet<&str>> = None;
-        for own in images.filter_map(|(image, _)| self.image_apps.get(image)) {
-            let own: BTreeSet<&str> = own.iter().map(|app| &**app).collect();
-            apps = Some(apps.map_or(own.clone(), |apps| &apps & &own));
-        }
-        apps.is_some_and(|apps| apps.len() == 1 && apps.contains(only.as_str()))
-    }
-}
 
 /// The path bursts, and their transfers by image (an index), offset and burst.
 #[derive(Default)]
@@ -116,8 +60,8 @@ impl BurstTransfers {
                 let length = length(transfers);
                 let cycles = clock_hz.zip(cpu_ns).map(|(hz, ns)| ns as f64 * hz / 1e9);
                 let cycles = cycles.filter(|_| !is_in_kernel(transfers, &kinds));
-                bursts.has_times_of_several |= programs.are_several && cycles.is_some();
-                let cycles = cycles.filter(|_| !programs.are_several);
+                bursts.has_times_of_several |= programs.are_several() && cycles.is_some();
+                let cycles = cycles.filter(|_| !programs.are_several());
                 is_covered |= cycles.is_some();
                 if cycles.is_none() {
                     untimed.push((transfers, length));

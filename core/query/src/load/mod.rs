@@ -13,6 +13,7 @@ pub mod import;
 pub mod kernel_text;
 pub mod merge;
 pub mod period_weights;
+pub mod programs;
 pub mod sampled_offsets;
 pub mod samples;
 pub mod selection;

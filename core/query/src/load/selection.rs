@@ -14,10 +14,11 @@ use crate::{
     answer::EventCounts,
     load::{
         breakpoint_counts::BreakpointCounts,
-        bursts::{BurstTransfers, Programs},
+        bursts::BurstTransfers,
         execution_counts::ExecutionCounts,
         merge::{Merge, Places},
         period_weights::{PeriodWeights, Weighing, mean_period},
+        programs::Programs,
         samples::{AppCounts, CountsByEvent, DataCounts, DimensionCounts, ImageSamples},
         transfers::TransferSums,
     },
