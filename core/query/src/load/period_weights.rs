@@ -18,7 +18,7 @@ const EQUAL: f64 = 0.001;
 pub struct PeriodWeights {
     /// Those that are not 1, by recording (an index) and event.
     weights: FxHashMap<(usize, Event), f64>,
-    /// The time event and the event of waits of each recording, whose periods are those of derived events.
+    /// The time event of each recording, whose period is that of the events that are derived from its samples.
     derived_from: Vec<Option<Event>>,
 }
 
